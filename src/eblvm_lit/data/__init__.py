@@ -1,0 +1,1 @@
+"""Data sets: one data module each over one in-memory base."""

@@ -1,0 +1,120 @@
+"""The base of every data module: whole arrays in memory, handed out in batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from pytorch_lightning import LightningDataModule
+
+from eblvm_lit.data.batches import BatchStream, OrderedBatches
+from eblvm_lit.errors import ConfigError, DataError
+
+__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window"]
+
+Window = tuple[tuple[float, float], tuple[float, float]]
+
+
+class Splits(NamedTuple):
+    """The three parts of a data set, each of shape (n, *event_shape): float32 vectors or uint8 images."""
+
+    train: torch.Tensor
+    val: torch.Tensor
+    test: torch.Tensor
+
+
+class ArrayDataModule(LightningDataModule, ABC):
+    """A data set held as whole arrays; a subclass sets the shapes and implements :meth:`load`.
+
+    Args:
+        batch_size: Rows of a training batch.
+        eval_batch_size: Rows of a validation or test batch.
+        seed: Seed of the order in which training batches come; the data themselves do not depend on it.
+
+    Attributes:
+        event_shape: Shape of one v as models see it; known without loading anything.
+        image_shape: (C, H, W) for drawing v, or None where v is no image.
+        bounds: ((x0, x1), (y0, y1)), a window for drawing densities, or None where v is no 2-D point.
+        splits: The arrays, once :meth:`setup` has run.
+
+    Raises:
+        ConfigError: A batch size is below one.
+
+    Example:
+        >>> class Ramp(ArrayDataModule):
+        ...     event_shape = (1,)
+        ...     def load(self):
+        ...         return Splits(*torch.arange(12.0).view(12, 1).split([6, 3, 3]))
+        >>> data = Ramp(batch_size=4)
+        >>> next(iter(data.train_dataloader())).shape, [v.tolist() for v in data.val_dataloader()]
+        (torch.Size([4, 1]), [[[6.0], [7.0], [8.0]]])
+    """
+
+    event_shape: tuple[int, ...]
+    image_shape: tuple[int, int, int] | None = None
+    bounds: Window | None = None
+
+    def __init__(self, *, batch_size: int = 100, eval_batch_size: int = 1000, seed: int = 0) -> None:
+        super().__init__()
+        for name, size in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
+            if size < 1:
+                raise ConfigError(f"data.{name} must be at least 1, and is {size}.")
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
+        self.seed = seed
+        self.splits: Splits | None = None
+
+    @abstractmethod
+    def load(self) -> Splits:
+        """Read or generate the whole data set; the same arrays at every call."""
+
+    def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
+        """Load and check the arrays, once.
+
+        Raises:
+            DataError: A split is empty, of the wrong shape or type, or not finite.
+        """
+        if self.splits is None:
+            splits = self.load()
+            for name, array in splits._asdict().items():
+                self._check(name, array)
+            self.splits = splits
+
+    def _check(self, name: str, array: torch.Tensor) -> None:
+        where = f"The {name} split of {type(self).__name__}"
+        if array.dtype not in (torch.float32, torch.uint8):
+            raise DataError(f"{where} is of type {array.dtype} instead of float32 or uint8.")
+        if len(array) == 0 or tuple(array.shape[1:]) != self.event_shape:
+            raise DataError(
+                f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape})."
+            )
+        n_bad = array.numel() - int(array.isfinite().sum())
+        if n_bad:
+            raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
+
+    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
+        """A batch as models see it: uint8 becomes float32, v = batch / 255; floats stay as they are."""
+        return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
+
+    def on_after_batch_transfer(self, batch: torch.Tensor, dataloader_idx: int) -> torch.Tensor:  # noqa: ARG002
+        """Convert on the device, so that bytes travel and not floats."""
+        return self.as_float(batch)
+
+    def train_dataloader(self) -> BatchStream:
+        """Shuffled batches without end, starting at the iteration a trainer has reached."""
+        self.setup()
+        # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
+        # any later moment to move the stream would be too late.
+        position = self.trainer.global_step if self.trainer is not None else 0
+        return BatchStream(self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position)
+
+    def val_dataloader(self) -> OrderedBatches:
+        """The validation split in order."""
+        self.setup()
+        return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size)
+
+    def test_dataloader(self) -> OrderedBatches:
+        """The test split in order."""
+        self.setup()
+        return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)

@@ -1,0 +1,94 @@
+"""How a whole array is handed out in batches: shuffled without end, or once in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["BatchStream", "OrderedBatches"]
+
+
+class BatchStream:
+    """An endless stream of shuffled minibatches whose order is a function of (seed, epoch) alone.
+
+    Batch t, with ⌈n/B⌉ batches an epoch (the last one short where B does not divide n), is
+
+        e, i = divmod(t, ⌈n/B⌉)
+        batch_t = array[π_e[iB : (i+1)B]],   π_e = randperm(n) keyed by (seed, "order", e)
+
+    so a stream that starts at ``position = t`` goes on as an uninterrupted one would, with nothing to replay.
+    It has no ``state_dict`` on purpose: Lightning would save and load it by itself, and as it fetches one
+    batch ahead of training, a resumed run would leave one batch out.
+
+    Args:
+        array: The data, shape (n, *event_shape), n >= 1.
+        batch_size: Rows of a batch, B >= 1.
+        seed: Seed of the order.
+        position: Iteration index of the next batch to hand out.
+
+    Attributes:
+        position: As above; set it before iterating, read it at any time.
+
+    Example:
+        >>> stream = BatchStream(torch.arange(5), batch_size=2, seed=3)
+        >>> batches = iter(stream)
+        >>> epoch = [next(batches) for _ in range(3)]
+        >>> [len(batch) for batch in epoch], sorted(torch.cat(epoch).tolist()), stream.position
+        ([2, 2, 1], [0, 1, 2, 3, 4], 3)
+        >>> resumed = BatchStream(torch.arange(5), batch_size=2, seed=3, position=2)
+        >>> bool((next(iter(resumed)) == epoch[2]).all())
+        True
+    """
+
+    def __init__(self, array: torch.Tensor, *, batch_size: int, seed: int = 0, position: int = 0) -> None:
+        self.array = array
+        self.batch_size = batch_size
+        self.seed = seed
+        self.position = position
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """⌈n/B⌉."""
+        return -(-len(self.array) // self.batch_size)
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """π_e: the row indices in the order of one epoch, shape (n,)."""
+        return torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        position = self.position
+        while True:
+            epoch, done = divmod(position, self.batches_per_epoch)
+            for rows in self.order(epoch).split(self.batch_size)[done:]:
+                batch = self.array.index_select(0, rows)
+                position += 1
+                self.position = position
+                yield batch
+
+
+class OrderedBatches:
+    """An array once through, in order, as often as it is iterated over.
+
+    Args:
+        array: The data, shape (n, *event_shape).
+        batch_size: Rows of a batch; the last one may be short.
+
+    Example:
+        >>> batches = OrderedBatches(torch.arange(5), batch_size=2)
+        >>> len(batches), [batch.tolist() for batch in batches]
+        (3, [[0, 1], [2, 3], [4]])
+    """
+
+    def __init__(self, array: torch.Tensor, *, batch_size: int) -> None:
+        self.array = array
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.array) // self.batch_size)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        # Copies: whoever changes a batch in place does not change the data set.
+        return (part.clone() for part in self.array.split(self.batch_size))

@@ -1,0 +1,107 @@
+"""Frey faces: 1965 frames of one face, 28 x 20 grey values each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.io import loadmat
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.errors import DataError
+
+__all__ = ["FreyFace"]
+
+FILE_NAME = "frey_rawface.mat"
+URL = f"https://cs.nyu.edu/~roweis/data/{FILE_NAME}"
+KEY = "ff"
+FILE_SHAPE = (560, 1965)
+SIZES = (1400, 300, 265)
+TRAIN_MEAN, TRAIN_STD = 0.6049, 0.1763
+
+
+class FreyFace(ArrayDataModule):
+    """The Frey faces as flat vectors, split in the order of the file.
+
+        v = x / 255 in [0, 1]^560, or (x / 255 − 0.6049) / 0.1763 where standardised
+
+    Reference: Bao et al. 2020 (BiSM), Frey face experiments; data by B. Frey and S. Roweis. Splits are of
+    shape (1400, 560), (300, 560) and (265, 560), float32; a vector is 28 rows of 20 pixels.
+
+    Args:
+        root: Folder that holds ``frey_rawface.mat``.
+        batch_size: Rows of a training batch.
+        eval_batch_size: Rows of a validation or test batch.
+        seed: Seed of the order of the training batches.
+        standardise: Subtract the training split's mean and divide by its standard deviation (one each for all
+            pixels).
+
+    Raises:
+        DataError: At loading, where the file is missing, damaged or not the Frey faces.
+
+    Example:
+        >>> data = FreyFace(root="nowhere")
+        >>> data.event_shape, data.image_shape
+        ((560,), (1, 28, 20))
+        >>> data.setup()
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: .../nowhere/frey_rawface.mat is missing: put ...
+    """
+
+    event_shape = (560,)
+    image_shape = (1, 28, 20)
+
+    def __init__(
+        self,
+        *,
+        root: str | Path,
+        batch_size: int = 100,
+        eval_batch_size: int = 1000,
+        seed: int = 0,
+        standardise: bool = False,
+    ) -> None:
+        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
+        self.root = Path(root)
+        self.standardise = standardise
+
+    def load(self) -> Splits:
+        """Read the file and split it."""
+        v = torch.from_numpy(read_faces(self.root)).float() / 255
+        if self.standardise:
+            v = (v - TRAIN_MEAN) / TRAIN_STD
+        return Splits(*v.split(SIZES))
+
+
+def read_faces(root: Path) -> np.ndarray:
+    """Read the faces' bytes, one image a row, from ``root/frey_rawface.mat``.
+
+    Args:
+        root: Folder that holds the file.
+
+    Returns:
+        uint8 array of shape (1965, 560), C-contiguous.
+
+    Raises:
+        DataError: The file is missing, damaged or not the Frey faces.
+
+    Example:
+        >>> read_faces(Path("nowhere"))
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: .../nowhere/frey_rawface.mat is missing: ...
+    """
+    path = root.expanduser().absolute() / FILE_NAME
+    cure = f"put {URL} there or set data.root to the folder that holds it."
+    if not path.is_file():
+        raise DataError(f"{path} is missing: {cure}")
+    try:
+        content = loadmat(path)
+    except Exception as error:  # loadmat's failures on damaged files have no base class of their own
+        raise DataError(f"{path} is damaged or no MATLAB file: {cure}") from error
+    if KEY not in content:
+        raise DataError(f"{path} holds no array {KEY!r}: {cure}")
+    faces = content[KEY]
+    if faces.shape != FILE_SHAPE or faces.dtype != np.uint8:
+        found = f"{faces.dtype} {faces.shape} instead of uint8 {FILE_SHAPE}"
+        raise DataError(f"{path} holds {KEY!r} as {found}: {cure}")
+    return np.ascontiguousarray(faces.T)

@@ -1,0 +1,1 @@
+"""Lower-level divergences between q(h|v) and p(h|v)."""

@@ -1,0 +1,41 @@
+"""What every lower-level divergence offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["Divergence"]
+
+
+class Divergence(ABC):
+    """A divergence of q(h|v) from p(h|v), up to a constant of v, estimated with reparametrised particles.
+
+    Args:
+        n_particles: Number of particles L.
+
+    Raises:
+        ConfigError: With fewer than one particle.
+    """
+
+    def __init__(self, *, n_particles: int = 1) -> None:
+        if n_particles < 1:
+            raise ConfigError(f"A divergence needs n_particles >= 1, not {n_particles}.")
+        self.n_particles = n_particles
+
+    def check(self, posterior: Posterior) -> None:
+        """Refuse a posterior this divergence cannot train."""
+
+    def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Noise for :meth:`loss`, shape (*shape, L, B, H)."""
+        return posterior.noise((*shape, self.n_particles), v, generator)
+
+    @abstractmethod
+    def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
+        """Estimate per example, shape (B,), of v (B, *event) and noise (L, B, H)."""

@@ -1,0 +1,52 @@
+"""Fisher divergence between q(h|v) and p(h|v)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import sum_event
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["Fisher"]
+
+
+class Fisher(Divergence):
+    r"""Fisher divergence of q(h|v) from p(h|v); needs continuous latents, and no constant is missing.
+
+    .. math:: \tfrac12 E_{q(h|v)} \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
+
+    h is reparametrised, the derivative is partial in h, and phi is reached through both. Reference: Bao et al. 2020,
+    Eq. 10.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> Fisher().loss(p, q, v, q.noise((1,), v, torch.Generator())).shape
+        torch.Size([5])
+    """
+
+    def check(self, posterior: Posterior) -> None:
+        """Refuse binary latents.
+
+        Raises:
+            ConfigError: If grad_h log q(h|v) has no meaning.
+        """
+        if not posterior.continuous:
+            raise ConfigError(
+                f"divergence=fisher needs continuous latents, but {type(posterior).__name__} is binary: use divergence=kl."
+            )
+
+    def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
+        """The divergence's estimate, shape (B,)."""
+
+        def log_ratio(h: Tensor) -> Tensor:
+            return (-energy.energy(v, h) - posterior.log_prob(h, v)).sum()
+
+        gap = grad(log_ratio)(posterior.rsample(v, noise))
+        return 0.5 * sum_event(gap.square(), batch_dims=2).mean(0)

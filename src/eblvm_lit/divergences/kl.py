@@ -1,0 +1,57 @@
+"""Kullback-Leibler divergence: the evidence bound and its importance-weighted form."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["IWAE", "KL"]
+
+
+class KL(Divergence):
+    r"""KL(q(h|v) || p(h|v)) up to log p(v) + log Z: the negative evidence bound.
+
+    .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)]
+
+    Reference: Bao et al. 2020, Eq. 9. One reparametrised (relaxed) particle by default, as published.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> KL().loss(p, q, v, q.noise((1,), v, torch.Generator())).shape
+        torch.Size([5])
+    """
+
+    def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
+        """The bound's estimate, shape (B,)."""
+        h = posterior.rsample(v, noise)
+        return (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
+
+
+class IWAE(Divergence):
+    r"""The importance-weighted bound with L particles; L = 1 is :class:`KL`.
+
+    .. math:: -\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v)), \quad h_l \sim q(h|v)
+
+    Reference: Burda et al. 2016, Eq. 8, an option of Bao et al. 2020's code.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> IWAE(n_particles=20).loss(p, q, v, q.noise((20,), v, torch.Generator())).shape
+        torch.Size([5])
+    """
+
+    def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
+        """The negative bound's estimate, shape (B,)."""
+        h = posterior.rsample(v, noise)
+        log_weights = -energy.energy(v, h) - posterior.log_prob(h, v)
+        return math.log(len(noise)) - torch.logsumexp(log_weights, 0)

@@ -1,0 +1,96 @@
+"""A linear model with Gaussian latents: everything about it has a closed form."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["GaussianLatentModel"]
+
+
+class GaussianLatentModel(MarginalEnergy):
+    r"""Gaussian visible units v, Gaussian latent units h.
+
+    .. math:: E(v, h) = \tfrac12 \|(v - b)/\sigma\|^2 + \tfrac12 \|h - c\|^2 - v^\top W h
+
+    The model in which VaGES' bias theorems are checked (Bao et al. 2021, appendix F.4). The marginal is
+    :math:`N(\Lambda^{-1}\eta, \Lambda^{-1})` with :math:`\Lambda = \mathrm{diag}(\sigma^{-2}) - W W^\top` and
+    :math:`\eta = b/\sigma^2 + W c`; it exists iff the spectral norm of :math:`\mathrm{diag}(\sigma) W` is below 1.
+
+    Args:
+        v_dim: Number of visible units d.
+        h_dim: Number of latent units m.
+        weight_scale: The weights start uniform in +- weight_scale / (sqrt(d) + sqrt(m)), so that values below 1
+            start with a proper joint distribution.
+
+    Raises:
+        ConfigError: For a size below 1.
+
+    Example:
+        >>> model = GaussianLatentModel(v_dim=2, h_dim=3)
+        >>> model.free_energy(torch.zeros(5, 2)).shape
+        torch.Size([5])
+    """
+
+    def __init__(self, *, v_dim: int, h_dim: int, weight_scale: float = 0.5) -> None:
+        super().__init__()
+        if v_dim < 1 or h_dim < 1:
+            raise ConfigError(f"A Gaussian latent model needs v_dim, h_dim >= 1, not {v_dim} and {h_dim}.")
+        self.event_shape, self.h_dim = (v_dim,), h_dim
+        bound = weight_scale / (math.sqrt(v_dim) + math.sqrt(h_dim))
+        self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
+        self.b = nn.Parameter(torch.zeros(v_dim))
+        self.c = nn.Parameter(torch.zeros(h_dim))
+        self.log_std = nn.Parameter(torch.zeros(v_dim))
+
+    def _quadratic(self, v: Tensor) -> Tensor:
+        return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        return self._quadratic(v) + 0.5 * (h - self.c).square().sum(-1) - (h * (v @ self.W)).sum(-1)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        r""":math:`\tfrac12\|(v-b)/\sigma\|^2 - c^\top x - \tfrac12\|x\|^2 - \tfrac m2\log 2\pi, x = W^\top v`."""
+        x = v @ self.W
+        return self._quadratic(v) - x @ self.c - 0.5 * x.square().sum(-1) - 0.5 * self.h_dim * math.log(2 * math.pi)
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        r"""Mean of p(h|v) = N(c + W'v, I), shape (B, m)."""
+        return self.c + v @ self.W
+
+    def visible_mean(self, h: Tensor) -> Tensor:
+        r"""E[v|h] = :math:`b + \sigma^2 \odot (W h)`, shape (*L, B, d)."""
+        return self.b + (2 * self.log_std).exp() * (h @ self.W.T)
+
+    def visible_std(self) -> Tensor:
+        """Standard deviation of p(v|h), shape (d,)."""
+        return self.log_std.exp()
+
+    def score(self, v: Tensor) -> Tensor:
+        r""":math:`-(v-b)/\sigma^2 + W (c + W^\top v)`, shape (B, d)."""
+        return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.W.T
+
+    def score_divergence(self, v: Tensor) -> Tensor:
+        r""":math:`-\sum_i \sigma_i^{-2} + \|W\|_F^2`, the same for every v, shape (B,)."""
+        return (self.W.square().sum() - (-2 * self.log_std).exp().sum()).expand(len(v))
+
+    def marginal(self) -> torch.distributions.MultivariateNormal:
+        """The distribution of v.
+
+        Raises:
+            ValueError: If the joint cannot be normalised.
+        """
+        precision = torch.diag((-2 * self.log_std).exp()) - self.W @ self.W.T
+        eta = self.b * (-2 * self.log_std).exp() + self.W @ self.c
+        return torch.distributions.MultivariateNormal(torch.linalg.solve(precision, eta), precision_matrix=precision)
+
+    def log_partition(self) -> Tensor:
+        """log Z = -F(v) - log p(v), at the origin."""
+        origin = self.b.new_zeros(1, *self.event_shape)
+        return (-self.free_energy(origin) - self.marginal().log_prob(origin)).squeeze()

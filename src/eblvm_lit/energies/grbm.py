@@ -1,0 +1,132 @@
+"""The Gaussian-Bernoulli restricted Boltzmann machine."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["GRBM"]
+
+MAX_ENUMERATED = 24
+
+
+class GRBM(MarginalEnergy):
+    r"""Gaussian visible units v, binary latent units h.
+
+    .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h
+
+    with :math:`U = W` and one :math:`\sigma_i` per dimension (``code``, as the papers' released code has it), or
+    :math:`U = W / \sigma` and one scalar :math:`\sigma` (``paper``). Reference: Bao et al. 2020, section 5.1.
+
+    Args:
+        v_dim: Number of visible units d.
+        h_dim: Number of latent units m.
+        parametrisation: ``code`` or ``paper``.
+        learn_std: Whether log sigma is trained; it starts at 0.
+
+    Raises:
+        ConfigError: For a size below 1 or an unknown parametrisation.
+
+    Example:
+        >>> grbm = GRBM(v_dim=2, h_dim=3)
+        >>> grbm.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
+        torch.Size([7, 5])
+    """
+
+    def __init__(
+        self,
+        *,
+        v_dim: int,
+        h_dim: int,
+        parametrisation: Literal["code", "paper"] = "code",
+        learn_std: bool = True,
+    ) -> None:
+        super().__init__()
+        if v_dim < 1 or h_dim < 1:
+            raise ConfigError(f"A GRBM needs v_dim >= 1 and h_dim >= 1, not {v_dim} and {h_dim}.")
+        if parametrisation not in ("code", "paper"):
+            raise ConfigError(f"GRBM parametrisation is 'code' or 'paper', not {parametrisation!r}.")
+        self.event_shape, self.h_dim, self.parametrisation = (v_dim,), h_dim, parametrisation
+        # The published initialisation: Kaiming-uniform of a d x m matrix, whose fan-in is taken to be m.
+        bound = 1 / math.sqrt(h_dim)
+        self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
+        self.b = nn.Parameter(torch.empty(v_dim).uniform_(-bound, bound))
+        self.c = nn.Parameter(torch.empty(h_dim).uniform_(-bound, bound))
+        log_std = torch.zeros(v_dim if parametrisation == "code" else 1)
+        self.log_std = nn.Parameter(log_std, requires_grad=learn_std)
+
+    def coupling(self) -> Tensor:
+        """U, the matrix of the term v'Uh, shape (d, m)."""
+        return self.W if self.parametrisation == "code" else self.W * (-self.log_std).exp().unsqueeze(-1)
+
+    def _quadratic(self, v: Tensor) -> Tensor:
+        return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        return self._quadratic(v) - (h * self.latent_logits(v)).sum(-1)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        r""":math:`F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \sum_j \log(1 + e^{c_j + (U^\top v)_j})`, shape (B,)."""
+        return self._quadratic(v) - softplus(self.latent_logits(v)).sum(-1)
+
+    def latent_logits(self, v: Tensor) -> Tensor:
+        r"""Logits of p(h=1|v): :math:`c + U^\top v`, shape (B, m)."""
+        return self.c + v @ self.coupling()
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """E[h|v], shape (B, m)."""
+        return self.latent_logits(v).sigmoid()
+
+    def visible_mean(self, h: Tensor) -> Tensor:
+        r"""E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
+        return self.b + (2 * self.log_std).exp() * (h @ self.coupling().T)
+
+    def visible_std(self) -> Tensor:
+        """Standard deviation of p(v|h), shape (d,)."""
+        return self.log_std.exp().expand(self.event_shape)
+
+    def score(self, v: Tensor) -> Tensor:
+        r""":math:`-(v-b)/\sigma^2 + U\,\mathrm{sigmoid}(c + U^\top v)`, shape (B, d)."""
+        return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.coupling().T
+
+    def score_divergence(self, v: Tensor) -> Tensor:
+        r""":math:`-\sum_i \sigma_i^{-2} + \sum_j s_j (1 - s_j) \|U_{:j}\|^2`, :math:`s = E[h|v]`, shape (B,)."""
+        mean = self.latent_mean(v)
+        precision = (-2 * self.visible_std().log()).exp().sum()
+        return (mean * (1 - mean)) @ self.coupling().square().sum(0) - precision
+
+    def log_partition(self) -> Tensor:
+        r"""log Z by enumeration of all latent states.
+
+        .. math:: \log \sum_h \exp(c^\top h + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2)
+            + \tfrac d2 \log 2\pi + \sum_i \log \sigma_i
+
+        Raises:
+            ConfigError: With more than 24 latent units; use annealed importance sampling there.
+        """
+        if self.h_dim > MAX_ENUMERATED:
+            raise ConfigError(
+                f"{self.h_dim} binary latents cannot be enumerated (at most {MAX_ENUMERATED}): "
+                "estimate log Z by annealed importance sampling."
+            )
+        std, total = self.visible_std(), self.W.new_tensor(-math.inf)
+        for start in range(0, 2**self.h_dim, 2**16):  # in blocks, so that 2^24 states need little memory
+            h = self._states(start, min(start + 2**16, 2**self.h_dim))
+            pull = h @ self.coupling().T
+            exponent = h @ self.c + pull @ self.b + 0.5 * (std * pull).square().sum(-1)
+            total = torch.logaddexp(total, exponent.logsumexp(0))
+        return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
+
+    def _states(self, start: int, stop: int) -> Tensor:
+        """Rows ``start`` to ``stop`` of the table of all binary latent states."""
+        numbers = torch.arange(start, stop, device=self.W.device)
+        bits = torch.arange(self.h_dim, device=self.W.device)
+        return numbers.unsqueeze(-1).bitwise_right_shift(bits).bitwise_and(1).to(self.W.dtype)

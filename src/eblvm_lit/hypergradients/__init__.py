@@ -1,0 +1,1 @@
+"""How d J(theta, phi*(theta)) / d theta is had."""

@@ -1,0 +1,46 @@
+"""What every hypergradient offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from eblvm_lit.functional import Params
+from eblvm_lit.optimizers.base import Optimizer, State
+
+__all__ = ["BilevelProblem", "Hypergradient"]
+
+
+class BilevelProblem(NamedTuple):
+    r"""min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
+
+    Attributes:
+        upper: J(theta, phi), a scalar.
+        lower: G(theta, phi, i), a scalar, with the i-th draw of noise.
+        optimizer: The rule of the lower level.
+        state: Its live state.
+        lr: Its learning rate now.
+    """
+
+    upper: Callable[[Params, Params], Tensor]
+    lower: Callable[[Params, Params, int], Tensor]
+    optimizer: Optimizer
+    state: State
+    lr: Tensor | float
+
+
+class Hypergradient(ABC):
+    """How dJ(theta, phi*(theta))/dtheta is had at the live phi, which it leaves as it is.
+
+    Attributes:
+        n_draws: How many draws of lower-level noise it uses.
+    """
+
+    n_draws: int
+
+    @abstractmethod
+    def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
+        """The value of J and its (hyper)gradient with respect to theta."""

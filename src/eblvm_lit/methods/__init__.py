@@ -1,0 +1,1 @@
+"""The LightningModules: which levels alternate, and in which order."""

@@ -1,0 +1,94 @@
+"""One level of an alternating method, and the pure function that runs all levels once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.functional import Params, tree_map
+from eblvm_lit.optimizers.base import Optimizer, State
+
+__all__ = ["Level", "Situation", "run_levels"]
+
+
+class Situation(NamedTuple):
+    """All an iteration starts from: nothing else enters it, and nothing of it is changed.
+
+    Attributes:
+        params: Parameters of each player (``theta``, ``phi``) by name.
+        states: Optimizer state of each level.
+        lrs: Learning rate of each level.
+    """
+
+    params: dict[str, Params]
+    states: dict[str, State]
+    lrs: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Some steps on one player's parameters.
+
+    Attributes:
+        name: ``lower``, ``upper``, ...
+        player: Whose parameters it moves: ``theta``, ``phi``, ...
+        n_steps: How many steps an iteration.
+        optimizer: Its update rule.
+        noise: (v, generator) -> the noise of all its steps, drawn before the iteration.
+        gradient: (situation, v, noise, step) -> loss, gradient with respect to the player's parameters.
+    """
+
+    name: str
+    player: str
+    n_steps: int
+    optimizer: Optimizer
+    noise: Callable[[Tensor, torch.Generator], Any]
+    gradient: Callable[[Situation, Tensor, Any, int], tuple[Tensor, Params]]
+
+
+def _norm(grads: Params) -> Tensor:
+    return torch.stack([g.square().sum() for g in grads.values()]).sum().sqrt()
+
+
+def _clip(grads: Params, max_norm: float) -> Params:
+    factor = (max_norm / (_norm(grads) + 1e-6)).clamp(max=1.0)
+    return tree_map(lambda g: g * factor, grads)
+
+
+def run_levels(
+    levels: Sequence[Level],
+    situation: Situation,
+    v: Tensor,
+    noise: Mapping[str, Any],
+) -> tuple[Situation, dict[str, Tensor]]:
+    """Run every level's steps in order: one iteration, as a pure function.
+
+    Args:
+        levels: What alternates.
+        situation: Where the iteration starts.
+        v: The minibatch, shape (B, *event).
+        noise: Each level's noise.
+
+    Returns:
+        Where it ends; and, for each level with a step, loss and gradient norm (before clipping) of its last step,
+        under ``<level>_loss`` and ``<level>_grad_norm``.
+    """
+    record: dict[str, Tensor] = {}
+    for level in levels:
+        for step in range(level.n_steps):
+            loss, grads = level.gradient(situation, v, noise[level.name], step)
+            record[f"{level.name}_loss"], record[f"{level.name}_grad_norm"] = loss, _norm(grads)
+            if level.optimizer.clip_norm is not None:
+                grads = _clip(grads, level.optimizer.clip_norm)
+            moved, state = level.optimizer.update(
+                situation.params[level.player], grads, situation.states[level.name], situation.lrs[level.name]
+            )
+            situation = situation._replace(
+                params={**situation.params, level.player: moved},
+                states={**situation.states, level.name: state},
+            )
+    return situation, record

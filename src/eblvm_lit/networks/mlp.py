@@ -1,0 +1,42 @@
+"""The multilayer perceptron."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["MLP"]
+
+
+class MLP(nn.Module):
+    """Linear layers with a leaky rectifier after each.
+
+    Args:
+        sizes: Width of the input, of each hidden layer and of the output.
+        negative_slope: Slope of the rectifier below zero.
+
+    Raises:
+        ConfigError: With fewer than two sizes.
+
+    Example:
+        >>> import torch
+        >>> MLP(sizes=[2, 8, 4])(torch.zeros(5, 2)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(self, *, sizes: Sequence[int], negative_slope: float = 0.2) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ConfigError(f"An MLP needs at least an input and an output size, not {list(sizes)}.")
+        self.out_dim = sizes[-1]
+        layers: list[nn.Module] = []
+        for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+            layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""
+        return self.layers(x.flatten(1))

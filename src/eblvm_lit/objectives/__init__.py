@@ -1,0 +1,1 @@
+"""Functionals of the score whose minimum is the data's distribution."""

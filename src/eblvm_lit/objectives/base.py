@@ -1,0 +1,42 @@
+"""What every objective offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["Noise", "Objective", "ScoreFunction"]
+
+Noise = dict[str, Tensor]
+ScoreFunction = Callable[[Tensor], Tensor]
+
+
+class Objective(ABC):
+    """A functional of a score function, evaluated at data and noise.
+
+    One iteration is: draw ``noise``, ``perturb`` the data, estimate the score there, take ``loss``. Noise may have
+    leading dimensions (one slice per inner step); :meth:`perturb` and :meth:`loss` see one slice.
+    """
+
+    @abstractmethod
+    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
+        """All random numbers of one evaluation, each of shape (*shape, B, ...)."""
+
+    def lower_noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
+        """The part of :meth:`noise` that :meth:`perturb` and :meth:`lower_weight` need."""
+        return self.noise(v, shape, generator)
+
+    def perturb(self, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002 - part of the contract
+        """The points at which the score is matched, shape (B, *event)."""
+        return v
+
+    @abstractmethod
+    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
+        """Loss per example, shape (B,), of the perturbed v."""
+
+    def lower_weight(self, noise: Noise) -> Tensor | float:  # noqa: ARG002 - part of the contract
+        """Weight of each example in the lower-level loss, shape (B,) or a number."""
+        return 1.0

@@ -1,0 +1,1 @@
+"""Optimizers and schedules as pure functions, and their Lightning face."""

@@ -1,0 +1,53 @@
+"""An optimizer as a pure function of parameters, gradients and state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import Params, tree_map
+from eblvm_lit.optimizers.schedules import Constant, Schedule
+
+__all__ = ["Optimizer", "State"]
+
+State = dict[str, Any]
+
+
+class Optimizer(ABC):
+    """One update rule with its learning rate, schedule and clipping.
+
+    The live steps, the unrolled steps and the hypergradient through them are all this one function.
+
+    Args:
+        lr: Learning rate at the start.
+        schedule: Factor on it over the run; constant if not given.
+        clip_norm: Gradients with a larger norm (over all parameters of the level) are scaled down to it.
+
+    Raises:
+        ConfigError: If lr or clip_norm is not positive.
+
+    Attributes:
+        slots: Names of the per-parameter tensors of the state.
+    """
+
+    slots: tuple[str, ...] = ()
+
+    def __init__(self, *, lr: float, schedule: Schedule | None = None, clip_norm: float | None = None) -> None:
+        if not lr > 0:
+            raise ConfigError(f"An optimizer needs lr > 0, not {lr}.")
+        if clip_norm is not None and not clip_norm > 0:
+            raise ConfigError(f"clip_norm must be positive or null, not {clip_norm}.")
+        self.lr, self.schedule, self.clip_norm = lr, schedule or Constant(), clip_norm
+
+    def init(self, params: Params) -> State:
+        """The state before the first step."""
+        first = next(iter(params.values()))
+        zeros = {slot: tree_map(lambda p: p.new_zeros(p.shape), params) for slot in self.slots}
+        return {"step": first.new_zeros(()), **zeros}
+
+    @abstractmethod
+    def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
+        """One step: new parameters and new state; differentiable in all its arguments."""

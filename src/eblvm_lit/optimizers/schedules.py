@@ -1,0 +1,99 @@
+"""Learning-rate schedules as pure functions of the iteration: nothing to save, nothing to step."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step"]
+
+
+class Schedule(ABC):
+    """The learning rate at an iteration."""
+
+    @abstractmethod
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
+        """Learning rate of iteration 0, 1, ... of ``total``, from the initial rate ``lr``."""
+
+
+class Constant(Schedule):
+    """The rate stays what it is.
+
+    Example:
+        >>> Constant()(0.1, 7, 10)
+        0.1
+    """
+
+    def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
+        """See :class:`Schedule`."""
+        return lr
+
+
+class Cosine(Schedule):
+    r"""Half a cosine from the rate to a floor.
+
+    .. math:: \mathrm{floor} + (\alpha - \mathrm{floor}) \tfrac12 (1 + \cos(\pi i / n))
+
+    Args:
+        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6.
+
+    Example:
+        >>> [round(Cosine(floor=0.0)(1.0, i, 4), 3) for i in range(5)]
+        [1.0, 0.854, 0.5, 0.146, 0.0]
+    """
+
+    def __init__(self, *, floor: float = 1e-6) -> None:
+        if floor < 0:
+            raise ConfigError(f"The floor of a cosine schedule must be >= 0, not {floor}.")
+        self.floor = floor
+
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
+        """See :class:`Schedule`."""
+        progress = min(iteration / max(total, 1), 1.0)
+        return self.floor + (lr - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class Step(Schedule):
+    """The rate is multiplied by a factor a number of times, at equal distances.
+
+    Args:
+        factor: What it is multiplied by.
+        n_stages: Into how many parts of equal rate the run is cut.
+
+    Example:
+        >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 4), 3) for i in range(4)]
+        [1.0, 1.0, 0.1, 0.1]
+    """
+
+    def __init__(self, *, factor: float = 0.1, n_stages: int = 6) -> None:
+        if not factor > 0 or n_stages < 1:
+            raise ConfigError(f"A step schedule needs factor > 0 and n_stages >= 1, not {factor} and {n_stages}.")
+        self.factor, self.n_stages = factor, n_stages
+
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
+        """See :class:`Schedule`."""
+        return lr * self.factor ** (iteration // max(total // self.n_stages, 1))
+
+
+class Exponential(Schedule):
+    """The rate is multiplied by a factor every so many iterations.
+
+    Args:
+        factor: What it is multiplied by.
+        every: After how many iterations (BiDVL: those of one epoch).
+
+    Example:
+        >>> [round(Exponential(factor=0.5, every=2)(1.0, i, 6), 3) for i in range(6)]
+        [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+
+    def __init__(self, *, factor: float, every: int = 1) -> None:
+        if not factor > 0 or every < 1:
+            raise ConfigError(f"An exponential schedule needs factor > 0 and every >= 1, not {factor} and {every}.")
+        self.factor, self.every = factor, every
+
+    def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
+        """See :class:`Schedule`."""
+        return lr * self.factor ** (iteration // self.every)

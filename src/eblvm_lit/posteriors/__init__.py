@@ -1,0 +1,1 @@
+"""Variational posteriors q(h|v;phi)."""

@@ -1,0 +1,1 @@
+"""Markov chains that draw v and h from a model."""
