@@ -33,7 +33,9 @@ class Bound:
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            return torch.func.functional_call(self._dispatch, self._params, (method, *args))
+            return torch.func.functional_call(
+                self._dispatch, self._params, (method, *args), tie_weights=False
+            )
 
         return call
 

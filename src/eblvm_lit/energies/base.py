@@ -17,10 +17,12 @@ class Energy(nn.Module, ABC):
     Attributes:
         event_shape: Shape of one v.
         h_dim: Number of latents.
+        continuous: Whether h is real; false for binary latents.
     """
 
     event_shape: tuple[int, ...]
     h_dim: int
+    continuous: bool
 
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ class GaussianLatentModel(MarginalEnergy):
         torch.Size([5])
     """
 
+    continuous = True
+
     def __init__(self, *, v_dim: int, h_dim: int, weight_scale: float = 0.5) -> None:
         super().__init__()
         if v_dim < 1 or h_dim < 1:
@@ -71,6 +73,17 @@ class GaussianLatentModel(MarginalEnergy):
     def visible_std(self) -> Tensor:
         """Standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp()
+
+    def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw of p(h|v), shape (B, m)."""
+        mean = self.latent_mean(v)
+        return mean + torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+
+    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw of p(v|h), shape (B, d)."""
+        mean = self.visible_mean(h)
+        eps = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return mean + self.visible_std() * eps
 
     def score(self, v: Tensor) -> Tensor:
         r""":math:`-(v-b)/\sigma^2 + W (c + W^\top v)`, shape (B, d)."""

@@ -40,6 +40,8 @@ class GRBM(MarginalEnergy):
         torch.Size([7, 5])
     """
 
+    continuous = False
+
     def __init__(
         self,
         *,
@@ -92,6 +94,18 @@ class GRBM(MarginalEnergy):
     def visible_std(self) -> Tensor:
         """Standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp().expand(self.event_shape)
+
+    def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw of p(h|v), shape (B, m)."""
+        mean = self.latent_mean(v)
+        u = torch.rand(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return (u < mean).to(mean.dtype)
+
+    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw of p(v|h), shape (B, d)."""
+        mean = self.visible_mean(h)
+        eps = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return mean + self.visible_std() * eps
 
     def score(self, v: Tensor) -> Tensor:
         r""":math:`-(v-b)/\sigma^2 + U\,\mathrm{sigmoid}(c + U^\top v)`, shape (B, d)."""

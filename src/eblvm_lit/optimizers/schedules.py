@@ -37,20 +37,23 @@ class Cosine(Schedule):
     .. math:: \mathrm{floor} + (\alpha - \mathrm{floor}) \tfrac12 (1 + \cos(\pi i / n))
 
     Args:
-        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6.
+        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6. None: the rate at the start, so that
+            nothing falls.
 
     Example:
         >>> [round(Cosine(floor=0.0)(1.0, i, 4), 3) for i in range(5)]
         [1.0, 0.854, 0.5, 0.146, 0.0]
     """
 
-    def __init__(self, *, floor: float = 1e-6) -> None:
-        if floor < 0:
+    def __init__(self, *, floor: float | None = 1e-6) -> None:
+        if floor is not None and floor < 0:
             raise ConfigError(f"The floor of a cosine schedule must be >= 0, not {floor}.")
         self.floor = floor
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
+        if self.floor is None:
+            return lr
         progress = min(iteration / max(total, 1), 1.0)
         return self.floor + (lr - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
 

@@ -27,8 +27,7 @@ class BilevelScore:
         noise: Noise of one latent per example, shape (B, H).
 
     Example:
-        >>> from eblvm_lit.differentiation import grad
-from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
         >>> BilevelScore(p, q, v, q.noise((), v, torch.Generator()))(v).shape

@@ -1,0 +1,1 @@
+"""When to evaluate, draw, save and stop."""

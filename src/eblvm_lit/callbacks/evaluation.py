@@ -1,0 +1,59 @@
+"""Metrics at each validation and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytorch_lightning as pl
+import torch
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.methods.base import Method
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation(pl.Callback):
+    """Computes metrics on the whole validation split at each validation, on the test split at the end.
+
+    Args:
+        metrics: All metrics, by name; the test split gets all of them.
+        at_validation: Names of those cheap enough for each validation.
+
+    Raises:
+        ConfigError: If ``at_validation`` names a metric that is not there.
+    """
+
+    def __init__(self, *, metrics: Mapping[str, Metric | None], at_validation: Sequence[str] = ()) -> None:
+        self.metrics = {name: metric for name, metric in metrics.items() if metric is not None}
+        unknown = sorted(set(at_validation) - set(metrics))
+        if unknown:
+            raise ConfigError(
+                f"callbacks.evaluation.at_validation names {unknown[0]!r}, but the metrics are {', '.join(metrics)}."
+            )
+        self.at_validation = [name for name in at_validation if name in self.metrics]
+
+    def compute(self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]) -> dict[str, float]:
+        """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric."""
+        v = data.as_float(getattr(data.splits, split)).to(device=method.device, dtype=method.dtype)
+        found: dict[str, float] = {}
+        for name in names:
+            generator = keyed_generator(method.seed, split, name, device=method.device)
+            with torch.no_grad():
+                values = self.metrics[name].compute(method, v, generator)
+            found |= {f"{split}/{key}": float(value) for key, value in values.items()}
+        return found
+
+    def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
+        """All metrics on the test split."""
+        return self.compute(method, data, "test", list(self.metrics))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Log the cheap metrics of the validation split."""
+        if trainer.sanity_checking or not trainer.training:
+            return
+        found = self.compute(pl_module, trainer.datamodule, "val", self.at_validation)
+        for logger in trainer.loggers:
+            logger.log_metrics(found, step=trainer.global_step)

@@ -1,0 +1,48 @@
+"""Pictures of the model, drawn when the run is over and at validations on request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from eblvm_lit.methods.base import Method
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["Figures"]
+
+log = logging.getLogger(__name__)
+
+
+class Figures(pl.Callback):
+    """Draws figures into ``figures/*.png`` of the run's folder.
+
+    Args:
+        figures: Figures by name; one that does not apply to the data draws nothing.
+        save_dir: The run's folder.
+        at_validation: Whether they are also redrawn at each validation.
+    """
+
+    def __init__(self, *, figures: Mapping[str, Any], save_dir: str, at_validation: bool = False) -> None:
+        self.figures = {name: figure for name, figure in figures.items() if figure is not None}
+        self.folder, self.at_validation = Path(save_dir) / "figures", at_validation
+
+    def draw(self, method: Method, data: pl.LightningDataModule) -> list[Path]:
+        """Draw all figures; returns the files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, figure in self.figures.items():
+            generator = keyed_generator(method.seed, "figure", name, device=method.device)
+            drawn = figure.draw(method, data, generator)
+            if drawn is not None:
+                paths.append(self.folder / f"{name}.png")
+                drawn.savefig(paths[-1], dpi=150, bbox_inches="tight")
+        return paths
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Redraw, if asked."""
+        if self.at_validation and trainer.training and not trainer.sanity_checking:
+            self.draw(pl_module, trainer.datamodule)

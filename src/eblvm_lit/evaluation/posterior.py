@@ -1,0 +1,77 @@
+"""How far a variational posterior is from the true one."""
+
+from __future__ import annotations
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["PosteriorDivergence"]
+
+ROWS = 100
+
+
+class PosteriorDivergence(Metric):
+    r"""Divergences of q(h|v) from p(h|v), averaged over v.
+
+    .. math:: \mathrm{KL} = E_q [\log q(h|v) + E(v, h)] - F(v), \quad
+        D_F = \tfrac12 E_q \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
+
+    ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
+    Where both laws are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
+    relaxed ones); elsewhere they are Monte Carlo estimates. Reference: Bao et al. 2020, Eqs. 9, 10, Fig. 5.
+
+    Args:
+        n_particles: Particles of an estimate, for each v.
+
+    Raises:
+        ConfigError: With fewer than one particle.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> method = LightningModule()
+        >>> method.energy, method.posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> list(PosteriorDivergence().compute(method, torch.zeros(5, 2), torch.Generator()))
+        ['posterior_kl']
+    """
+
+    def __init__(self, *, n_particles: int = 10) -> None:
+        if n_particles < 1:
+            raise ConfigError(f"A posterior's divergence needs n_particles >= 1, not {n_particles}.")
+        self.n_particles = n_particles
+
+    @torch.no_grad()
+    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """The mean divergences at v; see :meth:`Metric.compute`."""
+        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        if not isinstance(energy, Energy) or not isinstance(posterior, Posterior):
+            return {}
+        laws = latent_law(posterior, v[:1]), latent_law(energy, v[:1])
+        if laws[0] is None or type(laws[0]) is not type(laws[1]):
+            return mean_over_rows(lambda x: self._estimate(energy, posterior, x, generator), v, ROWS)
+        exact_p, exact_q = in_float64(energy), in_float64(posterior)
+        return mean_over_rows(
+            lambda x: latent_law(exact_q, x).divergences(latent_law(exact_p, x)), v.double(), ROWS
+        )
+
+    def _estimate(
+        self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Monte Carlo estimates, each of shape (B,)."""
+        noise, estimates = posterior.noise((self.n_particles,), v, generator), {}
+        if isinstance(energy, MarginalEnergy):
+            h = posterior.rsample(v, noise)
+            h = h if posterior.continuous else h.round()  # a relaxed bit above 1/2 is a bit that is 1
+            bound = (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
+            estimates["posterior_kl"] = bound - energy.free_energy(v)
+        if posterior.continuous:
+            estimates["posterior_fisher"] = Fisher().loss(energy, posterior, v, noise)
+        return estimates

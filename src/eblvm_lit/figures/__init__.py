@@ -1,0 +1,1 @@
+"""Pictures of data, models and learning curves."""

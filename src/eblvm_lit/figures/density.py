@@ -1,0 +1,136 @@
+"""The density of a model of the plane, beside its data."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import in_float64
+from eblvm_lit.evaluation.likelihood import exact_log_partition
+from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+
+__all__ = ["Density", "density_on_grid"]
+
+COLOURS = "magma"
+
+
+def cell_centres(bounds: Window, n: int) -> Tensor:
+    """Centres of n x n cells that tile a window, shape (n, n, 2), float64, rows by y and columns by x."""
+    x, y = (low + (torch.arange(n, dtype=torch.float64) + 0.5) * ((high - low) / n) for low, high in bounds)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
+
+
+@torch.no_grad()
+def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerated: int = 20) -> Tensor:
+    r"""Density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, at the centres of the cells of a window.
+
+    Z is exact where :func:`exact_log_partition` has it, else the sum over a window nine times as large.
+
+    Args:
+        energy: The model.
+        bounds: The window.
+        n: Cells along each axis.
+        max_enumerated: Largest number of binary latents that are enumerated.
+
+    Returns:
+        Shape (n, n), float64, on the CPU; rows by y and columns by x.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> p = density_on_grid(GRBM(v_dim=2, h_dim=3), ((-8, 8), (-8, 8)), 80)
+        >>> round(p.sum().item() * 0.2 * 0.2, 3)
+        1.0
+    """
+    model, device = in_float64(energy), next(energy.parameters()).device
+
+    def minus_free_energy(window: Window) -> Tensor:
+        centres = cell_centres(window, n).to(device)
+        return -model.free_energy(centres.view(-1, 2)).view(n, n).cpu()
+
+    log_z = exact_log_partition(energy, max_enumerated)
+    if log_z is None:
+        wide = tuple((2 * low - high, 2 * high - low) for low, high in bounds)
+        cell = math.prod((high - low) / n for low, high in wide)
+        log_z = float(minus_free_energy(wide).flatten().logsumexp(0)) + math.log(cell)
+    return (minus_free_energy(bounds) - log_z).exp()
+
+
+class Density(Picture):
+    """Data and model of the plane as densities, in one window and on one scale of colour.
+
+    Args:
+        n_cells: Cells of the model's grid along each axis.
+        n_bins: Bins of the data's histogram along each axis.
+
+    Raises:
+        ConfigError: For a number below one.
+
+    Example:
+        >>> from eblvm_lit.data.toy import Checkerboard
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> method, data = LightningModule(), Checkerboard()
+        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> data.setup()
+        >>> len(Density().draw(method, data, torch.Generator()).axes)  # data, model, colour bar
+        3
+    """
+
+    name = "density"
+
+    def __init__(self, *, n_cells: int = 300, n_bins: int = 60) -> None:
+        if n_cells < 1 or n_bins < 1:
+            raise ConfigError(f"A density needs n_cells >= 1 and n_bins >= 1, not {n_cells} and {n_bins}.")
+        self.n_cells, self.n_bins = n_cells, n_bins
+
+    def draw(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        generator: torch.Generator,  # noqa: ARG002 - nothing is random
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""
+        energy = getattr(method, "energy", None)
+        if data.bounds is None or not isinstance(energy, MarginalEnergy):
+            return None
+        observed = self._histogram(data.splits.train, data.bounds)
+        model = density_on_grid(energy, data.bounds, self.n_cells)
+        # the data's brightest bins are chance; a sharper model must still be seen to be sharper
+        top = max(float(observed[observed > 0].quantile(0.99)), float(model.flatten().quantile(0.999)))
+        figure = new_figure(7.6, 3.6)
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        names = f"data: {len(data.splits.train)} points", f"{type(energy).__name__}: {energy.h_dim} latent units"
+        for panel, density, title in zip(panels, (observed, model), names, strict=True):
+            image = self._show(panel, density, data.bounds, top, title)
+        panels[0].set_ylabel("$v_2$", color=INK, fontsize=9)
+        # an inset, so that it is exactly as high as the panel beside it
+        bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
+        bar.set_label("$p(v)$", color=INK, fontsize=9)
+        bar.outline.set(color=INK, linewidth=0.6)
+        frame(bar.ax)
+        return figure
+
+    def _histogram(self, v: Tensor, bounds: Window) -> Tensor:
+        """Density of the data, shape (n_bins, n_bins), rows by y and columns by x."""
+        edges = [torch.linspace(*bound, self.n_bins + 1, dtype=torch.float64) for bound in bounds]
+        counts = torch.histogramdd(v.double().cpu(), edges).hist
+        area = math.prod((high - low) / self.n_bins for low, high in bounds)
+        return counts.T / (len(v) * area)
+
+    @staticmethod
+    def _show(panel: Axes, density: Tensor, bounds: Window, top: float, title: str) -> AxesImage:
+        frame(panel, title)
+        panel.set_xlabel("$v_1$", color=INK, fontsize=9)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        extent = (*bounds[0], *bounds[1])
+        return panel.imshow(density.numpy(), origin="lower", extent=extent, cmap=COLOURS, vmin=0, vmax=top)

@@ -1,0 +1,100 @@
+"""Curves in one CSV file."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
+from pytorch_lightning.utilities import rank_zero_only
+
+__all__ = ["CSVCurves", "read_curves"]
+
+
+def read_curves(path: str | Path) -> list[dict[str, float]]:
+    """The rows of a file written by :class:`CSVCurves`, empty cells left out."""
+    with open(path, newline="") as file:
+        return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+
+
+class CSVCurves(Logger):
+    """Writes ``metrics.csv``: one row an iteration at which something was logged, sorted by ``iteration``.
+
+    Lightning's own CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps
+    the rows up to the iteration it is resumed at. The file is replaced as a whole, so it is never half-written.
+
+    Args:
+        save_dir: The run's folder.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     logger = CSVCurves(save_dir=folder)
+        ...     logger.log_metrics({"val/loss": 1.0}, step=10)
+        ...     logger.save()
+        ...     read_curves(Path(folder) / "metrics.csv")
+        [{'iteration': 10.0, 'val/loss': 1.0}]
+    """
+
+    def __init__(self, *, save_dir: str) -> None:
+        super().__init__()
+        self.path = Path(save_dir) / "metrics.csv"
+        self.rows: dict[int, dict[str, float]] = {}
+        self._unsaved = 0
+
+    @property
+    def name(self) -> str:
+        """Lightning wants one."""
+        return "csv"
+
+    @property
+    def version(self) -> str:
+        """Lightning wants one."""
+        return ""
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> CSVCurves:
+        """The logger itself."""
+        return self
+
+    def continue_from(self, curves: Path, iteration: int) -> None:
+        """Take over the rows of an earlier part of the run, up to an iteration."""
+        for row in read_curves(curves):
+            at = int(row.pop("iteration"))
+            if at <= iteration:
+                self.rows.setdefault(at, {}).update(row)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add numbers to the row of an iteration."""
+        kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
+        if kept and step is not None:
+            self.rows.setdefault(int(step), {}).update(kept)
+            self._unsaved += 1
+        if self._unsaved >= 100:
+            self.save()
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The run's ``config.yaml`` has them."""
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Write the file."""
+        columns = sorted({key for row in self.rows.values() for key in row})
+        partial = self.path.with_suffix(".tmp")
+        with open(partial, "w", newline="") as file:
+            writer = csv.DictWriter(file, ["iteration", *columns])
+            writer.writeheader()
+            writer.writerows({"iteration": at, **self.rows[at]} for at in sorted(self.rows))
+        os.replace(partial, self.path)
+        self._unsaved = 0
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
+        """Write what is left."""
+        self.save()

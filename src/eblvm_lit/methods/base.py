@@ -1,0 +1,192 @@
+"""The LightningModule all methods share: it owns the alternation of levels."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import params_of
+from eblvm_lit.methods.compilation import compile_step, worth_compiling
+from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.seeding import derive_seed, keyed_generator
+
+__all__ = ["Method"]
+
+log = logging.getLogger(__name__)
+
+
+class Method(pl.LightningModule):
+    """One iteration = one minibatch = one step of every level in turn, as a pure function that may be compiled.
+
+    A subclass names its players (whose parameters move) and its levels (in which order, by which gradient), and gives
+    a validation loss; nothing else. Lightning's ``global_step`` counts iterations, whatever K and N are, because only
+    the last level's optimizer is stepped through Lightning.
+
+    Args:
+        seed: All noise is a function of this and the iteration: a resumed run draws what the first would have.
+        compile: Whether the iteration is compiled; ``auto`` does where a compiler is found and the run is long enough.
+
+    Attributes:
+        diagnostics: Losses and gradient norms of the last iteration, by name.
+        description: The run's configuration as plain containers, kept in checkpoints.
+    """
+
+    def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
+        super().__init__()
+        if compile not in (True, False, "auto"):
+            raise ConfigError(f"method.compile is auto, true or false, not {compile!r}.")
+        self.automatic_optimization = False
+        self.seed, self.compile_mode = seed, compile
+        self.diagnostics: dict[str, Tensor] = {}
+        self._compiled: Callable[..., dict[str, Tensor]] | None = None
+        self._compiled_size: int | None = None
+        self._generator: torch.Generator | None = None
+        self.description: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ what a method says about itself
+
+    @abstractmethod
+    def players(self) -> Mapping[str, nn.Module]:
+        """Whose parameters move: ``theta`` (the model), ``phi`` (the posterior), ..."""
+
+    @abstractmethod
+    def levels(self) -> Sequence[Level]:
+        """The levels in the order they run; the last one is the one Lightning counts."""
+
+    @abstractmethod
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss by which models are selected, per example, shape (B,)."""
+
+    def inner_steps(self) -> int:
+        """Gradient evaluations in one iteration, unrolled ones included."""
+        return sum(level.n_steps for level in self.levels())
+
+    # ------------------------------------------------------------------ the iteration
+
+    def situation(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> Situation:
+        """Where the next iteration starts; the tensors are the live ones."""
+        return Situation(
+            params={name: params_of(player) for name, player in self.players().items()},
+            states={name: optimizer.functional_state() for name, optimizer in optimizers.items()},
+            lrs=dict(lrs),
+        )
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The noise of one iteration, level by level."""
+        return {level.name: level.noise(v, generator) for level in self.levels()}
+
+    def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Run one iteration and write its result into the tensors of ``situation``."""
+        after, record = run_levels(self.levels(), situation, v, noise)
+        with torch.no_grad():
+            _copy_into(situation.params, after.params)
+            _copy_into(situation.states, after.states)
+        return record
+
+    def _step(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
+        """One iteration, compiled or not. A short last batch is not worth a compilation of its own."""
+        if self._compiled is not None and self._compiled_size in (None, len(v)):
+            self._compiled_size = len(v)
+            return self._compiled(situation, v, noise)
+        with plain_autograd():
+            return self.advance(situation, v, noise)
+
+    # ------------------------------------------------------------------ Lightning's side
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done so far."""
+        return self.trainer.global_step
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """One optimizer a level, in the order of the levels."""
+        players = self.players()
+        return [
+            StatefulOptimizer(
+                {name: p for name, p in players[level.player].named_parameters() if p.requires_grad}, level.optimizer
+            )
+            for level in self.levels()
+        ]
+
+    def on_fit_start(self) -> None:
+        """Decide about compilation, now that device and length of the run are known."""
+        remaining = self.trainer.max_steps - self.iteration
+        wanted = self.compile_mode is True or (
+            self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
+        )
+        self._compiled, self._compiled_size = compile_step(self.advance) if wanted else None, None
+        self._generator = torch.Generator(self.device)
+        # Consecutive seeds: two iterations of one run can never draw the same noise.
+        self._noise_seed = derive_seed(self.seed, "noise", self.global_rank)
+        self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
+
+    def training_step(self, v: Tensor, batch_idx: int) -> None:  # noqa: ARG002 - the iteration counts, not the batch
+        """One iteration."""
+        iteration = self.iteration
+        generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
+        noise = self.draw_noise(v, generator)
+        wrapped, levels = self.optimizers(), self.levels()
+        wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
+        for level, optimizer in zip(levels, wrapped, strict=True):
+            rule = level.optimizer
+            lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
+            optimizer.param_groups[0]["lr"] = lr
+            self._lrs[level.name].fill_(lr)
+        raw = {level.name: optimizer.optimizer for level, optimizer in zip(levels, wrapped, strict=True)}
+        situation = self.situation(raw, self._lrs)
+        # The one step Lightning sees and counts.
+        wrapped[-1].step(closure=lambda: self._run(situation, v, noise))
+
+    def _run(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> None:
+        self.diagnostics = self._step(situation, v, noise)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what tells whose checkpoint this is; plain containers only, so that it loads as data."""
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        checkpoint["eblvm_lit"] = {"method": name, "iteration": self.iteration, "config": self.description}
+
+    def check_resumable(self, checkpoint: Mapping[str, Any], path: Path) -> int:
+        """Refuse a checkpoint of something else.
+
+        Returns:
+            The iteration it was written at.
+
+        Raises:
+            ConfigError: If method or parameters differ.
+        """
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        found = checkpoint["eblvm_lit"]
+        if found["method"] != name:
+            raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
+        shapes = {key: tuple(value.shape) for key, value in self.state_dict().items()}
+        stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
+        if shapes != stored:
+            differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
+            raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
+        return found["iteration"]
+
+    def validation_step(self, v: Tensor, batch_idx: int) -> None:
+        """Log ``val/loss`` with noise that is the same at every validation."""
+        generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
+        loss = self.validation_loss(v, generator).detach()
+        self.log("val/loss", loss.mean(), batch_size=len(v), prog_bar=True)
+
+
+def _copy_into(target: Any, source: Any) -> None:
+    """Copy tensors of one nested dictionary into those of another with the same keys."""
+    for key, value in target.items():
+        if isinstance(value, Tensor):
+            value.copy_(source[key])
+        else:
+            _copy_into(value, source[key])
+

@@ -1,0 +1,170 @@
+"""Bi-level score matching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import Params, bind
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.levels import Level, Situation
+from eblvm_lit.objectives.base import Objective
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.scores.bilevel import BilevelScore
+
+__all__ = ["BiSM"]
+
+
+class BiSM(Method):
+    r"""Bi-level score matching: BiSSM, BiDSM, BiMDSM with the objective of that name.
+
+    .. math:: \min_\theta J(\theta, \phi^*(\theta)), \quad \phi^*(\theta) = \arg\min_\phi G(\theta, \phi)
+
+    An iteration is K steps on phi down G, the divergence of q(h|v) from p(h|v) at perturbed data with fresh noise in
+    each step; then one step on theta along the hypergradient of J, the objective of the surrogate score. Reference:
+    Bao et al. 2020, Algorithm 1.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        posterior: q(h|v; phi).
+        objective: J, a functional of the score.
+        divergence: G.
+        n_lower_steps: K.
+        n_unroll: N, for the published hypergradient; or null.
+        hypergradient: Another way to have dJ/dtheta through phi, instead of ``n_unroll``.
+        optimizer: Rule of the upper level.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For a negative K or N, or parts that do not fit together.
+
+    Example:
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.objectives.dsm import DSM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> bidsm = BiSM(
+        ...     energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
+        ...     objective=DSM(noise_std=0.1), divergence=KL(), n_lower_steps=5, n_unroll=5, optimizer=Adam(lr=1e-3))
+        >>> [(level.name, level.n_steps) for level in bidsm.levels()], bidsm.inner_steps()
+        ([('lower', 5), ('upper', 1)], 11)
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        posterior: Posterior,
+        objective: Objective,
+        divergence: Divergence,
+        optimizer: Optimizer,
+        n_lower_steps: int = 5,
+        n_unroll: int | None = None,
+        hypergradient: Hypergradient | None = None,
+        lower_optimizer: Optimizer | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        if n_lower_steps < 0:
+            raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_lower_steps}.")
+        if (n_unroll is None) == (hypergradient is None):
+            raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
+        if posterior.continuous != energy.continuous:
+            kinds = {True: "continuous", False: "binary"}
+            raise ConfigError(
+                f"{type(posterior).__name__} has {kinds[posterior.continuous]} latents, "
+                f"{type(energy).__name__} has {kinds[energy.continuous]} ones: choose a posterior that fits the model."
+            )
+        divergence.check(posterior)
+        self.energy, self.posterior = energy, posterior
+        self.objective, self.divergence = objective, divergence
+        self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
+        self.n_lower_steps = n_lower_steps
+        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
+
+    def players(self) -> dict[str, torch.nn.Module]:
+        """The model and the posterior."""
+        return {"theta": self.energy, "phi": self.posterior}
+
+    def levels(self) -> Sequence[Level]:
+        """K steps on phi, then one on theta."""
+        return [
+            Level("lower", "phi", self.n_lower_steps, self.lower_optimizer, self._lower_draws, self._lower_gradient),
+            Level("upper", "theta", 1, self.optimizer, self._upper_noise, self._upper_gradient),
+        ]
+
+    def inner_steps(self) -> int:
+        """K + N + 1."""
+        return self.n_lower_steps + self.hypergradient.n_draws + 1
+
+    # ------------------------------------------------------------------ lower level
+
+    def lower_noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
+        """Noise of n evaluations of G."""
+        return {
+            "data": self.objective.lower_noise(v, (n,), generator),
+            "latent": self.divergence.noise(self.posterior, v, (n,), generator),
+        }
+
+    def lower_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
+        """G per example with the i-th draw of noise, shape (B,)."""
+        data = {name: value[i] for name, value in noise["data"].items()}
+        points = self.objective.perturb(v, data)
+        model, posterior = bind(self.energy, theta), bind(self.posterior, phi)
+        return self.objective.lower_weight(data) * self.divergence.loss(model, posterior, points, noise["latent"][i])
+
+    def _lower_draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        return self.lower_noise(v, self.n_lower_steps, generator)
+
+    def _lower_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:
+        theta = situation.params["theta"]
+        grads, loss = grad_and_value(lambda phi: self.lower_loss(theta, phi, v, noise, step).mean())(
+            situation.params["phi"]
+        )
+        return loss, grads
+
+    # ------------------------------------------------------------------ upper level
+
+    def _upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        return {
+            "data": self.objective.noise(v, (), generator),
+            "latent": self.posterior.noise((), v, generator),
+            "unrolled": self.lower_noise(v, self.hypergradient.n_draws, generator),
+        }
+
+    def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any) -> Tensor:
+        """J per example, shape (B,)."""
+        points = self.objective.perturb(v, noise["data"])
+        score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
+        return self.objective.loss(score, points, noise["data"])
+
+    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
+        problem = BilevelProblem(
+            upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
+            lower=lambda theta, phi, i: self.lower_loss(theta, phi, v, noise["unrolled"], i).mean(),
+            optimizer=self.lower_optimizer,
+            state=situation.states["lower"],
+            lr=situation.lrs["lower"],
+        )
+        return self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """J at the live phi, per example, shape (B,)."""
+        noise = {"data": self.objective.noise(v, (), generator), "latent": self.posterior.noise((), v, generator)}
+        points = self.objective.perturb(v, noise["data"])
+        score = BilevelScore(self.energy, self.posterior, points, noise["latent"])
+        return self.objective.loss(score, points, noise["data"])

@@ -1,0 +1,485 @@
+"""Every part of a method with whatever closed form it has: the rows over which the batteries of identities run.
+
+A new class needs one row here (``test_cases.py`` asks for it). Builders run inside a test, after its dtype and seed are
+set. Expectations are taken over nodes with weights, never over samples, so that identities hold to rounding.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributions import Bernoulli, Independent, Normal
+
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.hypergradients.direct import Direct
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
+from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.exact import ExactScore
+
+V_DIM, H_DIM = 2, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A name for the test's id, and a builder."""
+
+    name: str
+    make: Callable[..., Any]
+
+    def __str__(self):
+        return self.name
+
+
+# --- nodes of exact expectations --------------------------------------------------------------------------
+
+
+def product(values, d):
+    """All d-tuples of values, shape (len(values)^d, d)."""
+    return torch.tensor(list(itertools.product(torch.as_tensor(values).tolist(), repeat=d)))
+
+
+def hermite(n, d):
+    """Nodes (n^d, d) and weights (n^d,) of an expectation over N(0, I), exact up to degree 2n - 1."""
+    x, w = np.polynomial.hermite_e.hermegauss(n)
+    return product(x, d), product(w / w.sum(), d).prod(-1)
+
+
+def binary(m):
+    """All binary states, shape (2^m, m)."""
+    return product([0.0, 1.0], m)
+
+
+def randomise(module, scale=0.6):
+    """Give every trainable parameter a random value: none is zero, no two are equal."""
+    for p in module.parameters():
+        if p.requires_grad:
+            torch.nn.init.normal_(p, std=scale)
+    return module
+
+
+# --- energies ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyCase(Case):
+    """An energy whose latents can be summed or integrated out, or whose fields are None.
+
+    nodes(energy): h (S, H) and log-weights (S,), with sum_s exp(w_s) f(h_s) the sum or integral of f over h.
+    conditional(energy, v): p(h|v), a distribution.
+    exact_posterior(energy): a posterior that equals p(h|v).
+    """
+
+    nodes: Callable | None = None
+    conditional: Callable | None = None
+    exact_posterior: Callable | None = None
+
+
+def grbm_case(name, **options):
+    def exact_posterior(energy):
+        q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
+        with torch.no_grad():
+            q.linear.weight.copy_(energy.coupling().T)
+            q.linear.bias.copy_(energy.c)
+        return q
+
+    return EnergyCase(
+        name=name,
+        make=lambda: randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM, **options)),
+        nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
+        conditional=lambda energy, v: bernoulli(energy.latent_logits(v)),
+        exact_posterior=exact_posterior,
+    )
+
+
+def bernoulli(logits):
+    return Independent(Bernoulli(logits=logits, validate_args=False), 1, validate_args=False)
+
+
+def normal(mean, std):
+    return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False)
+
+
+def make_gaussian_latent():
+    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM, weight_scale=0.9)
+    for p, scale in ((energy.b, 0.6), (energy.c, 0.6), (energy.log_std, 0.2)):
+        torch.nn.init.normal_(p, std=scale)
+    return energy
+
+
+def gaussian_nodes(energy):
+    x, w = hermite(24, H_DIM)
+    return x, w.log() + 0.5 * x.square().sum(-1) + 0.5 * H_DIM * math.log(2 * math.pi)
+
+
+def exact_gaussian_posterior(energy):
+    q = LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)
+    with torch.no_grad():
+        q.linear.weight.copy_(energy.W.T)
+        q.linear.bias.copy_(energy.c)
+    return q
+
+
+ENERGIES = [
+    grbm_case("grbm-code"),
+    grbm_case("grbm-paper", parametrisation="paper"),
+    grbm_case("grbm-fixed-std", learn_std=False),
+    EnergyCase(
+        name="gaussian-latent",
+        make=make_gaussian_latent,
+        nodes=gaussian_nodes,
+        conditional=lambda energy, v: normal(energy.latent_mean(v), torch.ones(())),
+        exact_posterior=exact_gaussian_posterior,
+    ),
+]
+
+# --- posteriors -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosteriorCase(Case):
+    """A posterior of v (B, 2), h (B, 3).
+
+    distribution(q, v): q(h|v), as torch has it.
+    nodes(q, v): noise (S, B, H) and weights (S, B) whose weighted samples have q(h|v)'s exact moments up to degree 5
+        (of binary h: all moments); None for a relaxation.
+    """
+
+    distribution: Callable
+    nodes: Callable | None = None
+
+
+def normal_nodes(q, v):
+    x, w = hermite(3, q.h_dim)
+    return x.unsqueeze(1).expand(-1, len(v), -1), w.unsqueeze(1).expand(-1, len(v))
+
+
+def bernoulli_nodes(q, v):
+    h, p = binary(q.h_dim).unsqueeze(1), q.mean(v).detach()  # u > 1 - p gives h = 1: take the middle of each range
+    return h * (1 - p / 2) + (1 - h) * (1 - p) / 2, (h * p + (1 - h) * (1 - p)).prod(-1)
+
+
+def bernoulli_case(name, temperature, nodes):
+    return PosteriorCase(
+        name=name,
+        make=lambda: randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=temperature)),
+        distribution=lambda q, v: bernoulli(q.logits(v)),
+        nodes=nodes,
+    )
+
+
+def gaussian_case(name, make):
+    return PosteriorCase(
+        name=name,
+        make=lambda: randomise(make(), 0.4),
+        distribution=lambda q, v: normal(q.moments(v)[0], q.moments(v)[1].exp()),
+        nodes=normal_nodes,
+    )
+
+
+POSTERIORS = [
+    bernoulli_case("bernoulli-relaxed", 0.1, None),
+    bernoulli_case("bernoulli-binary", 0.0, bernoulli_nodes),
+    gaussian_case("linear-gaussian", lambda: LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
+    gaussian_case(
+        "mlp-gaussian", lambda: NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)
+    ),
+]
+
+
+def fits(energy_case, posterior_case):
+    """Whether both have binary, or both have continuous latents."""
+    return energy_case.name.startswith("grbm") == posterior_case.name.startswith("bernoulli")
+
+
+PAIRS = [(e, q) for e in ENERGIES for q in POSTERIORS if fits(e, q)]
+
+# --- divergences ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceCase(Case):
+    """A divergence.
+
+    expected(p, q, free_energy): its exact expectation (B,) for two distributions of h and F(v); None if it has none.
+    continuous: whether it needs continuous latents.
+    at_posterior(free_energy): its value for any noise where q is the true posterior.
+    """
+
+    expected: Callable | None = None
+    continuous: bool = False
+    at_posterior: Callable = lambda free_energy: free_energy  # noqa: E731
+
+
+def expected_kl(p, q, free_energy):
+    return torch.distributions.kl_divergence(q, p) + free_energy
+
+
+def expected_fisher(p, q, free_energy):
+    s, gap = q.base_dist.scale / p.base_dist.scale, q.base_dist.loc - p.base_dist.loc
+    return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # p has unit scale
+
+
+DIVERGENCES = [
+    DivergenceCase(name="kl", make=lambda: KL(), expected=expected_kl),
+    DivergenceCase(name="kl-3", make=lambda: KL(n_particles=3), expected=expected_kl),
+    DivergenceCase(name="iwae-1", make=lambda: IWAE(n_particles=1), expected=expected_kl),
+    DivergenceCase(name="iwae-5", make=lambda: IWAE(n_particles=5)),
+    DivergenceCase(
+        name="fisher", make=lambda: Fisher(), expected=expected_fisher, continuous=True, at_posterior=torch.zeros_like
+    ),
+    DivergenceCase(
+        name="fisher-2",
+        make=lambda: Fisher(n_particles=2),
+        expected=expected_fisher,
+        continuous=True,
+        at_posterior=torch.zeros_like,
+    ),
+]
+
+# --- scores -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreCase(Case):
+    """A score. make(energy_case, energy, v, noise of q): the score function, with a perfect posterior where it has one."""
+
+    cls: type
+
+
+def make_bilevel(case, energy, v, noise):
+    return BilevelScore(energy, case.exact_posterior(energy), v, noise)
+
+
+SCORES = [
+    ScoreCase(name="exact", cls=ExactScore, make=lambda case, energy, v, noise: ExactScore(energy)),
+    ScoreCase(name="bilevel", cls=BilevelScore, make=make_bilevel),
+]
+
+# --- objectives -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveCase(Case):
+    """An objective.
+
+    nodes(objective, d): noise (S, ...) and weights (S,) of the exact expectation of polynomials of degree <= 5, for one
+        example of shape (d,).
+    gaussian(objective, P, mu, m, S): the exact expectation for data N(m, S) and the score -P (x - mu).
+    precision(objective): the P that minimises it for data N(0, 1).
+    """
+
+    nodes: Callable
+    gaussian: Callable
+    precision: Callable
+
+
+def gaussian_sm(objective, P, mu, m, S):
+    return 0.5 * torch.trace(P @ S @ P) + 0.5 * (P @ (m - mu)).square().sum() - torch.trace(P)
+
+
+def gaussian_dsm(objective, P, mu, m, S):
+    noised = S + objective.noise_std**2 * torch.eye(len(m))
+    return gaussian_sm(objective, P, mu, m, noised) + 0.5 * len(m) / objective.noise_std**2
+
+
+def gaussian_mdsm(objective, P, mu, m, S):
+    total = 0.0
+    for sigma in mdsm_levels(objective):
+        noised = S + sigma**2 * torch.eye(len(m))
+        square = 0.5 * torch.trace(P @ noised @ P) + 0.5 * (P @ (m - mu)).square().sum()
+        total += square / sigma**2 - torch.trace(P) / objective.sigma0**2 + 0.5 * len(m) / objective.sigma0**4
+    return total / 3
+
+
+def mdsm_levels(objective):
+    low, high = objective.sigma_min, objective.sigma_max
+    return [low, (low + high) / 2 if objective.ladder == "linear" else math.sqrt(low * high), high]
+
+
+def mdsm_nodes(objective, d):
+    (eps, w), sigma = hermite(3, d), torch.tensor(mdsm_levels(objective))
+    return {"eps": eps.repeat(3, 1), "sigma": sigma.repeat_interleave(len(eps))}, w.repeat(3) / 3
+
+
+def mdsm_precision(objective):
+    return 3 / objective.sigma0**2 / sum(1 + 1 / sigma**2 for sigma in mdsm_levels(objective))
+
+
+def hermite_nodes(name):
+    def nodes(objective, d):
+        x, w = hermite(3, d)
+        return {name: x}, w
+
+    return nodes
+
+
+OBJECTIVES = [
+    ObjectiveCase(
+        name="sm",
+        make=lambda: SM(),
+        nodes=lambda objective, d: ({}, torch.ones(1)),
+        gaussian=gaussian_sm,
+        precision=lambda objective: 1.0,
+    ),
+    ObjectiveCase(
+        name="ssm-rademacher",
+        make=lambda: SSM(),
+        nodes=lambda objective, d: ({"u": product([-1.0, 1.0], d)}, torch.full((2**d,), 0.5**d)),
+        gaussian=gaussian_sm,
+        precision=lambda objective: 1.0,
+    ),
+    ObjectiveCase(
+        name="ssm-gaussian",
+        make=lambda: SSM(projection="gaussian"),
+        nodes=hermite_nodes("u"),
+        gaussian=gaussian_sm,
+        precision=lambda objective: 1.0,
+    ),
+    ObjectiveCase(
+        name="dsm",
+        make=lambda: DSM(noise_std=0.3),
+        nodes=hermite_nodes("eps"),
+        gaussian=gaussian_dsm,
+        precision=lambda objective: 1 / (1 + objective.noise_std**2),
+    ),
+    *(
+        ObjectiveCase(
+            name=f"mdsm-{ladder}",
+            make=lambda ladder=ladder: MDSM(sigma_min=0.2, sigma_max=0.4, sigma0=0.3, ladder=ladder),
+            nodes=mdsm_nodes,
+            gaussian=gaussian_mdsm,
+            precision=mdsm_precision,
+        )
+        for ladder in ("linear", "geometric")
+    ),
+]
+
+# --- hypergradients ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class HypergradientCase(Case):
+    """A hypergradient on a quadratic lower problem with Hessian H, descended with step size alpha.
+
+    make(alpha); n_steps: how many steps phi takes before J is evaluated; inverse(H, alpha): what stands for H^-1.
+    """
+
+    n_steps: int
+    inverse: Callable
+
+
+def series(n):
+    """alpha sum_{i<n} (I - alpha H)^i."""
+    return lambda H, alpha: alpha * sum(
+        (torch.linalg.matrix_power(torch.eye(len(H)) - alpha * H, i) for i in range(n)), torch.zeros_like(H)
+    )
+
+
+HYPERGRADIENTS = [
+    HypergradientCase(name="direct", make=lambda alpha: Direct(), n_steps=0, inverse=series(0)),
+    *(
+        HypergradientCase(
+            name=f"unroll-plain-{n}",
+            make=lambda alpha, n=n: Unroll(n_unroll=n, descent="plain", step_size=alpha),
+            n_steps=n,
+            inverse=series(n),
+        )
+        for n in (0, 1, 2, 5)
+    ),
+    *(
+        HypergradientCase(
+            name=f"unroll-live-{n}", make=lambda alpha, n=n: Unroll(n_unroll=n), n_steps=n, inverse=series(n)
+        )
+        for n in (0, 1, 3)
+    ),
+    *(
+        HypergradientCase(
+            name=f"implicit-cg-{n}",
+            make=lambda alpha, n=n: Implicit(n_terms=n),
+            n_steps=0,
+            inverse=lambda H, alpha: H.inverse(),
+        )
+        for n in (5, 12)  # phi's dimension is 5: further terms change nothing
+    ),
+    HypergradientCase(
+        name="implicit-cg-damped",
+        make=lambda alpha: Implicit(n_terms=5, damping=0.3),
+        n_steps=0,
+        inverse=lambda H, alpha: (H + 0.3 * torch.eye(len(H))).inverse(),
+    ),
+    *(
+        HypergradientCase(
+            name=f"implicit-neumann-{n}",
+            make=lambda alpha, n=n: Implicit(n_terms=n, solver="neumann", step_size=alpha),
+            n_steps=0,
+            inverse=series(n),
+        )
+        for n in (1, 4)
+    ),
+]
+
+# --- optimizers and schedules -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinCase(Case):
+    """Something torch has too. twin(...): torch's."""
+
+    twin: Callable
+
+
+OPTIMIZERS = [
+    TwinCase(name="sgd", make=lambda: SGD(lr=0.05), twin=lambda ps: torch.optim.SGD(ps, lr=0.05)),
+    TwinCase(
+        name="adam",
+        make=lambda: Adam(lr=0.05),
+        twin=lambda ps: torch.optim.Adam(ps, lr=0.05, betas=(0.9, 0.95)),
+    ),
+    TwinCase(
+        name="adam-decay",
+        make=lambda: Adam(lr=0.05, betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
+        twin=lambda ps: torch.optim.Adam(ps, lr=0.05, betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
+    ),
+]
+
+lr_scheduler = torch.optim.lr_scheduler
+
+SCHEDULES = [
+    TwinCase(name="constant", make=Constant, twin=lambda o, total: lr_scheduler.ConstantLR(o, factor=1.0)),
+    TwinCase(
+        name="cosine",
+        make=lambda: Cosine(floor=0.01),
+        twin=lambda o, total: lr_scheduler.CosineAnnealingLR(o, T_max=total, eta_min=0.01),
+    ),
+    TwinCase(
+        name="step", make=lambda: Step(factor=0.5), twin=lambda o, total: lr_scheduler.StepLR(o, total // 6, gamma=0.5)
+    ),
+    TwinCase(
+        name="exponential",
+        make=lambda: Exponential(factor=0.9),
+        twin=lambda o, total: lr_scheduler.ExponentialLR(o, gamma=0.9),
+    ),
+    TwinCase(
+        name="exponential-every-4",
+        make=lambda: Exponential(factor=0.9, every=4),
+        twin=lambda o, total: lr_scheduler.StepLR(o, 4, gamma=0.9),
+    ),
+]

@@ -1,0 +1,13 @@
+"""What the tests share."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def float64():
+    """Double precision, so that identities are told from approximations; and a fixed seed."""
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

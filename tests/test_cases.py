@@ -1,0 +1,45 @@
+"""The rows of cases.py cover every class."""
+
+import importlib
+import inspect
+import pkgutil
+
+import cases
+import pytest
+
+PACKAGES = {
+    "energies": cases.ENERGIES,
+    "posteriors": cases.POSTERIORS,
+    "divergences": cases.DIVERGENCES,
+    "objectives": cases.OBJECTIVES,
+    "scores": cases.SCORES,
+    "hypergradients": cases.HYPERGRADIENTS,
+    "optimizers": [*cases.OPTIMIZERS, *cases.SCHEDULES],
+}
+
+
+def public_classes(package):
+    """The concrete classes its modules name in ``__all__``: those derived from its own ABCs, if it has any."""
+    package = importlib.import_module(f"eblvm_lit.{package}")
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    named = {getattr(module, name) for module in modules for name in module.__all__}
+    classes = {cls for cls in named if inspect.isclass(cls)}
+    abstract = tuple(cls for cls in classes if inspect.isabstract(cls))
+    return {cls for cls in classes - {*abstract} if issubclass(cls, abstract) or not abstract}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_class_has_a_row(package):
+    def built(case):
+        if package == "hypergradients":
+            return type(case.make(0.1))
+        return case.cls if package == "scores" else type(case.make())
+
+    covered, found = {built(case) for case in PACKAGES[package]}, public_classes(package)
+    assert found, f"no class found in eblvm_lit.{package}"
+    assert found == covered, f"cases.py lacks {found - covered}, or lists the unknown {covered - found}"
+
+
+@pytest.mark.parametrize("rows", PACKAGES.values(), ids=PACKAGES)
+def test_names_of_rows_are_unique(rows):
+    assert len({case.name for case in rows}) == len(rows)

@@ -1,0 +1,166 @@
+"""Divergences: exact expectations, bounds, and what holds at the true posterior."""
+
+import pytest
+import torch
+from cases import DIVERGENCES, ENERGIES, H_DIM, PAIRS, POSTERIORS, V_DIM, binary
+
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.seeding import keyed_generator
+
+pytestmark = pytest.mark.usefixtures("float64")
+B = 4
+EXPECTATIONS = [
+    pytest.param(d, e, q, id=f"{d}-{e}-{q}")
+    for d in DIVERGENCES
+    for e, q in PAIRS
+    if d.expected and q.nodes and not (d.continuous and q.name.startswith("bernoulli"))
+]
+AT_POSTERIOR = [
+    pytest.param(d, e, id=f"{d}-{e}")
+    for d in DIVERGENCES
+    for e in ENERGIES
+    if not (d.continuous and e.name.startswith("grbm"))
+]
+
+
+def draws(divergence, energy, posterior, v, noise):
+    """The loss (S, B) for each of S nodes of noise (S, B, H), which all of its particles share."""
+    rows = noise.reshape(1, -1, noise.shape[-1]).expand(divergence.n_particles, -1, -1)
+    return divergence.loss(energy, posterior, v.repeat(len(noise), 1), rows).view(len(noise), len(v))
+
+
+def gradient(value, module):
+    return torch.autograd.grad(value.sum(), list(module.parameters()), retain_graph=True)
+
+
+@pytest.mark.parametrize(("case", "energy_case", "posterior_case"), EXPECTATIONS)
+def test_expectation_is_the_divergence(case, energy_case, posterior_case):
+    energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(B, V_DIM)
+    noise, weights = posterior_case.nodes(q, v)
+    mean = (weights * draws(case.make(), energy, q, v, noise)).sum(0)
+    exact = case.expected(energy_case.conditional(energy, v), posterior_case.distribution(q, v), energy.free_energy(v))
+    torch.testing.assert_close(mean, exact, rtol=1e-10, atol=1e-10)
+    if q.continuous:  # binary samples have no derivative
+        torch.testing.assert_close(gradient(mean, q), gradient(exact, q), rtol=1e-10, atol=1e-10)
+        assert all(g.abs().max() > 1e-3 for g in gradient(exact, q))
+
+
+@pytest.mark.parametrize(("case", "energy_case"), AT_POSTERIOR)
+def test_at_the_true_posterior_no_noise_is_left(case, energy_case):
+    energy, v, divergence = energy_case.make(), torch.randn(B, V_DIM), case.make()
+    q = energy_case.exact_posterior(energy)
+    loss = divergence.loss(energy, q, v, divergence.noise(q, v, (), keyed_generator(0)))
+    torch.testing.assert_close(loss, case.at_posterior(energy.free_energy(v)), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", [case for case in DIVERGENCES if case.expected], ids=str)
+def test_the_true_posterior_is_a_minimum(case):
+    energy_case, posterior_case = ENERGIES[-1], POSTERIORS[2]
+    energy, v = energy_case.make(), torch.randn(B, V_DIM)
+    q = energy_case.exact_posterior(energy)
+    noise, weights = posterior_case.nodes(q, v)
+    value = (weights * draws(case.make(), energy, q, v, noise)).sum(0)
+    for g in gradient(value, q):
+        torch.testing.assert_close(g, torch.zeros_like(g), atol=1e-10, rtol=0)
+    for p in q.parameters():
+        with torch.no_grad():
+            p.add_(0.1)
+        worse = (weights * draws(case.make(), energy, q, v, noise)).sum(0)
+        assert worse.mean() > value.mean() + 1e-3
+        with torch.no_grad():
+            p.sub_(0.1)
+
+
+@pytest.mark.parametrize("case", DIVERGENCES, ids=str)
+def test_shapes_and_noise(case):
+    divergence, energy, q, v = case.make(), ENERGIES[-1].make(), POSTERIORS[2].make(), torch.randn(B, V_DIM)
+    one, same, other = (divergence.noise(q, v, (2, 3), keyed_generator(seed)) for seed in (1, 1, 2))
+    assert one.shape == (2, 3, divergence.n_particles, B, H_DIM)
+    assert torch.equal(one, same)
+    assert (one != other).all()
+    loss = divergence.loss(energy, q, v, one[1, 2])
+    assert loss.shape == (B,)
+    # rows do not see one another
+    torch.testing.assert_close(loss[1:3], divergence.loss(energy, q, v[1:3], one[1, 2, :, 1:3]))
+
+
+@pytest.mark.parametrize("energy_case", [ENERGIES[0], ENERGIES[-1]], ids=str)
+def test_particles_are_averaged(energy_case):
+    q = POSTERIORS[0 if energy_case.name.startswith("grbm") else 2].make()
+    energy, v = energy_case.make(), torch.randn(B, V_DIM)
+    noise = q.noise((5,), v, keyed_generator(0))
+    single = torch.stack([KL().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
+    torch.testing.assert_close(KL(n_particles=5).loss(energy, q, v, noise), single.mean(0))
+    torch.testing.assert_close(IWAE(n_particles=5).loss(energy, q, v, noise), -(-single).exp().mean(0).log())
+    if q.continuous:
+        single = torch.stack([Fisher().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
+        torch.testing.assert_close(Fisher(n_particles=5).loss(energy, q, v, noise), single.mean(0))
+
+
+def test_kl_of_a_relaxed_sample_by_hand():
+    energy, q, v = ENERGIES[0].make(), POSTERIORS[0].make(), torch.randn(B, V_DIM)
+    u = q.noise((2,), v, keyed_generator(0))
+    logits = v @ q.linear.weight.T + q.linear.bias
+    h = 1 / (1 + (-(logits + (u / (1 - u)).log()) / 0.1).exp())
+    log_q = (h * logits.sigmoid().log() + (1 - h) * (-logits).sigmoid().log()).sum(-1)
+    expected = (log_q + energy.energy(v, h)).mean(0)
+    loss = KL(n_particles=2).loss(energy, q, v, u)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, q), gradient(expected, q))
+
+
+@pytest.mark.parametrize("energy_case", ENERGIES[:3], ids=str)
+def test_importance_weighted_bounds_are_ordered(energy_case):
+    # all L-tuples of latent states, with their probabilities: the exact bound
+    energy, v = energy_case.make(), torch.randn(B, V_DIM)
+    q = POSTERIORS[1].make()
+    nodes, weights = POSTERIORS[1].nodes(q, v)
+    bounds = []
+    for n in (1, 2, 3):
+        index = torch.cartesian_prod(*[torch.arange(2**H_DIM)] * n).view(-1, n)
+        noise = nodes[index].movedim(1, 0).reshape(n, -1, H_DIM)
+        loss = IWAE(n_particles=n).loss(energy, q, v.repeat(len(index), 1), noise).view(-1, B)
+        bounds.append((weights[index].prod(1) * loss).sum(0))
+    kl = DIVERGENCES[0].expected(
+        energy_case.conditional(energy, v), POSTERIORS[1].distribution(q, v), energy.free_energy(v)
+    )
+    torch.testing.assert_close(bounds[0], kl)
+    for looser, tighter in zip(bounds, [*bounds[1:], energy.free_energy(v)], strict=True):
+        assert (looser > tighter + 1e-4).all()
+
+
+def test_importance_weights_sum_the_latents_out():
+    # one particle in each state, drawn uniformly: the bound is the free energy itself
+    energy, v = ENERGIES[0].make(), torch.randn(B, V_DIM)
+    q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)
+    for p in q.parameters():
+        torch.nn.init.zeros_(p)
+    noise = (0.25 + 0.5 * binary(H_DIM)).unsqueeze(1).expand(-1, B, -1)
+    torch.testing.assert_close(IWAE(n_particles=8).loss(energy, q, v, noise), energy.free_energy(v))
+
+
+def test_many_importance_samples_tend_to_the_free_energy():
+    energy, q, v = ENERGIES[-1].make(), POSTERIORS[2].make(), torch.randn(B, V_DIM)
+    torch.nn.init.constant_(q.log_std, 0.3)  # wider than p(h|v): the weights are bounded
+    noise = q.noise((20000,), v, keyed_generator(0))
+    gap = IWAE(n_particles=20000).loss(energy, q, v, noise) - energy.free_energy(v)
+    assert gap.abs().max() < 0.05
+    assert (KL(n_particles=20000).loss(energy, q, v, noise) - energy.free_energy(v) > 0.2).all()
+
+
+def test_fisher_refuses_binary_latents():
+    with pytest.raises(ConfigError, match="BernoulliPosterior is binary: use divergence=kl"):
+        Fisher().check(POSTERIORS[0].make())
+    for posterior in POSTERIORS[2:]:
+        Fisher().check(posterior.make())
+    for divergence in (KL(), IWAE()):
+        divergence.check(POSTERIORS[0].make())
+
+
+@pytest.mark.parametrize("cls", [KL, IWAE, Fisher])
+def test_no_particles_are_refused(cls):
+    with pytest.raises(ConfigError, match="n_particles >= 1, not 0"):
+        cls(n_particles=0)

@@ -1,0 +1,199 @@
+"""Energies: free energy, conditionals, score and partition function against sums, quadrature and autograd."""
+
+import math
+
+import pytest
+import torch
+from cases import ENERGIES, V_DIM, randomise
+from torch.func import hessian, jacrev, vmap
+
+from eblvm_lit.energies import grbm as grbm_module
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import bind, params_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)
+
+
+def enumerated(case, energy, v):
+    """Free energy (B,) and p(h|v)'s nodes (S, H) and probabilities (S, B), from E alone."""
+    h, log_weight = case.nodes(energy)
+    log_p = log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))
+    free_energy = -log_p.logsumexp(0)
+    return free_energy, h, (log_p + free_energy).exp()
+
+
+@every_energy
+def test_energy_has_its_formula(case):
+    energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(5, 4, 3)
+    coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
+    std = energy.log_std.exp().expand(V_DIM)
+    for particle in range(5):
+        for row in range(4):
+            x, y = v[row], h[particle, row]
+            expected = sum((x[i] - energy.b[i]) ** 2 / (2 * std[i] ** 2) for i in range(V_DIM))
+            expected = expected - sum(x[i] * coupling[i, j] * y[j] for i in range(V_DIM) for j in range(3))
+            if isinstance(energy, GRBM):
+                expected = expected - energy.c @ y
+            else:
+                expected = expected + sum((y[j] - energy.c[j]) ** 2 / 2 for j in range(3))
+            torch.testing.assert_close(energy(v, h)[particle, row], expected)
+
+
+@every_energy
+def test_free_energy_sums_the_latents_out(case):
+    energy, v = case.make(), 2 * torch.randn(6, V_DIM)
+    torch.testing.assert_close(energy.free_energy(v), enumerated(case, energy, v)[0], rtol=1e-11, atol=1e-11)
+
+
+@every_energy
+def test_conditional_of_the_latents(case):
+    energy, v = case.make(), torch.randn(6, V_DIM)
+    free_energy, h, p = enumerated(case, energy, v)
+    torch.testing.assert_close(energy.latent_mean(v), p.T @ h, rtol=1e-10, atol=1e-10)
+    h = torch.randint(0, 2, (5, 6, 3)).to(v)
+    log_posterior = free_energy - energy.energy(v, h)
+    torch.testing.assert_close(case.conditional(energy, v).log_prob(h), log_posterior, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(case.exact_posterior(energy).log_prob(h, v), log_posterior, rtol=1e-10, atol=1e-10)
+
+
+@every_energy
+def test_conditional_of_the_visibles_is_the_gaussian_the_energy_says(case):
+    energy, h = case.make(), torch.randn(5, 3)
+    mean, precision = energy.visible_mean(h), energy.visible_std() ** -2
+    assert energy.visible_std().shape == (V_DIM,)
+    slope = vmap(jacrev(lambda v, h: energy.energy(v, h)))(mean, h)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), atol=1e-12, rtol=0)
+    curvature = vmap(hessian(lambda v, h: energy.energy(v, h)))(torch.randn(5, V_DIM), h)
+    torch.testing.assert_close(curvature, torch.diag(precision).expand(5, -1, -1))
+
+
+@every_energy
+def test_score_and_its_divergence_are_derivatives_of_the_free_energy(case):
+    energy, v = case.make(), torch.randn(6, V_DIM)
+    x = v.clone().requires_grad_()
+    score = torch.autograd.grad(-enumerated(case, energy, x)[0].sum(), x, create_graph=True)[0]
+    for closed in (energy.score(v), MarginalEnergy.score(energy, v)):
+        torch.testing.assert_close(closed, score.detach(), rtol=1e-9, atol=1e-9)
+    trace = sum(torch.autograd.grad(score[:, i].sum(), x, retain_graph=True)[0][:, i] for i in range(V_DIM))
+    for closed in (energy.score_divergence(v), MarginalEnergy.score_divergence(energy, v)):
+        torch.testing.assert_close(closed, trace.detach(), rtol=1e-9, atol=1e-9)
+
+
+@every_energy
+def test_gradient_of_the_score_is_a_mean_and_a_covariance(case):
+    # d s/d theta = E[d grad_v l / d theta] + Cov(grad_v l, d l/d theta) under p(h|v), l = -E (Bao et al. 2021, Theorem 2)
+    energy, v = case.make(), torch.randn(V_DIM)
+    _, h, p = enumerated(case, energy, v.unsqueeze(0))
+    theta, p = params_of(energy), p[:, 0]
+
+    def log_joint(theta, v, h):
+        return -bind(energy, theta).energy(v.unsqueeze(0), h.unsqueeze(0))[0]
+
+    score = jacrev(lambda theta: bind(energy, theta).score(v.unsqueeze(0))[0])(theta)
+    in_v = vmap(lambda h: jacrev(log_joint, 1)(theta, v, h))(h)
+    in_theta = vmap(lambda h: jacrev(log_joint)(theta, v, h))(h)
+    mixed = vmap(lambda h: jacrev(jacrev(log_joint, 1))(theta, v, h))(h)
+    deviation = p.unsqueeze(-1) * (in_v - p @ in_v)
+    for name, exact in score.items():
+        expected = torch.tensordot(p, mixed[name], 1) + torch.tensordot(deviation.T, in_theta[name], 1)
+        torch.testing.assert_close(exact, expected, rtol=1e-9, atol=1e-9)
+    covariance = deviation.T @ h  # of grad_v l and h itself
+    torch.testing.assert_close(covariance, score["c"], rtol=1e-9, atol=1e-9)
+    assert covariance.abs().min() > 1e-3
+
+
+def grid(half_width=18.0, n=450):
+    x = torch.linspace(-half_width, half_width, n)
+    return torch.cartesian_prod(x, x), 2 * math.log(2 * half_width / (n - 1))
+
+
+@every_energy
+def test_partition_function_is_the_integral_of_the_marginal(case):
+    energy, (v, log_cell) = case.make(), grid()
+    log_p = -energy.free_energy(v)
+    torch.testing.assert_close(energy.log_partition(), log_p.logsumexp(0) + log_cell, rtol=1e-10, atol=1e-10)
+
+
+def test_marginal_of_the_gaussian_model():
+    energy, (v, log_cell) = ENERGIES[-1].make(), grid()
+    marginal = energy.marginal()
+    torch.testing.assert_close(marginal.log_prob(v), -energy.free_energy(v) - energy.log_partition())
+    p = (marginal.log_prob(v) + log_cell).exp()
+    torch.testing.assert_close(p @ v, marginal.mean)
+    torch.testing.assert_close((p.unsqueeze(-1) * (v - p @ v)).T @ (v - p @ v), marginal.covariance_matrix)
+    with torch.no_grad():
+        energy.W.mul_(10)
+    with pytest.raises(ValueError):
+        energy.marginal()
+
+
+def test_parametrisations_of_the_grbm_are_one_family():
+    paper = randomise(GRBM(v_dim=4, h_dim=3, parametrisation="paper"))
+    code = GRBM(v_dim=4, h_dim=3)
+    sigma = paper.log_std.exp()
+    with torch.no_grad():
+        code.W.copy_(torch.diag(1 / sigma.expand(4)) @ paper.W)
+        code.b.copy_(paper.b), code.c.copy_(paper.c), code.log_std.copy_(paper.log_std.expand(4))
+    v, h = torch.randn(5, 4), torch.randint(0, 2, (7, 5, 3)).double()
+    torch.testing.assert_close(paper.energy(v, h), code.energy(v, h))
+    torch.testing.assert_close(paper.free_energy(v), code.free_energy(v))
+    torch.testing.assert_close(paper.log_partition(), code.log_partition())
+    assert paper.log_std.shape == (1,)
+    # the paper's E: the coupling is divided by sigma, so the two differ in how sigma moves the energy
+    by_hand = ((v - paper.b).square().sum(-1) / (2 * sigma**2)) - h @ paper.c - (h @ paper.W.T * v / sigma).sum(-1)
+    torch.testing.assert_close(paper.energy(v, h), by_hand)
+
+
+def test_enumeration_in_blocks_covers_every_state_once():
+    energy = randomise(GRBM(v_dim=2, h_dim=5))
+    blocks = torch.cat([energy._states(start, start + 8) for start in range(0, 32, 8)])
+    assert torch.equal(blocks, energy._states(0, 32))
+    assert {tuple(row) for row in blocks.tolist()} == {tuple((n >> i & 1) * 1.0 for i in range(5)) for n in range(32)}
+
+
+def test_partition_function_over_several_blocks():
+    # Latents that do nothing multiply Z by 2 each: 17 of them take two blocks.
+    small, large = randomise(GRBM(v_dim=2, h_dim=3)), GRBM(v_dim=2, h_dim=17)
+    with torch.no_grad():
+        large.b.copy_(small.b), large.log_std.copy_(small.log_std)
+        # the last bits tell the blocks apart
+        large.W.zero_()[:, -3:], large.c.zero_()[-3:]
+        large.W[:, -3:], large.c[-3:] = small.W, small.c
+    torch.testing.assert_close(large.log_partition(), small.log_partition() + 14 * math.log(2))
+
+
+def test_grbm_starts_as_published():
+    energy = GRBM(v_dim=300, h_dim=16)
+    for p in (energy.W, energy.b, energy.c):
+        assert 0.6 * 0.25 < p.abs().max() <= 0.25  # 1 / sqrt(16), whatever v_dim
+    torch.testing.assert_close(energy.W.var(), torch.tensor(0.25**2 / 3), rtol=0.05, atol=0)
+    assert torch.equal(energy.log_std, torch.zeros(300))
+    assert "log_std" in params_of(energy)
+    assert "log_std" not in params_of(GRBM(v_dim=3, h_dim=16, learn_std=False))
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (40, 3), (1, 1)])
+def test_gaussian_model_starts_with_a_proper_joint(shape):
+    energy = GaussianLatentModel(v_dim=shape[0], h_dim=shape[1], weight_scale=0.99)
+    assert torch.linalg.matrix_norm(energy.W, 2) < 1
+    assert torch.isfinite(energy.log_partition())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GRBM(v_dim=0, h_dim=3), "v_dim >= 1"),
+        (lambda: GRBM(v_dim=2, h_dim=0), "h_dim >= 1"),
+        (lambda: GRBM(v_dim=2, h_dim=3, parametrisation="other"), "'code' or 'paper', not 'other'"),
+        (lambda: GRBM(v_dim=2, h_dim=grbm_module.MAX_ENUMERATED + 1).log_partition(), "annealed importance sampling"),
+        (lambda: GaussianLatentModel(v_dim=0, h_dim=3), "h_dim >= 1"),
+        (lambda: GaussianLatentModel(v_dim=2, h_dim=0), "h_dim >= 1"),
+    ],
+)
+def test_unfit_energies_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()

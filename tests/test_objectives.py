@@ -1,0 +1,245 @@
+"""Objectives: exact expectations against closed forms, signs, shapes and noise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cases import OBJECTIVES, hermite
+from torch import nn
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.seeding import keyed_generator
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_objective = pytest.mark.parametrize("case", OBJECTIVES, ids=str)
+denoising = pytest.mark.parametrize("case", [c for c in OBJECTIVES if "dsm" in c.name], ids=str)
+
+
+def expected_loss(case, objective, score, points, p):
+    """The exact mean loss over data ``points`` (T, d) of probabilities p (T,) and over the noise."""
+    noise, weights = case.nodes(objective, points.shape[1])
+    v = points.repeat_interleave(len(weights), 0)
+    noise = {name: x.repeat(len(points), *(1,) * (x.dim() - 1)) for name, x in noise.items()}
+    loss = objective.loss(score, objective.perturb(v, noise), noise)
+    return (torch.outer(p, weights).flatten() * loss).sum()
+
+
+class OneScale(MarginalEnergy):
+    """N(0, exp(rho)^2), whose only parameter is rho."""
+
+    event_shape, h_dim = (1,), 0
+
+    def __init__(self, rho):
+        super().__init__()
+        self.rho = nn.Parameter(torch.tensor(rho))
+
+    def energy(self, v, h):
+        raise NotImplementedError
+
+    def free_energy(self, v):
+        return 0.5 * (v * (-self.rho).exp()).square().sum(-1)
+
+
+@every_objective
+@pytest.mark.parametrize("rho", [-0.7, 0.7])
+def test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho):
+    energy, objective = OneScale(rho), case.make()
+    loss = expected_loss(case, objective, ExactScore(energy), *hermite(3, 1))  # data from N(0, 1): rho = 0
+    (slope,) = torch.autograd.grad(loss, energy.rho)
+    assert slope.sign() == math.copysign(1, rho)
+    assert abs(rho - 1e-3 * slope) < abs(rho) - 1e-4
+
+
+@every_objective
+def test_the_right_scale_is_stationary(case):
+    objective = case.make()
+    for shift, sign in ((-0.05, -1), (0.0, 0), (0.05, 1)):
+        energy = OneScale(-0.5 * math.log(case.precision(objective)) + shift)
+        loss = expected_loss(case, objective, ExactScore(energy), *hermite(3, 1))
+        (slope,) = torch.autograd.grad(loss, energy.rho)
+        assert slope.abs() < 1e-10 if sign == 0 else slope * sign > 1e-3
+
+
+@every_objective
+def test_expectation_for_a_gaussian(case):
+    objective, d = case.make(), 3
+    A, C, mu, m = torch.randn(d, d), torch.randn(d, d), torch.randn(d), torch.randn(d)
+    P, (z, p) = A @ A.T + torch.eye(d), hermite(3, d)
+    mean = expected_loss(case, objective, lambda x: (mu - x) @ P, m + z @ C.T, p)
+    torch.testing.assert_close(mean, case.gaussian(objective, P, mu, m, C @ C.T), rtol=1e-10, atol=0)
+
+
+def test_mean_of_sliced_score_matching_is_score_matching():
+    # any field, not only a gradient; Gaussian directions agree for their quadratic form is of degree 2
+    A, C, v = torch.randn(3, 5), torch.randn(5, 3), torch.randn(4, 3)
+    field = lambda x: (x @ A).tanh() @ C  # noqa: E731
+    exact = SM().loss(field, v, {})
+    jacobian = torch.func.vmap(torch.func.jacrev(field))(v)
+    torch.testing.assert_close(exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1))
+    for case in OBJECTIVES[1:3]:
+        noise, weights = case.nodes(case.make(), 3)
+        sliced = torch.stack([case.make().loss(field, v, {"u": u.expand(4, -1)}) for u in noise["u"]])
+        torch.testing.assert_close(weights @ sliced, exact, rtol=1e-10, atol=1e-10)
+        assert sliced.std(0).min() > 1e-2
+
+
+def test_score_matching_asks_a_score_for_its_divergence():
+    class Linear:
+        def __call__(self, v):
+            return -2 * v
+
+        def divergence(self, v):
+            return torch.full((len(v),), 17.0)
+
+    assert SM().loss(Linear(), torch.ones(1, 3), {}).item() == 0.5 * 12 + 17
+
+
+def test_denoising_is_minimised_by_the_score_of_the_noised_data():
+    data, sigma = torch.tensor([[-1.3], [0.2], [0.9]]), 0.8
+    objective, (eps, w) = DSM(noise_std=sigma), hermite(60, 1)
+    v, noise = data.repeat_interleave(60, 0), {"eps": eps.repeat(3, 1)}
+    points = objective.perturb(v, noise)
+
+    def noised_score(x):
+        weights = torch.softmax(-0.5 * ((x - data.T) / sigma) ** 2, -1)
+        return (weights @ data - x) / sigma**2
+
+    def slope_along(field):
+        both = lambda t: (w.repeat(3) / 3) @ objective.loss(lambda x: noised_score(x) + t * field(x), points, noise)  # noqa: E731
+        return torch.func.grad(both)(torch.zeros(())), both(torch.tensor(0.3)) - both(torch.zeros(()))
+
+    for field in (torch.sin, torch.cos, lambda x: x, torch.ones_like):
+        slope, excess = slope_along(field)
+        assert slope.abs() < 1e-8
+        expected = 0.5 * 0.3**2 * (w.repeat(3) / 3) @ field(points).square().squeeze(-1)
+        torch.testing.assert_close(excess, expected, rtol=1e-6, atol=0)
+
+
+@denoising
+def test_denoising_losses_row_by_row(case):
+    objective, v = case.make(), torch.randn(5, 2)
+    noise = objective.noise(v, (), keyed_generator(0))
+    x = objective.perturb(v, noise).numpy()
+    loss = objective.loss(lambda y: torch.sin(y) - y, torch.as_tensor(x), noise)
+    sigma = {
+        "dsm": np.full(5, 0.3),
+        "mdsm-linear": np.array([0.2, 0.25, 0.3, 0.35, 0.4]),
+        "mdsm-geometric": 0.2 * 2.0 ** (np.arange(5) / 4),
+    }[case.name]
+    for i in range(5):
+        eps = noise["eps"][i].numpy()
+        np.testing.assert_allclose(x[i], v[i].numpy() + sigma[i] * eps)
+        s = np.sin(x[i]) - x[i]
+        residual = s + eps / 0.3 if case.name == "dsm" else s / sigma[i] + eps / 0.3**2
+        np.testing.assert_allclose(loss[i], 0.5 * (residual**2).sum())
+
+
+def test_multiscale_with_one_level_is_scaled_denoising():
+    sigma, v = 0.3, torch.randn(5, 2)
+    one, many = DSM(noise_std=sigma), MDSM(sigma_min=sigma, sigma_max=sigma, sigma0=sigma)
+    noise = many.noise(v, (), keyed_generator(0))
+    assert torch.equal(noise["eps"], one.noise(v, (), keyed_generator(0))["eps"])
+    torch.testing.assert_close(many.perturb(v, noise), one.perturb(v, noise))
+    torch.testing.assert_close(many.loss(torch.sin, v, noise), one.loss(torch.sin, v, noise) / sigma**2)
+
+
+@pytest.mark.parametrize("ladder", ["linear", "geometric"])
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_every_batch_has_its_own_whole_ladder(ladder, size):
+    objective = MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
+    sigma = objective.levels(torch.zeros(size, 1, 2, 2))
+    assert sigma.shape == (size,)
+    torch.testing.assert_close(sigma[0], torch.tensor(0.1))
+    if size > 1:
+        torch.testing.assert_close(sigma[-1], torch.tensor(3.0))
+        steps = sigma.diff() if ladder == "linear" else sigma.log().diff()
+        torch.testing.assert_close(steps, steps[:1].expand(size - 1))
+
+
+@every_objective
+def test_weight_of_the_lower_loss(case):
+    objective, v = case.make(), torch.randn(5, 2)
+    noise = objective.lower_noise(v, (3,), keyed_generator(0))
+    weight = objective.lower_weight({name: x[1] for name, x in noise.items()})
+    if case.name.startswith("mdsm"):
+        torch.testing.assert_close(weight, 1 / objective.levels(v))
+        objective.lower_weighting = False
+        weight = objective.lower_weight(noise)
+    assert weight == 1.0
+
+
+@every_objective
+def test_images_and_vectors_give_the_same(case):
+    objective, A = case.make(), torch.randn(6, 6)
+    flat_score = lambda x: torch.sin(x @ A) - x  # noqa: E731
+    image_score = lambda x: flat_score(x.flatten(1)).view_as(x)  # noqa: E731
+    images = torch.randn(5, 1, 2, 3)
+    noise = objective.noise(images, (), keyed_generator(0))
+    flat_noise = {name: x.flatten(1) if x.dim() > 1 else x for name, x in noise.items()}
+    points, flat_points = objective.perturb(images, noise), objective.perturb(images.flatten(1), flat_noise)
+    torch.testing.assert_close(points.flatten(1), flat_points)
+    loss = objective.loss(image_score, points, noise)
+    assert loss.shape == (5,)
+    torch.testing.assert_close(loss, objective.loss(flat_score, flat_points, flat_noise))
+    assert {name: x.shape for name, x in objective.noise(images.flatten(1), (), keyed_generator(0)).items()} == {
+        name: x.shape for name, x in flat_noise.items()
+    }
+
+
+@denoising
+def test_cotangent_is_the_derivative_by_the_score(case):
+    objective = case.make()
+    for v in (torch.randn(5, 2), torch.randn(5, 1, 2, 3)):
+        noise, s = objective.noise(v, (), keyed_generator(0)), torch.randn(v.shape, requires_grad=True)
+        (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
+        torch.testing.assert_close(objective.cotangent(s, noise), expected)
+
+
+@every_objective
+def test_noise_is_a_function_of_the_generator(case):
+    objective, v = case.make(), torch.randn(20, 3)
+    one, same, other = (objective.noise(v, (2, 4), keyed_generator(seed)) for seed in (1, 1, 2))
+    for name in one:
+        shape = (20,) if name == "sigma" else v.shape
+        assert one[name].shape == (2, 4, *shape)
+        assert one[name].dtype == v.dtype
+        assert torch.equal(one[name], same[name])
+        assert torch.equal(one[name], other[name]) == (name == "sigma")
+        assert torch.equal(one[name][0, 0], one[name][1, 2]) == (name == "sigma")
+    assert all(x.dtype == torch.float32 for x in objective.noise(v.float(), (), keyed_generator(0)).values())
+    lower = objective.lower_noise(v, (2, 4), keyed_generator(1))
+    noise = {name: x[1, 2] for name, x in one.items()}
+    assert torch.equal(objective.perturb(v, {name: x[1, 2] for name, x in lower.items()}), objective.perturb(v, noise))
+
+
+@pytest.mark.parametrize("case", OBJECTIVES[1:], ids=str)
+def test_noise_is_white(case):
+    noise = case.make().noise(torch.zeros(20000, 3), (), keyed_generator(0))
+    x = noise["u" if "u" in noise else "eps"]
+    assert x.mean(0).abs().max() < 5 / math.sqrt(20000)
+    assert (x.T @ x / 20000 - torch.eye(3)).abs().max() < 5 * math.sqrt(2 / 20000)
+    assert (x.abs() == 1).all() == (case.name == "ssm-rademacher")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SSM(projection="other"), "'rademacher' or 'gaussian', not 'other'"),
+        (lambda: DSM(noise_std=0.0), "noise_std > 0, not 0.0"),
+        (lambda: DSM(noise_std=math.nan), "noise_std > 0"),
+        (lambda: MDSM(sigma_min=0.0, sigma_max=1.0, sigma0=0.1), "0 < sigma_min <= sigma_max"),
+        (lambda: MDSM(sigma_min=2.0, sigma_max=1.0, sigma0=0.1), "0 < sigma_min <= sigma_max"),
+        (lambda: MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.0), "sigma0 > 0"),
+        (lambda: MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1, ladder="other"), "'geometric', not 'other'"),
+    ],
+)
+def test_unfit_objectives_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()

@@ -1,0 +1,131 @@
+"""Posteriors: densities against torch.distributions, samples against exact moments."""
+
+import math
+
+import pytest
+import torch
+from cases import H_DIM, POSTERIORS, V_DIM, product, randomise
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.seeding import keyed_generator
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_posterior = pytest.mark.parametrize("case", POSTERIORS, ids=str)
+with_nodes = pytest.mark.parametrize("case", [case for case in POSTERIORS if case.nodes], ids=str)
+
+
+@every_posterior
+def test_log_prob_is_that_of_the_distribution(case):
+    q, v, h = case.make(), torch.randn(4, V_DIM), torch.randint(0, 2, (2, 5, 4, H_DIM)).double()
+    if q.continuous:
+        h = h + torch.randn(h.shape)
+    torch.testing.assert_close(q.log_prob(h, v), case.distribution(q, v).log_prob(h))
+    torch.testing.assert_close(q.log_prob(h[0, 0], v), q.log_prob(h, v)[0, 0])
+    torch.testing.assert_close(q.mean(v), case.distribution(q, v).mean)
+    torch.testing.assert_close(q(v), q.mean(v))
+    assert len(q.mean(v).unique()) == q.mean(v).numel()
+
+
+@every_posterior
+def test_shapes_particles_first(case):
+    q, v = case.make(), torch.randn(4, V_DIM)
+    for shape in ((), (1,), (5,), (2, 5)):
+        noise = q.noise(shape, v, keyed_generator(0))
+        h = q.rsample(v, noise)
+        assert noise.shape == h.shape == (*shape, 4, H_DIM)
+        assert q.log_prob(h, v).shape == (*shape, 4)
+    assert q.noise((3,), v.float(), keyed_generator(0)).dtype == torch.float32
+
+
+@every_posterior
+def test_noise_is_a_function_of_the_generator(case):
+    q, v = case.make(), torch.randn(4, V_DIM)
+    one, same, other = (q.noise((3,), v, keyed_generator(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert (one != other).all()
+
+
+@with_nodes
+def test_samples_have_the_distributions_moments(case):
+    q, v = case.make(), torch.randn(4, V_DIM)
+    noise, weights = case.nodes(q, v)
+    h, p = q.rsample(v, noise), case.distribution(q, v)
+    torch.testing.assert_close(weights.sum(0), torch.ones(4))
+    mean = (weights.unsqueeze(-1) * h).sum(0)
+    torch.testing.assert_close(mean, p.mean)
+    centred = (h - mean).movedim(0, 1)
+    covariance = torch.einsum("sb,bsi,bsj->bij", weights, centred, centred)
+    torch.testing.assert_close(covariance, torch.diag_embed(p.variance))
+
+
+@every_posterior
+def test_law_of_the_noise(case):
+    q, v = case.make(), torch.zeros(20000, V_DIM)
+    noise = q.noise((), v, keyed_generator(0))
+    mean, var = (0.0, 1.0) if q.continuous else (0.5, 1 / 12)
+    assert (noise.mean(0) - mean).abs().max() < 5 * math.sqrt(var / len(v))
+    assert (noise.var(0) / var - 1).abs().max() < 5 * math.sqrt(2 / len(v))
+
+
+def test_relaxed_sample_is_the_two_class_gumbel_softmax():
+    q, v, u = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM), torch.rand(6, 4, H_DIM)
+    # the difference of two Gumbel variables is logistic: fix one at -log(-log a), take the other from u
+    first = -torch.log(-torch.log(torch.full_like(u, 0.3)))
+    second = first - torch.logit(u)
+    logits = torch.stack([q.logits(v) + first, second], -1)
+    expected = torch.softmax(logits / 0.1, -1)[..., 0]
+    torch.testing.assert_close(q.rsample(v, u), expected)
+
+
+def test_relaxed_samples_tend_to_the_probabilities():
+    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1.0), torch.randn(4, V_DIM)
+    u = ((torch.arange(20000) + 0.5) / 20000).view(-1, 1, 1).expand(-1, 4, H_DIM)
+    bias = {}
+    for q.temperature in (1.0, 0.1, 0.01, 0.0):
+        bias[q.temperature] = (q.rsample(v, u).mean(0) - q.mean(v)).abs().max()
+    assert bias[1.0] > 0.02 > bias[0.1] > bias[0.01]
+    assert bias[0.01] < 1e-4
+    assert bias[0.0] < 1e-4
+    assert bias[0.1] > 1e-4  # and a relaxation is not the distribution
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_uniforms_stay_finite(dtype):
+    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)).to(dtype)
+    v, nearly_one = torch.randn(2, V_DIM, dtype=dtype), 1 - torch.finfo(dtype).eps / 2
+    for u in (0.0, nearly_one):
+        h = q.rsample(v, torch.full((2, H_DIM), u, dtype=dtype))
+        assert torch.equal(h.round(), torch.full_like(h, round(u)))
+        (grads,) = torch.autograd.grad(q.log_prob(h, v).sum(), q.linear.bias)
+        assert torch.isfinite(grads).all()
+
+
+def test_zero_temperature_is_binary():
+    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)), torch.randn(4, V_DIM)
+    u = torch.rand(50, 4, H_DIM)
+    assert torch.equal(q.rsample(v, u), (u > 1 - q.mean(v)).double())
+
+
+def test_bernoulli_mass_sums_to_one():
+    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
+    states = product([0.0, 1.0], H_DIM).unsqueeze(1).expand(-1, 4, -1)
+    torch.testing.assert_close(q.log_prob(states, v).exp().sum(0), torch.ones(4))
+
+
+def test_mlp_is_linear_layers_with_leaky_rectifiers():
+    mlp, x = MLP(sizes=[6, 5, 4], negative_slope=0.3), torch.randn(3, 1, 2, 3)
+    expected = x.reshape(3, 6)
+    for i in (0, 2):
+        expected = expected @ mlp.layers[i].weight.T + mlp.layers[i].bias
+        expected = torch.where(expected > 0, expected, 0.3 * expected)
+    torch.testing.assert_close(mlp(x), expected)
+    assert mlp.out_dim == 4
+    with pytest.raises(ConfigError, match="input and an output"):
+        MLP(sizes=[3])
+
+
+def test_negative_temperature_is_refused():
+    with pytest.raises(ConfigError, match=">= 0, not -1"):
+        BernoulliPosterior(v_dim=2, h_dim=3, temperature=-1)

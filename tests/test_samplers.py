@@ -1,0 +1,115 @@
+"""Gibbs chains against the exact moments of small models."""
+
+import math
+
+import pytest
+import torch
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.gibbs import Gibbs
+
+N_CHAINS = 40_000
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def random_grbm(parametrisation, v_dim=3, h_dim=4):
+    model = GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
+    g = generator(3)
+    for p, scale in ((model.W, 0.9), (model.b, 0.7), (model.c, 0.7), (model.log_std, 0.3)):
+        p.copy_(scale * torch.randn(p.shape, generator=g, dtype=p.dtype))
+    return model
+
+
+def exact_moments(model):
+    """Mean and covariance of (v, h) by enumeration of h: v|h is normal with a known mean."""
+    h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * model.h_dim)
+    U, std = model.coupling(), model.visible_std()
+    pull = h @ U.T
+    weight = (h @ model.c + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
+    joint = torch.cat([model.b + std.square() * pull, h], dim=1)
+    mean = weight @ joint
+    covariance = (joint - mean).T @ (weight[:, None] * (joint - mean))
+    d = len(std)
+    covariance[:d, :d] += torch.diag(std.square())
+    return mean, covariance
+
+
+def check_moments(samples, mean, covariance):
+    """Every mean and every covariance within five standard errors."""
+    n, centred = len(samples), samples - mean
+    z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()
+    products = centred[:, :, None] * centred[:, None, :]
+    z_covariance = (products.mean(0) - covariance) / (products.std(0) / math.sqrt(n))
+    assert z_mean.abs().max() < 5
+    assert z_covariance.abs().max() < 5
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
+    model, g = random_grbm(parametrisation), generator()
+    h = Gibbs(n_steps=60).latents(model, N_CHAINS, g)
+    v = model.sample_visible(h, g)
+    mean, covariance = exact_moments(model)
+    assert covariance[:3, 3:].abs().max() > 0.1  # the model is coupled, or the test would see nothing
+    assert ((h == 0) | (h == 1)).all()
+    check_moments(torch.cat([v, h], dim=1), mean, covariance)
+
+
+def test_gibbs_hits_the_marginal_of_the_gaussian_latent_model():
+    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double().requires_grad_(False)
+    g = generator(1)
+    for p in (model.b, model.c, model.log_std):
+        p.copy_(0.3 * torch.randn(p.shape, generator=g, dtype=p.dtype))
+    law = model.marginal()
+    v = Gibbs(n_steps=60).sample(model, N_CHAINS, g)
+    check_moments(v, law.mean, law.covariance_matrix)
+
+
+def test_one_sweep_starts_from_mean_latents_of_uniform_visibles():
+    """With W = sigma = 1, b = c = 0: h0 = v0 ~ U[0,1], v1 = h0 + eps, h1 = v1 + eps'."""
+    model = GaussianLatentModel(v_dim=1, h_dim=1).double().requires_grad_(False)
+    model.W.fill_(1.0)
+    h = Gibbs(n_steps=1).latents(model, 100_000, generator())
+    assert h.mean().item() == pytest.approx(0.5, abs=0.03)
+    assert h.var().item() == pytest.approx(1 / 12 + 2, abs=0.05)  # 3 + 1/12 if h0 were a draw
+
+
+def test_mean_and_draw_differ_by_the_visible_noise_alone():
+    model = random_grbm("code")
+    sampler = Gibbs(n_steps=5)
+    draw = sampler.sample(model, 50_000, generator())
+    mean = sampler.sample(model, 50_000, generator(), mean=True)  # the same chain, by the same generator
+    torch.testing.assert_close((draw - mean).std(0), model.visible_std(), rtol=0.02, atol=0)
+    h = sampler.latents(model, 50_000, generator())
+    torch.testing.assert_close(mean, model.visible_mean(h))
+
+
+def test_generator_decides_everything():
+    model, sampler = random_grbm("code"), Gibbs(n_steps=3)
+    state = torch.get_rng_state()
+    one, same, other = (sampler.sample(model, 5, generator(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not sampler.sample(GRBM(v_dim=2, h_dim=2), 5, generator()).requires_grad
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match="n_steps >= 1"):
+        Gibbs(n_steps=0)
+
+    class Opaque(MarginalEnergy):
+        event_shape = (2,)
+
+        def energy(self, v, h): ...
+
+        def free_energy(self, v): ...
+
+    with pytest.raises(ConfigError, match="Opaque has no conditionals"):
+        Gibbs(n_steps=1).sample(Opaque(), 5, generator())

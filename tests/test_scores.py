@@ -1,0 +1,132 @@
+"""Scores: exactness, what moves with v, and theta-gradients against autograd of the summed-out marginal."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, V_DIM, randomise
+
+from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.functional import bind, params_of
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.seeding import keyed_generator
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_energy = pytest.mark.parametrize("energy_case", ENERGIES, ids=str)
+
+
+def enumerated_free_energy(energy_case, energy, v):
+    h, log_weight = energy_case.nodes(energy)
+    return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
+
+
+def enumerated_score(energy_case, energy, v):
+    x = v.clone().requires_grad_()
+    return torch.autograd.grad(-enumerated_free_energy(energy_case, energy, x).sum(), x, create_graph=True)[0]
+
+
+def posterior_noise(energy_case, energy, v):
+    return energy_case.exact_posterior(energy).noise((), v, keyed_generator(0))
+
+
+@every_energy
+@pytest.mark.parametrize("case", SCORES, ids=str)
+def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case):
+    # a relaxed or reparametrised h, whatever it is; and away from where it was drawn
+    energy, v, x = energy_case.make(), torch.randn(6, V_DIM), torch.randn(6, V_DIM)
+    score = case.make(energy_case, energy, v, posterior_noise(energy_case, energy, v))
+    for points in (v, x):
+        expected = enumerated_score(energy_case, energy, points).detach()
+        torch.testing.assert_close(score(points), expected, rtol=1e-10, atol=1e-10)
+
+
+@every_energy
+def test_bilevel_score_with_a_wrong_posterior_is_not(energy_case):
+    energy, v = energy_case.make(), torch.randn(6, V_DIM)
+    q = randomise(energy_case.exact_posterior(energy))
+    score = BilevelScore(energy, q, v, posterior_noise(energy_case, energy, v))
+    assert ((score(v) - energy.score(v)).abs() > 1e-3).any(-1).all()
+
+
+@pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
+def test_bilevel_score_by_hand(backend):
+    energy, v = ENERGIES[0].make(), torch.randn(6, V_DIM)
+    q, x = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    u = q.noise((), v, keyed_generator(0))
+    h = ((q.logits(v) + torch.logit(u)) / 0.1).sigmoid().detach()
+    A, var = q.linear.weight.detach(), (2 * energy.log_std).exp().detach()
+
+    def by_hand(x):
+        p = (x @ A.T + q.linear.bias).sigmoid()
+        return -(x - energy.b) / var + h @ energy.W.T - (h - p) @ A, p
+
+    with backend():
+        score = BilevelScore(energy, q, v, u)
+        sliced = SSM().loss(score, v, {"u": x})  # at the very tensor at which h was drawn
+        s, elsewhere = score(v), score(x)
+    torch.testing.assert_close(s, by_hand(v)[0])
+    torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h stays that of v
+    # the second derivative, too, is at fixed h: only q's density moves
+    p = by_hand(v)[1]
+    jacobian = torch.einsum("bj,ji,jk->bik", p * (1 - p), A, A) - torch.diag(1 / var)
+    expected = 0.5 * s.square().sum(-1) + torch.einsum("bi,bik,bk->b", x, jacobian, x)
+    torch.testing.assert_close(sliced, expected)
+
+
+def test_bilevel_score_of_the_gaussian_model_by_hand():
+    energy, v = ENERGIES[-1].make(), torch.randn(6, V_DIM)
+    q, x = randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    eps = q.noise((), v, keyed_generator(0))
+    A, s = q.linear.weight, q.log_std.exp()
+    h = v @ A.T + q.linear.bias + s * eps
+    expected = (energy.b - x) * (-2 * energy.log_std).exp() + h @ energy.W.T
+    expected = expected - ((h - x @ A.T - q.linear.bias) / s**2) @ A
+    torch.testing.assert_close(BilevelScore(energy, q, v, eps)(x), expected)
+
+
+def test_posterior_is_reached_through_h_and_through_its_density():
+    energy, q, v = ENERGIES[-1].make(), POSTERIORS[2].make(), torch.randn(6, V_DIM)
+    eps, z = q.noise((), v, keyed_generator(0)), torch.randn(6, V_DIM)
+    phi = params_of(q)
+
+    def through(h_phi, density_phi):
+        h = bind(q, h_phi).rsample(v, eps)
+        log_weight = lambda x: (-energy.energy(x, h) - bind(q, density_phi).log_prob(h, x)).sum()  # noqa: E731
+        return (z * torch.func.grad(log_weight)(v)).sum()
+
+    whole = torch.func.grad(lambda phi: (z * BilevelScore(energy, bind(q, phi), v, eps)(v)).sum())(phi)
+    parts = [torch.func.grad(through, argnums=i)(phi, phi) for i in (0, 1)]
+    for name in phi:
+        torch.testing.assert_close(whole[name], parts[0][name] + parts[1][name])
+        assert all(part[name].abs().max() > 1e-3 for part in parts)
+
+
+@every_energy
+@pytest.mark.parametrize("case", OBJECTIVES, ids=str)
+def test_theta_gradient_of_the_exact_score(case, energy_case):
+    energy, v, objective = energy_case.make(), torch.randn(6, V_DIM), case.make()
+    noise = objective.noise(v, (), keyed_generator(0))
+    points = objective.perturb(v, noise)
+    theta = params_of(energy)
+    grads = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(theta)
+
+    x = points.clone().requires_grad_()
+    s = torch.autograd.grad(-enumerated_free_energy(energy_case, energy, x).sum(), x, create_graph=True)[0]
+    rows = [torch.autograd.grad(s[:, i].sum(), x, create_graph=True)[0] for i in range(V_DIM)]
+    jacobian = torch.stack(rows, 1)
+    if case.name == "sm":
+        loss = 0.5 * s.square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1)
+    elif case.name.startswith("ssm"):
+        loss = 0.5 * s.square().sum(-1) + torch.einsum("bi,bij,bj->b", noise["u"], jacobian, noise["u"])
+    elif case.name == "dsm":
+        loss = 0.5 * (s + noise["eps"] / 0.3).square().sum(-1)
+    else:
+        loss = 0.5 * (s / noise["sigma"].unsqueeze(-1) + noise["eps"] / 0.09).square().sum(-1)
+    expected = torch.autograd.grad(loss.mean(), [energy.get_parameter(name) for name in theta])
+    for name, value in zip(theta, expected, strict=True):
+        torch.testing.assert_close(grads[name], value, rtol=1e-8, atol=1e-8)
+        assert value.abs().max() > 1e-3
