@@ -1,7 +1,8 @@
-"""Every part of a method with whatever closed form it has: the rows over which the batteries of identities run.
+"""Every part of a method with whatever closed form it has: the rows over which batteries of identities run.
 
-A new class needs one row here (``test_cases.py`` asks for it). Builders run inside a test, after its dtype and seed are
-set. Expectations are taken over nodes with weights, never over samples, so that identities hold to rounding.
+A new class needs one row here (``test_cases.py`` asks for it). Builders run inside a test, after its dtype
+and seed are set. Expectations are taken over nodes with weights, never over samples, so that identities hold
+to rounding.
 """
 
 import itertools
@@ -158,8 +159,8 @@ class PosteriorCase(Case):
     """A posterior of v (B, 2), h (B, 3).
 
     distribution(q, v): q(h|v), as torch has it.
-    nodes(q, v): noise (S, B, H) and weights (S, B) whose weighted samples have q(h|v)'s exact moments up to degree 5
-        (of binary h: all moments); None for a relaxation.
+    nodes(q, v): noise (S, B, H) and weights (S, B) whose weighted samples have q(h|v)'s exact moments up to
+        degree 5 (of binary h: all moments); None for a relaxation.
     """
 
     distribution: Callable
@@ -172,7 +173,8 @@ def normal_nodes(q, v):
 
 
 def bernoulli_nodes(q, v):
-    h, p = binary(q.h_dim).unsqueeze(1), q.mean(v).detach()  # u > 1 - p gives h = 1: take the middle of each range
+    h, p = binary(q.h_dim).unsqueeze(1), q.mean(v).detach()
+    # u > 1 - p gives h = 1: take the middle of each range
     return h * (1 - p / 2) + (1 - h) * (1 - p) / 2, (h * p + (1 - h) * (1 - p)).prod(-1)
 
 
@@ -218,14 +220,14 @@ PAIRS = [(e, q) for e in ENERGIES for q in POSTERIORS if fits(e, q)]
 class DivergenceCase(Case):
     """A divergence.
 
-    expected(p, q, free_energy): its exact expectation (B,) for two distributions of h and F(v); None if it has none.
+    expected(p, q, free_energy): its exact expectation (B,) for two distributions of h and F(v), or None.
     continuous: whether it needs continuous latents.
     at_posterior(free_energy): its value for any noise where q is the true posterior.
     """
 
     expected: Callable | None = None
     continuous: bool = False
-    at_posterior: Callable = lambda free_energy: free_energy  # noqa: E731
+    at_posterior: Callable = lambda free_energy: free_energy
 
 
 def expected_kl(p, q, free_energy):
@@ -243,7 +245,11 @@ DIVERGENCES = [
     DivergenceCase(name="iwae-1", make=lambda: IWAE(n_particles=1), expected=expected_kl),
     DivergenceCase(name="iwae-5", make=lambda: IWAE(n_particles=5)),
     DivergenceCase(
-        name="fisher", make=lambda: Fisher(), expected=expected_fisher, continuous=True, at_posterior=torch.zeros_like
+        name="fisher",
+        make=lambda: Fisher(),
+        expected=expected_fisher,
+        continuous=True,
+        at_posterior=torch.zeros_like,
     ),
     DivergenceCase(
         name="fisher-2",
@@ -259,7 +265,7 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """A score. make(energy_case, energy, v, noise of q): the score function, with a perfect posterior where it has one."""
+    """A score. make(energy_case, energy, v, noise): its score function, with the true posterior if any."""
 
     cls: type
 
@@ -280,8 +286,8 @@ SCORES = [
 class ObjectiveCase(Case):
     """An objective.
 
-    nodes(objective, d): noise (S, ...) and weights (S,) of the exact expectation of polynomials of degree <= 5, for one
-        example of shape (d,).
+    nodes(objective, d): noise (S, ...) and weights (S,) of the exact expectation of polynomials of degree at
+        most 5, for one example of shape (d,).
     gaussian(objective, P, mu, m, S): the exact expectation for data N(m, S) and the score -P (x - mu).
     precision(objective): the P that minimises it for data N(0, 1).
     """
@@ -379,7 +385,9 @@ OBJECTIVES = [
 class HypergradientCase(Case):
     """A hypergradient on a quadratic lower problem with Hessian H, descended with step size alpha.
 
-    make(alpha); n_steps: how many steps phi takes before J is evaluated; inverse(H, alpha): what stands for H^-1.
+    n_steps: how many steps phi takes before J is evaluated.
+    inverse(H, alpha): what stands for the inverse of H.
+    make(alpha): the hypergradient.
     """
 
     n_steps: int
@@ -388,9 +396,12 @@ class HypergradientCase(Case):
 
 def series(n):
     """alpha sum_{i<n} (I - alpha H)^i."""
-    return lambda H, alpha: alpha * sum(
-        (torch.linalg.matrix_power(torch.eye(len(H)) - alpha * H, i) for i in range(n)), torch.zeros_like(H)
-    )
+
+    def inverse(H, alpha):
+        contraction = torch.eye(len(H)) - alpha * H
+        return alpha * sum((torch.linalg.matrix_power(contraction, i) for i in range(n)), torch.zeros_like(H))
+
+    return inverse
 
 
 HYPERGRADIENTS = [
@@ -470,7 +481,9 @@ SCHEDULES = [
         twin=lambda o, total: lr_scheduler.CosineAnnealingLR(o, T_max=total, eta_min=0.01),
     ),
     TwinCase(
-        name="step", make=lambda: Step(factor=0.5), twin=lambda o, total: lr_scheduler.StepLR(o, total // 6, gamma=0.5)
+        name="step",
+        make=lambda: Step(factor=0.5),
+        twin=lambda o, total: lr_scheduler.StepLR(o, total // 6, gamma=0.5),
     ),
     TwinCase(
         name="exponential",

@@ -4,8 +4,9 @@ import importlib
 import inspect
 import pkgutil
 
-import cases
 import pytest
+
+import cases
 
 PACKAGES = {
     "energies": cases.ENERGIES,
@@ -19,9 +20,10 @@ PACKAGES = {
 
 
 def public_classes(package):
-    """The concrete classes its modules name in ``__all__``: those derived from its own ABCs, if it has any."""
+    """The concrete classes its modules name in ``__all__``; of its own ABCs, if it has any."""
     package = importlib.import_module(f"eblvm_lit.{package}")
-    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
     named = {getattr(module, name) for module in modules for name in module.__all__}
     classes = {cls for cls in named if inspect.isclass(cls)}
     abstract = tuple(cls for cls in classes if inspect.isabstract(cls))

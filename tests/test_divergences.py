@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cases import DIVERGENCES, ENERGIES, H_DIM, PAIRS, POSTERIORS, V_DIM, binary
 
+from cases import DIVERGENCES, ENERGIES, H_DIM, PAIRS, POSTERIORS, V_DIM, binary
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
 from eblvm_lit.errors import ConfigError
@@ -41,7 +41,8 @@ def test_expectation_is_the_divergence(case, energy_case, posterior_case):
     energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(B, V_DIM)
     noise, weights = posterior_case.nodes(q, v)
     mean = (weights * draws(case.make(), energy, q, v, noise)).sum(0)
-    exact = case.expected(energy_case.conditional(energy, v), posterior_case.distribution(q, v), energy.free_energy(v))
+    p, distribution = energy_case.conditional(energy, v), posterior_case.distribution(q, v)
+    exact = case.expected(p, distribution, energy.free_energy(v))
     torch.testing.assert_close(mean, exact, rtol=1e-10, atol=1e-10)
     if q.continuous:  # binary samples have no derivative
         torch.testing.assert_close(gradient(mean, q), gradient(exact, q), rtol=1e-10, atol=1e-10)

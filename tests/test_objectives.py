@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import OBJECTIVES, hermite
 from torch import nn
 
+from cases import OBJECTIVES, hermite
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.dsm import DSM
@@ -82,7 +82,9 @@ def test_mean_of_sliced_score_matching_is_score_matching():
     field = lambda x: (x @ A).tanh() @ C  # noqa: E731
     exact = SM().loss(field, v, {})
     jacobian = torch.func.vmap(torch.func.jacrev(field))(v)
-    torch.testing.assert_close(exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1))
+    torch.testing.assert_close(
+        exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1)
+    )
     for case in OBJECTIVES[1:3]:
         noise, weights = case.nodes(case.make(), 3)
         sliced = torch.stack([case.make().loss(field, v, {"u": u.expand(4, -1)}) for u in noise["u"]])
@@ -104,6 +106,7 @@ def test_score_matching_asks_a_score_for_its_divergence():
 def test_denoising_is_minimised_by_the_score_of_the_noised_data():
     data, sigma = torch.tensor([[-1.3], [0.2], [0.9]]), 0.8
     objective, (eps, w) = DSM(noise_std=sigma), hermite(60, 1)
+    p = w.repeat(3) / 3
     v, noise = data.repeat_interleave(60, 0), {"eps": eps.repeat(3, 1)}
     points = objective.perturb(v, noise)
 
@@ -112,13 +115,15 @@ def test_denoising_is_minimised_by_the_score_of_the_noised_data():
         return (weights @ data - x) / sigma**2
 
     def slope_along(field):
-        both = lambda t: (w.repeat(3) / 3) @ objective.loss(lambda x: noised_score(x) + t * field(x), points, noise)  # noqa: E731
-        return torch.func.grad(both)(torch.zeros(())), both(torch.tensor(0.3)) - both(torch.zeros(()))
+        def mean(t):
+            return p @ objective.loss(lambda x: noised_score(x) + t * field(x), points, noise)
+
+        return torch.func.grad(mean)(torch.zeros(())), mean(0.3) - mean(0.0)
 
     for field in (torch.sin, torch.cos, lambda x: x, torch.ones_like):
         slope, excess = slope_along(field)
         assert slope.abs() < 1e-8
-        expected = 0.5 * 0.3**2 * (w.repeat(3) / 3) @ field(points).square().squeeze(-1)
+        expected = 0.5 * 0.3**2 * p @ field(points).square().squeeze(-1)
         torch.testing.assert_close(excess, expected, rtol=1e-6, atol=0)
 
 
@@ -188,9 +193,9 @@ def test_images_and_vectors_give_the_same(case):
     loss = objective.loss(image_score, points, noise)
     assert loss.shape == (5,)
     torch.testing.assert_close(loss, objective.loss(flat_score, flat_points, flat_noise))
-    assert {name: x.shape for name, x in objective.noise(images.flatten(1), (), keyed_generator(0)).items()} == {
-        name: x.shape for name, x in flat_noise.items()
-    }
+    assert {
+        name: x.shape for name, x in objective.noise(images.flatten(1), (), keyed_generator(0)).items()
+    } == {name: x.shape for name, x in flat_noise.items()}
 
 
 @denoising
@@ -216,7 +221,9 @@ def test_noise_is_a_function_of_the_generator(case):
     assert all(x.dtype == torch.float32 for x in objective.noise(v.float(), (), keyed_generator(0)).values())
     lower = objective.lower_noise(v, (2, 4), keyed_generator(1))
     noise = {name: x[1, 2] for name, x in one.items()}
-    assert torch.equal(objective.perturb(v, {name: x[1, 2] for name, x in lower.items()}), objective.perturb(v, noise))
+    assert torch.equal(
+        objective.perturb(v, {name: x[1, 2] for name, x in lower.items()}), objective.perturb(v, noise)
+    )
 
 
 @pytest.mark.parametrize("case", OBJECTIVES[1:], ids=str)

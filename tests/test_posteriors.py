@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from cases import H_DIM, POSTERIORS, V_DIM, product, randomise
 
+from cases import H_DIM, POSTERIORS, V_DIM, product, randomise
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
@@ -70,10 +70,9 @@ def test_law_of_the_noise(case):
 
 
 def test_relaxed_sample_is_the_two_class_gumbel_softmax():
-    q, v, u = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM), torch.rand(6, 4, H_DIM)
-    # the difference of two Gumbel variables is logistic: fix one at -log(-log a), take the other from u
-    first = -torch.log(-torch.log(torch.full_like(u, 0.3)))
-    second = first - torch.logit(u)
+    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
+    first, second = -(-torch.rand(2, 6, 4, H_DIM).log()).log()
+    u = (first - second).sigmoid()  # the difference of two Gumbel variables is logistic
     logits = torch.stack([q.logits(v) + first, second], -1)
     expected = torch.softmax(logits / 0.1, -1)[..., 0]
     torch.testing.assert_close(q.rsample(v, u), expected)

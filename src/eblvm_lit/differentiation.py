@@ -69,7 +69,10 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
         with _set_depth(depth + 1):
             out = fn(*aliased)
         value, aux = out if has_aux else (out, None)
-        flat = torch.autograd.grad(value, leaves, create_graph=depth > 0, materialize_grads=True)
+        if value.requires_grad:
+            flat = torch.autograd.grad(value, leaves, create_graph=depth > 0, materialize_grads=True)
+        else:  # a constant, of which torch.autograd has no gradient and torch.func says zero
+            flat = [torch.zeros_like(x) for x in leaves]
         grads = pytree.tree_unflatten(list(flat), spec)
         if depth == 0:
             value, aux = pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))

@@ -7,14 +7,16 @@ from abc import ABC, abstractmethod
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from pytorch_lightning import LightningModule
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Window
 
-__all__ = ["INK", "Picture", "frame", "new_figure"]
+__all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
 
 INK = "#333a45"  # of frames, ticks and letters
 DPI = 150
+TICK_STEPS = [1, 2, 2.5, 5, 10]
 
 
 class Picture(ABC):
@@ -29,7 +31,9 @@ class Picture(ABC):
     name: str
 
     @abstractmethod
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(
+        self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator
+    ) -> Figure | None:
         """Draw it.
 
         Args:
@@ -59,3 +63,27 @@ def frame(axes: Axes, title: str | None = None) -> None:
     axes.tick_params(color=INK, labelcolor=INK, labelsize=8, width=0.6, length=3)
     if title is not None:
         axes.set_title(title, fontsize=10, color=INK, pad=6)
+
+
+def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]:
+    """Two panels side by side that show one window of the plane.
+
+    Args:
+        figure: Where.
+        bounds: The window.
+        titles: Of the two panels.
+
+    Example:
+        >>> left, right = plane(new_figure(7, 3), ((0, 1), (0, 2)), ("data", "model"))
+        >>> left.get_title(), right.get_ylim()
+        ('data', (np.float64(0.0), np.float64(2.0)))
+    """
+    panels = list(figure.subplots(1, 2, sharex=True, sharey=True))
+    for panel, title in zip(panels, titles, strict=True):
+        frame(panel, title)
+        panel.set(xlim=bounds[0], ylim=bounds[1], aspect="equal")
+        panel.set_xlabel("$v_1$", color=INK, fontsize=9)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
+    panels[0].set_ylabel("$v_2$", color=INK, fontsize=9)
+    return panels

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 from pytorch_lightning import LightningModule
 from torch import Tensor
 
@@ -17,7 +14,7 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import exact_log_partition
-from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.figures.base import INK, Picture, frame, new_figure, plane
 
 __all__ = ["Density", "density_on_grid"]
 
@@ -32,7 +29,7 @@ def cell_centres(bounds: Window, n: int) -> Tensor:
 
 @torch.no_grad()
 def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerated: int = 20) -> Tensor:
-    r"""Density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, at the centres of the cells of a window.
+    r"""Density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, at the centres of a window's cells.
 
     Z is exact where :func:`exact_log_partition` has it, else the sum over a window nine times as large.
 
@@ -81,8 +78,9 @@ class Density(Picture):
         >>> method, data = LightningModule(), Checkerboard()
         >>> method.energy = GRBM(v_dim=2, h_dim=3)
         >>> data.setup()
-        >>> len(Density().draw(method, data, torch.Generator()).axes)  # data, model, colour bar
-        3
+        >>> figure = Density().draw(method, data, torch.Generator())
+        >>> [panel.get_title() for panel in figure.axes]
+        ['data: 60,000 points', 'GRBM: 3 latent units']
     """
 
     name = "density"
@@ -104,14 +102,15 @@ class Density(Picture):
             return None
         observed = self._histogram(data.splits.train, data.bounds)
         model = density_on_grid(energy, data.bounds, self.n_cells)
-        # the data's brightest bins are chance; a sharper model must still be seen to be sharper
-        top = max(float(observed[observed > 0].quantile(0.99)), float(model.flatten().quantile(0.999)))
         figure = new_figure(7.6, 3.6)
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        names = f"data: {len(data.splits.train)} points", f"{type(energy).__name__}: {energy.h_dim} latent units"
-        for panel, density, title in zip(panels, (observed, model), names, strict=True):
-            image = self._show(panel, density, data.bounds, top, title)
-        panels[0].set_ylabel("$v_2$", color=INK, fontsize=9)
+        names = (
+            f"data: {len(data.splits.train):,} points",
+            f"{type(energy).__name__}: {energy.h_dim} latent units",
+        )
+        panels = plane(figure, data.bounds, names)
+        style = {"origin": "lower", "cmap": COLOURS, "vmin": 0, "vmax": self._brightest(observed, model)}
+        for panel, density in zip(panels, (observed, model), strict=True):
+            image = panel.imshow(density.numpy(), extent=(*data.bounds[0], *data.bounds[1]), **style)
         # an inset, so that it is exactly as high as the panel beside it
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
         bar.set_label("$p(v)$", color=INK, fontsize=9)
@@ -127,10 +126,9 @@ class Density(Picture):
         return counts.T / (len(v) * area)
 
     @staticmethod
-    def _show(panel: Axes, density: Tensor, bounds: Window, top: float, title: str) -> AxesImage:
-        frame(panel, title)
-        panel.set_xlabel("$v_1$", color=INK, fontsize=9)
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        extent = (*bounds[0], *bounds[1])
-        return panel.imshow(density.numpy(), origin="lower", extent=extent, cmap=COLOURS, vmin=0, vmax=top)
+    def _brightest(observed: Tensor, model: Tensor) -> float:
+        """The end of the scale: the data's brightest bins are chance, the model's peaks are not."""
+        bins = observed[observed > 0]
+        return max(
+            float(part.quantile(q)) for part, q in ((bins, 0.99), (model.flatten(), 0.999)) if len(part)
+        )

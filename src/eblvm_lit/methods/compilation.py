@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
 
 __all__ = ["compile_step", "compiler_available", "worth_compiling"]
 
@@ -58,6 +59,50 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
     return True
 
 
+class _MergeEqualNodes(CustomGraphPass):
+    """Computes each thing once: the graph of an iteration repeats what several gradients of one function share.
+
+    Inductor merges equal nodes only in graphs with a backward pass of their own, which this one has not.
+    """
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        """Merge, in place."""
+        seen: dict[tuple[Any, str, str], torch.fx.Node] = {}
+        for node in list(graph.nodes):
+            operator = node.target
+            pure = (
+                isinstance(operator, torch._ops.OpOverload)
+                and not operator._schema.is_mutable
+                and torch.Tag.nondeterministic_seeded not in operator.tags
+            )
+            if not pure:
+                continue
+            key = (operator, repr(node.args), repr(node.kwargs))
+            if key in seen:
+                node.replace_all_uses_with(seen[key])
+                graph.erase_node(node)
+            else:
+                seen[key] = node
+
+    def uuid(self) -> bytes:
+        """For the compiler's cache: changes with the pass."""
+        return b"eblvm_lit.merge_equal_nodes.1"
+
+
 def compile_step(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of tensors as one graph, for the shapes of its first call."""
-    return torch.compile(step, fullgraph=True, dynamic=False)
+    """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
+
+    These are not checked again, which would cost a tenth of a small iteration: the caller sees to it that they hold.
+    """
+
+    def iteration(*args: Any) -> Any:
+        return step(*args)
+
+    # Compiled code is cached with the code object. Without guards a second method of this process would be given the
+    # first one's graph, so each gets a code object of its own.
+    iteration.__code__ = iteration.__code__.replace()
+    options = {
+        "guard_filter_fn": lambda guards: [False] * len(guards),
+        "post_grad_custom_pre_pass": _MergeEqualNodes(),
+    }
+    return torch.compile(iteration, fullgraph=True, dynamic=False, options=options)

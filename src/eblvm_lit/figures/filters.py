@@ -1,0 +1,60 @@
+"""What each latent unit of a GRBM sees."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.tiles import show_tiles
+
+__all__ = ["Filters"]
+
+
+class Filters(Picture):
+    """Columns of a GRBM's coupling U as images, each on its own scale, on which grey is zero.
+
+    Args:
+        n: Number of columns, from the first on.
+
+    Raises:
+        ConfigError: For a number below one.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> method = LightningModule()
+        >>> method.energy = GRBM(v_dim=64, h_dim=100)
+        >>> len(Filters().draw(method, Digits(), torch.Generator()).axes)
+        1
+    """
+
+    name = "filters"
+
+    def __init__(self, *, n: int = 64) -> None:
+        if n < 1:
+            raise ConfigError(f"Filters need n >= 1, not {n}.")
+        self.n = n
+
+    @torch.no_grad()
+    def draw(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        generator: torch.Generator,  # noqa: ARG002 - nothing is random
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For a GRBM on images."""
+        energy = getattr(method, "energy", None)
+        if data.image_shape is None or not isinstance(energy, GRBM):
+            return None
+        filters = energy.coupling().T[: self.n]
+        # a unit that sees nothing stays grey
+        extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
+        _, height, width = data.image_shape
+        figure = new_figure(3.8, 3.7 * height / width + 0.4)
+        title = f"filters, {len(filters)} of {energy.h_dim}"
+        show_tiles(figure.subplots(), filters / extremes, data.image_shape, (-1.0, 1.0), title)
+        return figure

@@ -1,0 +1,60 @@
+"""Many small images as one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from eblvm_lit.figures.base import INK
+
+__all__ = ["show_tiles", "tile"]
+
+
+def tile(images: Tensor, image_shape: tuple[int, int, int], background: float = 1.0) -> Tensor:
+    """Lay images out on a square board, row by row, one pixel apart.
+
+    Args:
+        images: Shape (n, *event), with C H W numbers each.
+        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
+        background: Value of the gaps and of places without an image.
+
+    Returns:
+        Shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
+
+    Example:
+        >>> tile(torch.arange(4.0), (1, 1, 1), background=9).squeeze(-1).int()
+        tensor([[0, 9, 1],
+                [9, 9, 9],
+                [2, 9, 3]], dtype=torch.int32)
+    """
+    channels, height, width = image_shape
+    columns = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / columns)
+    board = torch.full((rows, columns, channels, height + 1, width + 1), background, dtype=torch.float32)
+    places = board.view(-1, channels, height + 1, width + 1)
+    places[: len(images), :, :-1, :-1] = images.detach().reshape(-1, *image_shape).float().cpu()
+    return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[
+        :-1, :-1
+    ]
+
+
+def show_tiles(
+    axes: Axes, images: Tensor, image_shape: tuple[int, int, int], limits: tuple[float, float], title: str
+) -> None:
+    """Draw images side by side, without ticks.
+
+    Args:
+        axes: Where.
+        images: Shape (n, *event).
+        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
+        limits: Values of black and white.
+        title: What they are.
+    """
+    low, high = limits
+    board = tile((images - low) / (high - low), image_shape).clamp_(0, 1).numpy()
+    axes.imshow(board, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_axis_off()
+    axes.set_title(title, fontsize=10, color=INK, pad=6)

@@ -1,0 +1,234 @@
+"""Both backends give the same gradients: of nested functions, and of whole iterations of a small model."""
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from cases import ENERGIES, POSTERIORS, V_DIM
+from eblvm_lit.differentiation import divergence, grad, grad_and_value, plain_autograd
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.functional import bind, params_of, sum_event, tree_map
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.direct import Direct
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.seeding import keyed_generator
+
+pytestmark = pytest.mark.usefixtures("float64")
+X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
+
+
+def inner_times_outer(x):
+    """Sum of a * d/db (b^2 a + a^3)(a) = 2 a^3: all but the b is the outer function's."""
+    return (grad(lambda b: (b**2 * x + x**3).sum())(x) * x).sum()
+
+
+def gradient_penalty(params):
+    def energy(x):
+        return ((x @ params["W"]).tanh() * params["c"]).sum()
+
+    slope, (value, aux) = grad_and_value(lambda x: (energy(x), {"doubled": 2 * energy(x)}), has_aux=True)(Y)
+    return slope.square().sum() + value * aux["doubled"]
+
+
+# What is computed, and what is expected where it is known.
+EXPRESSIONS = {
+    "first": (lambda: grad(lambda x: (x**3).sum())(X), 3 * X**2),
+    "second": (lambda: grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
+    "third": (lambda: grad(lambda x: grad(lambda y: grad(lambda z: z**4)(y))(x))(Y[0]), 24 * Y[0]),
+    "only-own-use": (lambda: grad(lambda b: (b * X).sum())(X), X),
+    "closure": (lambda: grad(inner_times_outer)(X), 6 * X**2),
+    "one-tensor-twice": (lambda: grad(lambda a, b: (a**2 * b).sum(), argnums=(0, 1))(X, X), (2 * X**2, X**2)),
+    "second-argument": (lambda: grad(lambda a, b: (a * b**2).sum(), argnums=1)(X, Y), 2 * X * Y),
+    "unused": (
+        lambda: grad_and_value(lambda p: p["a"].sum())({"a": X, "b": Y}),
+        ({"a": torch.ones_like(X), "b": torch.zeros_like(Y)}, X.sum()),
+    ),
+    "constant": (lambda: grad_and_value(lambda x: (Y**2).sum())(X), (torch.zeros_like(X), (Y**2).sum())),
+    "slope-of-linear": (
+        lambda: grad(lambda x: grad(lambda y: (y * Y).sum())(x).sum())(X),
+        torch.zeros_like(X),
+    ),
+    "unused-outside": (lambda: grad(lambda x: grad(lambda y: (y**2).sum())(Y).sum())(X), torch.zeros_like(X)),
+    "aux": (lambda: grad(lambda x: ((x**2).sum(), {"x": 3 * x}), has_aux=True)(X), (2 * X, {"x": 3 * X})),
+    "both": (
+        lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X),
+        (2 * X, ((X**2).sum(), 3 * X)),
+    ),
+    "penalty": (lambda: grad(gradient_penalty)({"W": torch.outer(X, Y), "c": X / 7}), None),
+    "divergence": (
+        lambda: divergence(lambda v: v**2 * v.sum(-1, keepdim=True), X[None]),
+        torch.tensor([23.0]),
+    ),
+    "divergence-of-a-gradient": (
+        lambda: grad(lambda a: divergence(lambda v: grad(lambda w: (w**3 * a).sum())(v), X[None]).sum())(Y),
+        6 * X,
+    ),
+    "divergence-at-the-argument": (
+        lambda: grad(lambda a: divergence(lambda v: v**2 * a.sum(), a[None]).sum())(X),
+        torch.full_like(X, 2 * 3.0 + 2 * 3.0),
+    ),
+    "two-inner": (
+        lambda: grad(lambda x: (grad(lambda y: (y**2).sum())(x) * grad(lambda y: (y**3).sum())(x)).sum())(X),
+        18 * X**2,
+    ),
+}
+
+
+def close(a, b, **tolerance):
+    a, b = pytree.tree_flatten(a), pytree.tree_flatten(b)
+    assert a[1] == b[1]
+    for x, y in zip(a[0], b[0], strict=True):
+        torch.testing.assert_close(x, y, **tolerance)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_backends_agree(name):
+    compute, expected = EXPRESSIONS[name]
+    functional = compute()
+    with plain_autograd():
+        plain = compute()
+    close(plain, functional, rtol=1e-13, atol=1e-13)
+    if expected is not None:
+        close(functional, expected if name != "divergence" else expected.to(X), rtol=1e-13, atol=1e-13)
+    assert not any(x.requires_grad for x in pytree.tree_leaves(plain))
+
+
+def test_plain_autograd_leaves_no_trace():
+    x = X.clone()
+    with torch.no_grad(), plain_autograd():
+        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)
+        with pytest.raises(ZeroDivisionError):
+            grad(lambda y: (y * (1 / 0)).sum())(x)
+        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)  # still the outermost
+    assert not x.requires_grad
+    assert x.grad is None
+    hessian = torch.func.vmap(lambda e: torch.func.jvp(grad(lambda y: (y**3).sum()), (x,), (e,))[1])(
+        torch.eye(2).to(x)
+    )
+    assert torch.equal(hessian, torch.diag(6 * X))  # torch.func is back, and nests in its own transforms
+
+
+def test_divergence_of_an_image_field():
+    A, v = torch.randn(6, 6), torch.randn(4, 1, 2, 3)
+    field = lambda x: (x.flatten(1) @ A).tanh().view_as(x)  # noqa: E731
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda x: (x @ A).tanh()))(v.flatten(1))
+    torch.testing.assert_close(divergence(field, v), jacobian.diagonal(dim1=1, dim2=2).sum(-1))
+
+
+def test_sum_event_and_tree_map():
+    x = torch.randn(3, 4, 1, 2)
+    torch.testing.assert_close(sum_event(x), x.sum((1, 2, 3)))
+    torch.testing.assert_close(sum_event(x, batch_dims=2), x.sum((2, 3)))
+    assert torch.equal(sum_event(x[:, 0, 0, 0]), x[:, 0, 0, 0])
+    assert torch.equal(tree_map(torch.sub, {"a": X}, {"a": Y})["a"], X - Y)
+
+
+# --- whole iterations -------------------------------------------------------------------------------------
+
+
+def bilevel_levels(energy, q, objective, divergence, hypergradient):
+    """Two steps on phi, one on theta."""
+    lower_rule, upper_rule = Adam(lr=0.05), Adam(lr=0.05, clip_norm=0.5)
+
+    def lower_noise(v, n, generator):
+        return objective.lower_noise(v, (n,), generator), divergence.noise(q, v, (n,), generator)
+
+    def lower_loss(theta, phi, v, noise, i):
+        data, points = {name: x[i] for name, x in noise[0].items()}, None
+        points = objective.perturb(v, data)
+        loss = divergence.loss(bind(energy, theta), bind(q, phi), points, noise[1][i])
+        return (objective.lower_weight(data) * loss).mean()
+
+    def lower_gradient(situation, v, noise, step):
+        theta, phi = situation.params["theta"], situation.params["phi"]
+        grads, loss = grad_and_value(lambda phi: lower_loss(theta, phi, v, noise, step))(phi)
+        return loss, grads
+
+    def upper_noise(v, generator):
+        unrolled = lower_noise(v, hypergradient.n_draws, generator)
+        return objective.noise(v, (), generator), q.noise((), v, generator), unrolled
+
+    def upper_gradient(situation, v, noise, step):
+        def upper(theta, phi):
+            points = objective.perturb(v, noise[0])
+            return objective.loss(
+                BilevelScore(bind(energy, theta), bind(q, phi), points, noise[1]), points, noise[0]
+            ).mean()
+
+        problem = BilevelProblem(
+            upper,
+            lambda theta, phi, i: lower_loss(theta, phi, v, noise[2], i),
+            lower_rule,
+            situation.states["lower"],
+            situation.lrs["lower"],
+        )
+        return hypergradient(problem, situation.params["theta"], situation.params["phi"])
+
+    return [
+        Level(
+            "lower", "phi", 2, lower_rule, lambda v, generator: lower_noise(v, 2, generator), lower_gradient
+        ),
+        Level("upper", "theta", 1, upper_rule, upper_noise, upper_gradient),
+    ]
+
+
+OBJECTIVES = {
+    "sm": lambda: SM(),
+    "ssm": lambda: SSM(),
+    "dsm": lambda: DSM(noise_std=0.3),
+    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.5, sigma0=0.3),
+}
+HYPERGRADIENTS = {
+    "direct": lambda: Direct(),
+    "unroll": lambda: Unroll(n_unroll=2),
+    "plain": lambda: Unroll(n_unroll=2, descent="plain", step_size=0.01),
+    "cg": lambda: Implicit(n_terms=3),
+    "neumann": lambda: Implicit(n_terms=3, solver="neumann", step_size=0.1),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("hypergradient", HYPERGRADIENTS)
+@pytest.mark.parametrize("model", ["grbm", "gaussian"])
+def test_backends_agree_over_iterations(objective, hypergradient, model):
+    energy_case, posterior_case, rule = (
+        (ENERGIES[0], POSTERIORS[0], KL()) if model == "grbm" else (ENERGIES[-1], POSTERIORS[3], Fisher())
+    )
+    energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(6, V_DIM)
+    levels = bilevel_levels(energy, q, OBJECTIVES[objective](), rule, HYPERGRADIENTS[hypergradient]())
+    params = {"theta": params_of(energy), "phi": params_of(q)}
+    states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
+    start = Situation(params, states, {level.name: torch.tensor(0.05) for level in levels})
+
+    def run():
+        situation, records = start, []
+        for iteration in range(2):
+            noise = {
+                level.name: level.noise(v, keyed_generator(0, level.name, iteration)) for level in levels
+            }
+            situation, record = run_levels(levels, situation, v, noise)
+            records.append(record)
+        return situation, records
+
+    functional = run()
+    with plain_autograd():
+        plain = run()
+    close(plain, functional, rtol=1e-9, atol=1e-11)
+    assert not any(x.requires_grad for x in pytree.tree_leaves(plain))
+    end = functional[0].params
+    change = {
+        name: (end[player][name] - p).abs().max() for player in params for name, p in params[player].items()
+    }
+    # c is not in the surrogate score: it is reached through phi alone (by CG, if the curvature is positive)
+    through_phi = change.pop("c")
+    assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"
+    assert min(change.values()) > 1e-3

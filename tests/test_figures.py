@@ -1,0 +1,365 @@
+"""What the figures show, read back from matplotlib's objects."""
+
+import csv
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule
+from torch import nn
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.curves import LearningCurves, draw_curves, read_curves
+from eblvm_lit.figures.density import Density, density_on_grid
+from eblvm_lit.figures.filters import Filters
+from eblvm_lit.figures.samples import Samples
+from eblvm_lit.figures.tiles import tile
+from eblvm_lit.samplers.gibbs import Gibbs
+
+BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))
+SHAPE = (1, 3, 2)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Plane(ArrayDataModule):
+    event_shape = (2,)
+    bounds = BOUNDS
+
+    def load(self):
+        v = torch.randn(3000, 2, generator=generator()) * 0.5 + torch.tensor([-2.0, 3.0])
+        return Splits(v[:2000], v[2000:2500], v[2500:])
+
+
+class Images(ArrayDataModule):
+    event_shape = (6,)
+    image_shape = SHAPE
+
+    def load(self):
+        v = torch.rand(50, 6, generator=generator())
+        return Splits(v[:30], v[30:40], v[40:])
+
+
+class Bytes(ArrayDataModule):
+    event_shape = (3, 4, 4)
+    image_shape = (3, 4, 4)
+
+    def load(self):
+        v = torch.randint(256, (50, 3, 4, 4), generator=generator(), dtype=torch.uint8)
+        return Splits(v[:30], v[30:40], v[40:])
+
+
+class Numbers(ArrayDataModule):
+    """Neither points of the plane nor images."""
+
+    event_shape = (2,)
+
+    def load(self):
+        return Splits(*torch.zeros(3, 4, 2))
+
+
+class Bowl(MarginalEnergy):
+    """A model of the plane whose Z nobody knows: N((-2, 3), I) in disguise."""
+
+    event_shape, h_dim = (2,), 1
+
+    def __init__(self):
+        super().__init__()
+        self.centre = nn.Parameter(torch.tensor([-2.0, 3.0]))
+
+    def energy(self, v, h):
+        return 0.5 * (v - self.centre).square().sum(-1) + 0 * h.sum(-1)
+
+    def free_energy(self, v):
+        return 0.5 * (v - self.centre).square().sum(-1) + 7
+
+
+def grbm(v_dim, h_dim=4):
+    torch.manual_seed(0)
+    model = GRBM(v_dim=v_dim, h_dim=h_dim)
+    with torch.no_grad():
+        model.W.mul_(2)
+    return model
+
+
+def shifted_grbm():
+    """Its mass is about (-2, 3): in the upper left of the window."""
+    model = grbm(2)
+    with torch.no_grad():
+        model.b.copy_(torch.tensor([-2.0, 3.0])), model.W.mul_(0.1)
+    return model
+
+
+def setting(data, energy):
+    data.setup()
+    method = LightningModule()
+    method.energy = energy
+    return method, data, generator()
+
+
+def image_of(panel):
+    return np.asarray(panel.images[0].get_array())
+
+
+# ---------------------------------------------------------------------- density
+
+
+@pytest.mark.parametrize("model", [shifted_grbm(), GaussianLatentModel(v_dim=2, h_dim=3), Bowl()])
+def test_density_integrates_to_one_over_the_window(model):
+    cell = (12 / 200) * (15 / 200)
+    assert density_on_grid(model, BOUNDS, 200).sum().item() * cell == pytest.approx(1, abs=1e-3)
+
+
+def test_density_is_that_of_the_model_at_the_cells_centres():
+    model = shifted_grbm()
+    p = density_on_grid(model, BOUNDS, 30)
+    v = torch.tensor([[-7 + 4.5 * 12 / 30, -6 + 20.5 * 15 / 30]])  # column 4, row 20
+    expected = (-model.free_energy(v) - model.log_partition()).exp()
+    assert p[20, 4].item() == pytest.approx(expected.item(), rel=1e-5)
+    row, column = divmod(int(p.argmax()), 30)
+    assert abs(-7 + (column + 0.5) * 12 / 30 + 2) < 0.5
+    assert abs(-6 + (row + 0.5) * 15 / 30 - 3) < 0.6
+
+
+def test_density_without_a_known_partition_function_is_normalised_on_the_grid():
+    known = density_on_grid(shifted_grbm(), BOUNDS, 300)
+    summed = density_on_grid(shifted_grbm(), BOUNDS, 300, max_enumerated=3)
+    torch.testing.assert_close(summed, known, rtol=1e-6, atol=0)
+    # mass outside of the window counts
+    corner = density_on_grid(Bowl(), ((-2.0, 5.0), (3.0, 9.0)), 300)
+    assert corner.sum().item() * 7 * 6 / 300**2 == pytest.approx(0.25, abs=1e-3)
+
+
+def test_density_figure_shows_data_and_model_alike():
+    figure = Density(n_cells=50, n_bins=40).draw(*setting(Plane(), shifted_grbm()))
+    left, right = figure.axes
+    data, model = image_of(left), image_of(right)
+    assert (data.shape, model.shape) == ((40, 40), (50, 50))
+    assert data.sum() * (12 / 40) * (15 / 40) == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(model, density_on_grid(shifted_grbm(), BOUNDS, 50).numpy())
+    for panel in (left, right):
+        image = panel.images[0]
+        assert tuple(image.get_extent()) == (-7, 5, -6, 9)
+        assert image.origin == "lower"
+        assert panel.get_aspect() == 1
+        assert image.get_clim() == left.images[0].get_clim()
+    assert left.images[0].get_clim()[0] == 0
+    # both brightest where the mass is: rows are y, columns are x
+    for picture in (data, model):
+        row, column = np.unravel_index(picture.argmax(), picture.shape)
+        assert row > picture.shape[0] * 0.5 > column
+
+
+def test_density_does_not_apply_without_a_window_or_a_free_energy():
+    assert Density().draw(*setting(Numbers(), grbm(2))) is None
+    assert Density().draw(*setting(Plane(), nn.Linear(2, 1))) is None
+    assert Density().draw(*setting(Plane(), None)) is None
+
+
+# ---------------------------------------------------------------------- images
+
+
+def test_tiles_keep_every_pixel_in_its_place():
+    images = torch.arange(5 * 18.0).view(5, 18)
+    board = tile(images, (3, 3, 2), background=-1)
+    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images on two rows of three
+    for i in range(5):
+        y, x = i // 3 * 4, i % 3 * 3
+        torch.testing.assert_close(board[y : y + 3, x : x + 2], images[i].view(3, 3, 2).permute(1, 2, 0))
+    assert (board[3] == -1).all()
+    assert (board[:, 2] == -1).all()
+    assert (board[4:, 6:] == -1).all()
+
+
+def test_samples_of_images_are_mean_images_beside_training_images():
+    model = grbm(6)
+    figure = Samples(n=9, n_steps=20).draw(*setting(Images(), model))
+    left, right = (image_of(panel) for panel in figure.axes)
+    assert left.shape == right.shape == (3 * 4 - 1, 3 * 3 - 1)
+    train = Images().load().train
+    expected = Gibbs(n_steps=20).sample(model, 9, generator(), mean=True)
+    shown = left[:3, :2].flatten()
+    # shown on the scale of the training images: least is black, largest white
+    assert (left.min(), left.max()) == (0, 1)
+    slopes = np.polyfit(shown, train.numpy().T, 1, full=True)[1]
+    assert slopes.min() < 1e-8  # the first tile is one of the training images, rescaled
+    low, high = (np.polyfit(shown, train[slopes.argmin()].numpy(), 1) @ [[0, 1], [1, 1]]).tolist()
+    np.testing.assert_allclose(
+        right[:3, :2].flatten(), ((expected[0] - low) / (high - low)).clamp(0, 1), atol=1e-4
+    )
+
+
+def test_samples_of_bytes_are_shown_in_colour_and_as_models_see_them():
+    class Flat(GRBM):
+        def sample_visible(self, h, g):
+            return super().sample_visible(h, g).view(-1, 3, 4, 4)
+
+        def latent_mean(self, v):
+            return super().latent_mean(v.flatten(1))
+
+        def visible_mean(self, h):
+            return super().visible_mean(h)
+
+    model = Flat(v_dim=48, h_dim=3)
+    figure = Samples(n=4, n_steps=2).draw(*setting(Bytes(), model))
+    left = image_of(figure.axes[0])
+    assert left.shape == (9, 9, 3)
+    assert 0.4 < left.mean() < 0.7
+
+
+def test_samples_of_the_plane_are_dots_in_the_window():
+    model = shifted_grbm()
+    figure = Samples(n_points=500, n_steps=20).draw(*setting(Plane(), model))
+    left, right = (np.asarray(panel.collections[0].get_offsets()) for panel in figure.axes)
+    assert left.shape == right.shape == (500, 2)
+    np.testing.assert_allclose(right, Gibbs(n_steps=20).sample(model, 500, generator()))
+    train = Plane().load().train.numpy()
+    assert {tuple(v) for v in left.astype(np.float32)} <= {tuple(v) for v in train}
+    assert len({tuple(v) for v in left}) == 500
+    assert all(panel.get_xlim() == BOUNDS[0] and panel.get_ylim() == BOUNDS[1] for panel in figure.axes)
+
+
+def test_more_samples_than_training_examples():
+    figure = Samples(n=40, n_steps=2).draw(*setting(Images(), grbm(6)))
+    assert image_of(figure.axes[1]).shape == (6 * 4 - 1, 7 * 3 - 1)
+
+
+def test_samples_do_not_apply_where_gibbs_sampling_does_not_fit():
+    assert Samples(n_steps=1).draw(*setting(Plane(), Bowl())) is None
+    assert Samples(n_steps=1).draw(*setting(Numbers(), grbm(2))) is None
+    assert Samples(n_steps=1).draw(*setting(Plane(), None)) is None
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_filters_are_columns_of_the_coupling(parametrisation):
+    model = GRBM(v_dim=6, h_dim=5, parametrisation=parametrisation)
+    with torch.no_grad():
+        model.log_std.fill_(0.3), model.W[:, 1].zero_()
+    figure = Filters(n=4).draw(*setting(Images(), model))
+    board = image_of(figure.axes[0])
+    assert board.shape == (2 * 4 - 1, 2 * 3 - 1)
+    column = model.coupling().detach()[:, 2]
+    expected = 0.5 + 0.5 * column / column.abs().max()
+    np.testing.assert_allclose(board[4:7, :2].flatten(), expected, atol=1e-6)
+    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the dead unit is grey
+    assert figure.axes[0].get_title() == "filters, 4 of 5"
+
+
+def test_filters_apply_to_grbms_on_images_alone():
+    assert Filters().draw(*setting(Plane(), grbm(2))) is None
+    assert Filters().draw(*setting(Images(), GaussianLatentModel(v_dim=6, h_dim=2))) is None
+
+
+# ---------------------------------------------------------------------- learning curves
+
+
+def write(path, columns, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_curves_are_read_column_by_column(tmp_path):
+    path = write(
+        tmp_path / "metrics.csv",
+        ["val/loss", "iteration", "train/upper_loss", "test/fisher", "epoch", "val/empty", "train/rate"],
+        [
+            {"iteration": 10, "train/upper_loss": 3.0, "epoch": 0, "train/rate": "nan"},
+            {"iteration": 30, "train/upper_loss": 1.0, "epoch": 1, "train/rate": 1},
+            {"iteration": 20, "train/upper_loss": 2.0, "val/loss": 5, "epoch": 0, "train/rate": "inf"},
+            {"iteration": 30, "val/loss": 4, "test/fisher": -7},
+            {"iteration": "", "val/loss": 99},
+        ],
+    )
+    curves = read_curves(path)
+    assert list(curves) == ["train/upper_loss", "val/loss"]  # training first, single numbers left out
+    assert [part.tolist() for part in curves["train/upper_loss"]] == [[10, 20, 30], [3, 2, 1]]
+    assert [part.tolist() for part in curves["val/loss"]] == [[20, 30], [5, 4]]
+    figure = draw_curves(path)
+    assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]
+    assert figure.axes[1].lines[0].get_xydata().tolist() == [[20, 5], [30, 4]]
+    assert LearningCurves(csv_path=path).draw(None, None, generator()) is not None
+
+
+def test_long_curves_are_smoothed_and_their_first_values_do_not_set_the_scale(tmp_path):
+    noise = torch.randn(600, generator=generator()).tolist()
+    rows = [{"iteration": i, "train/loss": 1e6 if i < 3 else 5 + noise[i]} for i in range(600)]
+    panel = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows)).axes[0]
+    raw, smooth = (line.get_ydata() for line in panel.lines)
+    assert raw[:2].tolist() == [1e6, 1e6]
+    assert smooth[300] == pytest.approx(np.mean(raw[290:311]))
+    assert smooth[-1] == pytest.approx(np.mean(raw[-11:]))
+    assert panel.get_ylim()[1] < 20
+
+
+@pytest.mark.parametrize(
+    "text", ["", "iteration,val/loss\n", "val/loss\n1\n2\n", "iteration,val/loss\n1,2\n"]
+)
+def test_files_without_curves_give_no_figure(tmp_path, text):
+    path = tmp_path / "metrics.csv"
+    path.write_text(text)
+    assert draw_curves(path) is None
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_each_metric_has_one_panel(tmp_path, n):
+    names = [f"val/metric_{i}" for i in range(n)]
+    rows = [{"iteration": i, **dict.fromkeys(names, i)} for i in range(3)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", *names], rows))
+    assert [panel.get_title() for panel in figure.axes if panel.lines] == names
+    labelled = [panel for panel in figure.axes if panel.get_xlabel() == "iteration"]
+    assert len(labelled) == min(n, 3)
+
+
+# ---------------------------------------------------------------------- the contract of all figures
+
+CASES = [
+    (Density(n_cells=20), Plane, 2),
+    (Samples(n=4, n_points=20, n_steps=2), Plane, 2),
+    (Samples(n=4, n_points=20, n_steps=2), Images, 6),
+    (Filters(), Images, 6),
+]
+
+
+@pytest.mark.parametrize(("picture", "data", "v_dim"), CASES, ids=lambda x: getattr(x, "name", None))
+def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state()
+    model = GRBM(v_dim=v_dim, h_dim=3)
+    state = torch.get_rng_state()
+    figure = picture.draw(*setting(data(), model))
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    assert file.getvalue().startswith(b"\x89PNG")
+    assert pyplot.get_fignums() == before[0]
+    assert dict(matplotlib.rcParams) == before[1]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert picture.name.isidentifier()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Density(n_cells=0), "n_cells"),
+        (lambda: Density(n_bins=0), "n_bins"),
+        (lambda: Samples(n=0), "n >= 1"),
+        (lambda: Samples(n_points=0), "n_points"),
+        (lambda: Samples(n_steps=0), "n_steps"),
+        (lambda: Filters(n=0), "n >= 1"),
+    ],
+)
+def test_refusals(make, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        make()

@@ -1,0 +1,209 @@
+"""Optimizers and schedules against torch's, derivatives of an update, clipping, and what a level may move."""
+
+import math
+
+import pytest
+import torch
+
+from cases import OPTIMIZERS, SCHEDULES
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.schedules import Cosine, Exponential, Step
+from eblvm_lit.optimizers.sgd import SGD
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=str)
+
+
+def some_params():
+    return {"x": torch.randn(2, 3), "y": torch.randn(4)}
+
+
+@every_optimizer
+def test_twenty_steps_are_those_of_torch(case):
+    optimizer, params = case.make(), some_params()
+    state, twins = optimizer.init(params), {name: p.clone().requires_grad_() for name, p in params.items()}
+    twin = case.twin(list(twins.values()))
+    for step in range(20):
+        grads = {name: p.sin() + math.cos(step) for name, p in params.items()}
+        for p in twins.values():
+            p.grad = p.detach().sin() + math.cos(step)
+        before = {name: p.clone() for name, p in params.items()}
+        moved, state = optimizer.update(params, grads, state, optimizer.lr)
+        twin.step()
+        assert all(torch.equal(params[name], before[name]) for name in params)  # a pure function
+        params = moved
+        for name in params:
+            torch.testing.assert_close(params[name], twins[name].detach(), rtol=1e-12, atol=1e-12)
+    assert state["step"] == 20
+    assert {*state} == {"step", *optimizer.slots}
+
+
+@every_optimizer
+def test_the_rate_given_is_the_rate_used(case):
+    optimizer, params = case.make(), some_params()
+    small, large = (
+        optimizer.update(params, params, optimizer.init(params), lr)[0] for lr in (0.1, torch.tensor(0.3))
+    )
+    for name, p in params.items():
+        torch.testing.assert_close(3 * (small[name] - p), large[name] - p)
+
+
+@every_optimizer
+def test_an_update_is_differentiable_in_everything(case):
+    optimizer, like = case.make(), {"x": torch.randn(2, 3)}
+    slots = [torch.rand(2, 3, requires_grad=True) for _ in optimizer.slots]
+
+    def update(p, g, lr, *slots):
+        state = {
+            "step": torch.tensor(3.0),
+            **{name: {"x": x} for name, x in zip(optimizer.slots, slots, strict=True)},
+        }
+        params, state = optimizer.update({"x": p}, {"x": g}, state, lr)
+        return params["x"], *(state[slot]["x"] for slot in optimizer.slots)
+
+    p, g = like["x"].clone().requires_grad_(), torch.randn(2, 3, requires_grad=True)
+    assert torch.autograd.gradcheck(update, (p, g, torch.tensor(0.1, requires_grad=True), *slots))
+
+
+def test_adam_is_differentiable_at_a_zero_gradient():
+    adam, p = Adam(lr=0.1), {"x": torch.zeros(3)}
+    g = torch.tensor([0.0, 1.0, 1e-20], requires_grad=True)
+    moved = adam.update(p, {"x": g}, adam.init(p), 0.1)[0]["x"]
+    torch.testing.assert_close(moved.detach()[:2], torch.tensor([0.0, -0.1]))
+    (slope,) = torch.autograd.grad(moved.sum(), g)
+    assert torch.isfinite(slope).all()
+    torch.testing.assert_close(slope[0], torch.tensor(-0.1 / 1e-8), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("case", SCHEDULES, ids=str)
+def test_schedules_are_those_of_torch(case):
+    schedule, total, p = case.make(), 24, torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=0.3)
+    scheduler = case.twin(optimizer, total)
+    rates = []
+    for iteration in range(total + 1):
+        rates.append(schedule(0.3, iteration, total))
+        assert rates[-1] == pytest.approx(scheduler.get_last_lr()[0], rel=1e-12)
+        optimizer.step()
+        scheduler.step()
+    assert rates[0] == 0.3
+    assert (rates[-1] < 0.3 * 0.7) == (case.name != "constant")
+
+
+def test_ends_of_the_cosine():
+    schedule = Cosine(floor=0.01)
+    assert schedule(1.0, 10, 10) == schedule(1.0, 99, 10) == pytest.approx(0.01)
+    assert schedule(1.0, 5, 10) == pytest.approx(0.505)
+    assert schedule(1.0, 0, 0) == 1.0
+
+
+# --- levels -----------------------------------------------------------------------------------------------
+
+
+def quadratic_level(name, player, n_steps, optimizer, other):
+    """Descends 1/2 |p - other + noise_step|^2 + 1/2 |v|^2 over the player's parameters p."""
+
+    def gradient(situation, v, noise, step):
+        gaps = {k: p - situation.params[other][k] + noise[step] for k, p in situation.params[player].items()}
+        return 0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum(), gaps
+
+    return Level(name, player, n_steps, optimizer, lambda v, generator: torch.randn(n_steps), gradient)
+
+
+def situation_of(*levels):
+    params = {"phi": some_params(), "theta": some_params()}
+    states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
+    return Situation(params, states, {level.name: torch.tensor(level.optimizer.lr) for level in levels})
+
+
+def leaves(situation):
+    def flatten(prefix, tree):
+        if isinstance(tree, dict):
+            return {
+                path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()
+            }
+        return {prefix: tree}
+
+    return {**flatten(("params",), situation.params), **flatten(("states",), situation.states)}
+
+
+def test_levels_move_only_their_own():
+    lower = quadratic_level("lower", "phi", 3, Adam(lr=0.1), "theta")
+    upper = quadratic_level("upper", "theta", 1, Adam(lr=0.2), "phi")
+    start = situation_of(lower, upper)
+    noise = {"lower": torch.randn(3), "upper": torch.randn(1)}
+    before = {path: x.clone() for path, x in leaves(start).items()}
+    for levels, own in (([lower], {"phi", "lower"}), ([upper], {"theta", "upper"})):
+        end = leaves(run_levels(levels, start, torch.zeros(1), noise)[0])
+        assert end.keys() == before.keys()
+        for path, x in before.items():
+            assert torch.equal(end[path], x) == (path[1] not in own), path
+            assert torch.equal(leaves(start)[path], x), path
+    both = run_levels([lower, upper], start, torch.zeros(1), noise)[0]
+    assert both.states["lower"]["step"] == 3
+    assert both.states["upper"]["step"] == 1
+
+
+def test_levels_run_in_order_with_their_own_noise():
+    lower = quadratic_level("lower", "phi", 3, SGD(lr=0.1), "theta")
+    upper = quadratic_level("upper", "theta", 2, SGD(lr=0.2), "phi")
+    start, v = situation_of(lower, upper), torch.tensor([2.0])
+    noise = {"lower": torch.randn(3), "upper": torch.randn(2)}
+    for levels in ([lower, upper], [upper, lower]):
+        end, record = run_levels(levels, start, v, noise)
+        phi, theta = dict(start.params["phi"]), dict(start.params["theta"])
+        for level in levels:
+            own, other, lr = (phi, theta, 0.1) if level is lower else (theta, phi, 0.2)
+            for step in range(level.n_steps):
+                gaps = {k: own[k] - other[k] + noise[level.name][step] for k in own}
+                own.update({k: own[k] - lr * gaps[k] for k in own})
+            square = sum(g.square().sum() for g in gaps.values())
+            torch.testing.assert_close(record[f"{level.name}_loss"], 0.5 * square + 2.0)  # of the last step
+            torch.testing.assert_close(record[f"{level.name}_grad_norm"], square.sqrt())
+        for k in phi:
+            torch.testing.assert_close(end.params["phi"][k], phi[k])
+            torch.testing.assert_close(end.params["theta"][k], theta[k])
+    assert run_levels([quadratic_level("upper", "theta", 0, SGD(lr=1.0), "phi")], start, v, noise) == (
+        start,
+        {},
+    )
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_gradients_are_clipped_over_the_whole_level(scale):
+    grads = {"x": scale * torch.randn(2, 3), "y": scale * torch.randn(4)}
+    level = Level("upper", "theta", 1, SGD(lr=1.0, clip_norm=0.5), None, lambda *_: (torch.zeros(()), grads))
+    start = situation_of(level)
+    end, record = run_levels([level], start, torch.zeros(1), {"upper": None})
+    twins = [g.clone().requires_grad_() for g in grads.values()]
+    for twin, g in zip(twins, grads.values(), strict=True):
+        twin.grad = g.clone()
+    norm = torch.nn.utils.clip_grad_norm_(twins, 0.5)
+    torch.testing.assert_close(record["upper_grad_norm"], norm)  # before clipping
+    for name, twin in zip(grads, twins, strict=True):
+        torch.testing.assert_close(start.params["theta"][name] - end.params["theta"][name], twin.grad)
+        assert torch.allclose(twin.grad, grads[name]) == (scale == 0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SGD(lr=0.0), "lr > 0, not 0.0"),
+        (lambda: Adam(lr=-1.0), "lr > 0, not -1.0"),
+        (lambda: SGD(lr=0.1, clip_norm=0.0), "clip_norm must be positive"),
+        (lambda: Adam(lr=0.1, betas=(0.9, 1.0)), "two betas"),
+        (lambda: Adam(lr=0.1, betas=(0.9,)), "two betas"),
+        (lambda: Adam(lr=0.1, eps=0.0), "eps > 0"),
+        (lambda: Adam(lr=0.1, weight_decay=-1.0), "weight_decay >= 0"),
+        (lambda: Cosine(floor=-1.0), ">= 0, not -1.0"),
+        (lambda: Step(factor=0.0), "factor > 0"),
+        (lambda: Step(n_stages=0), "n_stages >= 1"),
+        (lambda: Exponential(factor=0.0), "factor > 0"),
+        (lambda: Exponential(factor=0.9, every=0), "every >= 1"),
+    ],
+)
+def test_unfit_optimizers_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
