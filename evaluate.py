@@ -3,12 +3,12 @@
 import hydra
 from omegaconf import DictConfig
 
-from eblvm_lit import run
-
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 def main(cfg: DictConfig) -> float | None:
     """Evaluate as composed."""
+    from eblvm_lit import run  # takes seconds, for which --help and typing errors need not wait
+
     return run.main(run.evaluate, cfg)
 
 

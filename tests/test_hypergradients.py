@@ -1,4 +1,4 @@
-"""Hypergradients: closed forms on a quadratic, rates, Adam unrolled by hand, the limit where BiSM is exact."""
+"""Hypergradients: closed forms on a quadratic, rates, Adam unrolled by hand, the limit of exact BiSM."""
 
 import itertools
 from contextlib import nullcontext

@@ -14,11 +14,15 @@ from eblvm_lit.errors import DataError
 __all__ = ["find_checkpoint"]
 
 # What may differ between a run and the one that goes on from it.
-INCIDENTAL = ("ckpt", "run_dir", "show_config", "logger", "callbacks", "trainer", "n_validations", "select")
+INCIDENTAL = (
+    *("ckpt", "run_dir", "outputs_dir", "show_config", "allow_packages", "optimized_metric"),
+    *("logger", "callbacks", "trainer", "n_validations", "select"),
+)
 
 
 def _essence(config: Any) -> dict[str, Any]:
     plain = OmegaConf.to_container(config, resolve=True)
+    plain.get("method", {}).pop("compile", None)  # the same numbers, sooner or later
     return {key: value for key, value in plain.items() if key not in INCIDENTAL}
 
 
@@ -38,7 +42,9 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if cfg.ckpt != "last":
         if not Path(cfg.ckpt).is_file():
-            raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
+            raise DataError(
+                f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind."
+            )
         return Path(cfg.ckpt)
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():
@@ -49,6 +55,6 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         try:
             if _essence(OmegaConf.load(path.parent.parent / "config.yaml")) == essence:
                 return path
-        except (OSError, YAMLError, OmegaConfBaseException):
+        except (OSError, YAMLError, OmegaConfBaseException, AttributeError):
             continue  # a folder that is not a run of ours
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -11,17 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
-from rich.tree import Tree
+from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.callbacks.preemption import InterruptedRunError
+from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.instantiation import instantiate
+from eblvm_lit.errors import ConfigError, DataError, EblvmError
+from eblvm_lit.instantiation import check_arguments, instantiate, resolve_target
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.methods.base import Method
 from eblvm_lit.resume import find_checkpoint
@@ -32,7 +38,7 @@ log = logging.getLogger(__name__)
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
-OPTIONAL_PARTS = ("posterior", "divergence", "lower_optimizer")
+OPTIONAL_PARTS = ("posterior", "divergence")
 
 
 class Parts(NamedTuple):
@@ -49,42 +55,38 @@ def check_config(cfg: DictConfig) -> None:
     Raises:
         ConfigError: In one sentence.
     """
+    try:
+        OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
     for part in OPTIONAL_PARTS:
         if cfg.get(part) is not None and part not in cfg.method:
-            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
-    precision = str(cfg.trainer.get("precision", "32-true"))
+            raise ConfigError(
+                f"This method has no {part}: leave out {part}=..., or choose a method that has one."
+            )
+    precision = str(cfg.trainer.precision)
     if precision not in PRECISIONS:
         raise ConfigError(
             f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
             f"use one of {', '.join(PRECISIONS)}."
         )
-    if cfg.trainer.get("devices", 1) not in (1, "1", "auto", [0]) or cfg.trainer.get("num_nodes", 1) != 1:
+    if cfg.trainer.devices not in (1, "1") or cfg.trainer.num_nodes != 1:
         raise ConfigError("Only one device is supported for now: use trainer.devices=1, one process per job.")
-    if not (isinstance(cfg.trainer.max_steps, int) and cfg.trainer.max_steps >= 1):
-        raise ConfigError(f"trainer.max_steps counts iterations and must be at least 1, not {cfg.trainer.max_steps}.")
-    if not 1 <= cfg.n_validations <= cfg.trainer.max_steps:
-        raise ConfigError(
-            f"n_validations must be between 1 and trainer.max_steps ({cfg.trainer.max_steps}), not {cfg.n_validations}."
-        )
+    _check_integer("seed", cfg.seed, 0, 2**32 - 1)
+    _check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
+    _check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
+    _check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
+    _check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
     if cfg.select not in ("best", "last"):
         raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")
 
 
-def prepare_folder(path: str) -> Path:
-    """The run's folder, made and writable.
-
-    Raises:
-        ConfigError: If nothing can be written there.
-    """
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(f"The output folder {folder} cannot be written to ({error.strerror}).") from None
-    return folder
+def _check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    if type(value) is int and lowest <= value and (highest is None or value <= highest):
+        return
+    bounds = f"of at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    raise ConfigError(f"{name} must be an integer {bounds}, not {value!r}.")
 
 
 def build(cfg: DictConfig) -> Parts:
@@ -107,24 +109,38 @@ def build(cfg: DictConfig) -> Parts:
 
 
 def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.Trainer:
-    """Lightning's trainer, with the defaults this package needs."""
+    """Lightning's trainer, with what this package needs.
+
+    Raises:
+        ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
+    """
     loggers = [
-        instantiate(node, f"logger.{name}") for name, node in (cfg.get("logger") or {}).items() if node is not None
+        instantiate(node, f"logger.{name}")
+        for name, node in (cfg.get("logger") or {}).items()
+        if node is not None
     ]
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    options.pop("_target_")
-    return pl.Trainer(
-        **options,
-        max_epochs=-1,  # one endless epoch: iterations are what is counted
-        val_check_interval=max(1, cfg.trainer.max_steps // cfg.n_validations),
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        inference_mode=False,  # a validation loss is a function of a gradient
-        enable_checkpointing=False,  # ours are in callbacks
-        callbacks=list(callbacks.values()),
-        logger=loggers,
-        plugins=[AtomicCheckpointIO()],
-    )
+    trainer_class = resolve_target(options.pop("_target_"))
+    check_arguments(trainer_class, options, "trainer")
+    own = {
+        "max_epochs": -1,  # one endless epoch: iterations are what is counted
+        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "inference_mode": False,  # a validation loss is a function of a gradient
+        "enable_checkpointing": False,  # ours are in callbacks
+        "callbacks": list(callbacks.values()),
+        "logger": loggers,
+        "plugins": [AtomicCheckpointIO()],
+    }
+    if both := sorted(own.keys() & options.keys()):
+        raise ConfigError(
+            f"trainer.{both[0]} cannot be set: runs are made of iterations (max_steps), n_validations, callbacks."
+        )
+    try:
+        return trainer_class(**options, **own)
+    except (MisconfigurationException, ValueError) as error:
+        raise ConfigError(f"trainer: {error}") from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -134,46 +150,36 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def show_config(cfg: DictConfig) -> None:
-    """Print the composed configuration as a tree."""
+def final_metrics(
+    parts: Parts, checkpoint: Mapping[str, Any], trainer: pl.Trainer | None = None
+) -> dict[str, float]:
+    """Final metrics and figures of a checkpoint's parameters.
 
-    def grow(tree: Tree, node: Mapping[str, Any]) -> None:
-        for key, value in node.items():
-            if isinstance(value, dict) and value:
-                grow(tree.add(f"[bold]{key}[/]"), value)
-            else:
-                tree.add(f"{key}: {value}")
-
-    tree = Tree("[bold]configuration[/]", guide_style="dim")
-    grow(tree, OmegaConf.to_container(cfg, resolve=True))
-    Console().print(tree)
-
-
-def show_results(metrics: Mapping[str, float], folder: Path) -> None:
-    """Print the final metrics as a table."""
-    table = Table("metric", "value", title=str(folder))
-    for name, value in sorted(metrics.items()):
-        table.add_row(name, f"{value:,.4f}")
-    Console().print(table)
-
-
-def test(parts: Parts, checkpoint: Mapping[str, Any], trainer: pl.Trainer | None = None) -> dict[str, float]:
-    """Final metrics and figures of a checkpoint's parameters."""
-    parts.method.load_state_dict(checkpoint["state_dict"])
+    Raises:
+        NonFiniteError: If a metric is not finite.
+    """
+    state, iteration = checkpoint["state_dict"], checkpoint["eblvm_lit"]["iteration"]
+    parts.method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
+    parts.method.load_state_dict(state)
     parts.method.eval()
     parts.data.setup()
-    metrics: dict[str, float] = {"iteration": checkpoint["eblvm_lit"]["iteration"]}
+    metrics: dict[str, float] = {}
     for callback in parts.callbacks.values():
         if isinstance(callback, Evaluation):
             metrics |= callback.test(parts.method, parts.data)
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
+            )
     if trainer is not None:
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=checkpoint["eblvm_lit"]["iteration"])
+            logger.log_metrics(metrics, step=iteration)
             logger.save()
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
             callback.draw(parts.method, parts.data)
-    return metrics
+    return {"iteration": iteration, **metrics}
 
 
 def train(cfg: DictConfig) -> dict[str, float]:
@@ -188,37 +194,58 @@ def train(cfg: DictConfig) -> dict[str, float]:
     Raises:
         EblvmError: For everything the user can mend.
     """
+    quiet()
     check_config(cfg)
     folder = prepare_folder(cfg.run_dir)
     if cfg.show_config:
         show_config(cfg)
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     parts = build(cfg)
+    if cfg.select == "best" and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
+        raise ConfigError("select=best needs callbacks.checkpoints, which keeps the best.")
     parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = find_checkpoint(cfg)
     trainer = build_trainer(cfg, parts.callbacks)
     if resume_from is not None:
-        start = parts.method.check_resumable(load_checkpoint(resume_from), resume_from)
-        log.info("Going on from iteration %d of %s.", start, resume_from)
-        earlier = resume_from.parent.parent / "metrics.csv"
-        for logger in trainer.loggers:
-            if isinstance(logger, CSVCurves) and earlier.is_file():
-                logger.continue_from(earlier, start)
-    try:
-        trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-    except KeyboardInterrupt:
-        raise EblvmError("Interrupted.") from None
-    checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
-    if checkpoints is None:
-        selected = {"state_dict": parts.method.state_dict(), "eblvm_lit": {"iteration": trainer.global_step}}
-    else:
-        best = cfg.select == "best" and checkpoints.best is not None
-        selected = load_checkpoint(checkpoints.best_path if best else checkpoints.last_path)
-    metrics = test(parts, selected, trainer)
+        go_on(parts, trainer, resume_from)
+    trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+    metrics = final_metrics(parts, _selected(cfg.select, parts, trainer), trainer)
     write_json(folder / "metrics.json", metrics)
     show_results(metrics, folder)
     return metrics
+
+
+def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
+    """Take over what an earlier part of the run has left.
+
+    Raises:
+        ConfigError: If the checkpoint is of another method, of other sizes, or beyond the end of this run.
+    """
+    start = parts.method.check_resumable(load_checkpoint(resume_from), resume_from)
+    if start > trainer.max_steps:
+        raise ConfigError(
+            f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
+            "or evaluate the checkpoint with evaluate.py."
+        )
+    log.info("Going on from iteration %d of %s.", start, resume_from)
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Checkpoints):
+            callback.adopt(resume_from)
+    earlier = resume_from.parent.parent / "metrics.csv"
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVCurves) and earlier.is_file():
+            logger.continue_from(earlier, start)
+
+
+def _selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
+    """The checkpoint that is tested."""
+    checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
+    if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
+        raise ConfigError("select=best, but this run has left no best checkpoint: select=last.")
+    if checkpoints is None:
+        return {"state_dict": parts.method.state_dict(), "eblvm_lit": {"iteration": trainer.global_step}}
+    return load_checkpoint(checkpoints.best_path if which == "best" else checkpoints.last_path)
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:
@@ -233,24 +260,39 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     Raises:
         EblvmError: For everything the user can mend.
     """
-    folder = prepare_folder(cfg.run_dir)
+    quiet()
+    if OmegaConf.is_missing(cfg, "ckpt"):
+        raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     checkpoint = load_checkpoint(cfg.ckpt)
-    stored = OmegaConf.create(checkpoint["eblvm_lit"]["config"])
+    folder = prepare_folder(cfg.run_dir)
+    stored = _stored_config(checkpoint["eblvm_lit"]["config"], cfg)
+    parts = build(stored)
+    parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
+    metrics = final_metrics(parts, checkpoint)
+    write_json(folder / "evaluation.json", metrics)
+    show_results(metrics, folder)
+    return metrics
+
+
+def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
+    """The configuration a checkpoint was trained with, and what ``cfg`` changes of it. Nothing in it is trusted."""
+    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
+        raise DataError(
+            f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing."
+        )
+    stored = OmegaConf.create(plain)
     stored.run_dir = cfg.run_dir
-    stored.allow_packages = list(cfg.get("allow_packages") or ())  # never from the checkpoint
+    stored.allow_packages = list(cfg.allow_packages)
     if cfg.seed is not None:
+        _check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed
     if cfg.data_root is not None:
         stored.data.root = cfg.data_root
     for node in stored.callbacks.values():
-        if node is not None and "save_dir" in node:
+        if isinstance(node, DictConfig) and "save_dir" in node:
             node.save_dir = cfg.run_dir
-    parts = build(stored)
-    parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
-    metrics = test(parts, checkpoint)
-    write_json(folder / "evaluation.json", metrics)
-    show_results(metrics, folder)
-    return metrics
+    return stored
 
 
 def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:
@@ -261,13 +303,25 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     """
     try:
         metrics = function(cfg)
+        return _optimized(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)
+        if HydraConfig.get().mode == RunMode.MULTIRUN and not isinstance(error, InterruptedRunError):
+            raise CompactHydraException(str(error)) from None  # the other jobs of the sweep still run
         sys.exit(getattr(error, "exit_code", 1))
+    except KeyboardInterrupt:  # while nothing was trained
+        log.error("Interrupted.")
+        sys.exit(130)
     finally:
         _close_wandb()
-    wanted = cfg.get("optimized_metric")
-    return None if wanted is None else metrics[wanted]
+
+
+def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
+    if name is not None and name not in metrics:
+        raise ConfigError(
+            f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}."
+        )
+    return None if name is None else metrics[name]
 
 
 def _close_wandb() -> None:

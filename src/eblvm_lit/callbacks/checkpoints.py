@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
 
-KEYS = {"state_dict", "eblvm_lit"}
+log = logging.getLogger(__name__)
+
+# What a checkpoint of ours holds beside Lightning's own things, and of which type.
+KEYS = {"method": str, "iteration": int, "config": dict}
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -31,16 +37,32 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:
         # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}") from None
-    if not isinstance(checkpoint, dict) or not KEYS <= set(checkpoint):
-        raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks {', '.join(sorted(KEYS))}.")
+        raise DataError(
+            f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}"
+        ) from None
+    ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
+    if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
+    for key, kind in KEYS.items():
+        if not isinstance(ours.get(key), kind):
+            raise DataError(f"{path} is not a checkpoint of eblvm_lit: its {key} is missing or damaged.")
     return checkpoint
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file as a whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".tmp")
+    shutil.copyfile(source, partial)
+    os.replace(partial, target)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes to a temporary name beside the file, flushes to the disk and renames: never half a file under its name."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
         """Save, or leave what was there as it was."""
         if storage_options is not None:
             raise ConfigError("Checkpoints are local files: storage_options is not supported.")
@@ -55,7 +77,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             os.replace(partial, path)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise DataError(f"The checkpoint {path} could not be written ({error}); earlier ones are intact.") from error
+            raise DataError(
+                f"The checkpoint {path} could not be written ({error}); earlier ones are intact."
+            ) from error
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
         """Load data and nothing else."""
@@ -101,21 +125,46 @@ class Checkpoints(pl.Callback):
         """Restore what :meth:`state_dict` gave."""
         self.best = state_dict["best"]
 
+    def adopt(self, resume_from: Path) -> None:
+        """Take over the checkpoints of the run that is gone on from, so that this run's folder is complete at once.
+
+        Args:
+            resume_from: The checkpoint this run starts with; a ``best.ckpt`` may lie beside it.
+        """
+        best = resume_from.with_name("best.ckpt")
+        if resume_from.resolve() != self.last_path.resolve():
+            _copy(resume_from, self.last_path)
+        if best.is_file() and best.resolve() != self.best_path.resolve():
+            _copy(best, self.best_path)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """The best so far counts only where its parameters are at hand."""
+        if self.best is not None and not self.best_path.is_file():
+            log.warning("The best checkpoint of the earlier run is gone: the best from here on is kept.")
+            self.best = None
+
+    def _save(self, trainer: pl.Trainer, path: Path) -> None:
+        for logger in trainer.loggers:
+            logger.save()  # first: a run that goes on from here takes over the curves up to here
+        trainer.save_checkpoint(path, weights_only=False)
+
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is time."""
         if self.every is not None and trainer.global_step % self.every == 0:
-            trainer.save_checkpoint(self.last_path)
+            self._save(trainer, self.last_path)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state, and the best if this is it."""
-        if trainer.sanity_checking or not trainer.training:
-            return
-        value = trainer.callback_metrics.get(self.monitor)
-        if value is not None and (self.best is None or value.item() < self.best[self.monitor]):
-            self.best = {self.monitor: value.item(), "iteration": trainer.global_step}
-            trainer.save_checkpoint(self.best_path)
-        trainer.save_checkpoint(self.last_path)
+        if self.monitor not in trainer.callback_metrics:
+            raise ConfigError(
+                f"callbacks.checkpoints.monitor={self.monitor}: validations give {', '.join(trainer.callback_metrics)}."
+            )
+        value = trainer.callback_metrics[self.monitor].item()
+        if math.isfinite(value) and (self.best is None or value < self.best[self.monitor]):
+            self.best = {self.monitor: value, "iteration": trainer.global_step}
+            self._save(trainer, self.best_path)
+        self._save(trainer, self.last_path)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state."""
-        trainer.save_checkpoint(self.last_path)
+        self._save(trainer, self.last_path)

@@ -14,31 +14,39 @@ __all__ = ["LogCurves"]
 class LogCurves(pl.Callback):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
-    Every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device.
+    Every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. And ``val/loss`` at each
+    validation, which Lightning itself would log one iteration too early.
     """
 
     def __init__(self) -> None:
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Start the clock."""
+        """The clock starts with the end of the first iteration, which may have been compiled."""
         self._since = None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Validation is not training time."""
         self._since = None
 
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Log the validation loss."""
+        loss = trainer.callback_metrics["val/loss"].item()
+        for logger in trainer.loggers:
+            logger.log_metrics({"val/loss": loss}, step=trainer.global_step)
+
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Log, if it is time."""
-        iteration = trainer.global_step
+        iteration, now = trainer.global_step, time.perf_counter()
+        if self._since is None:
+            self._since = iteration, now
         if iteration % trainer.log_every_n_steps:
             return
         metrics = {f"train/{name}": value.item() for name, value in pl_module.diagnostics.items()}
         for level, optimizer in zip(pl_module.levels(), trainer.optimizers, strict=True):
             metrics[f"train/{level.name}_lr"] = optimizer.param_groups[0]["lr"]
-        now = time.perf_counter()
-        if self._since is not None:
+        if iteration > self._since[0]:
             metrics["train/iterations_per_second"] = (iteration - self._since[0]) / (now - self._since[1])
-        self._since = iteration, now
+            self._since = iteration, now
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=iteration)

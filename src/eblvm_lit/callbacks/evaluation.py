@@ -35,7 +35,9 @@ class Evaluation(pl.Callback):
             )
         self.at_validation = [name for name in at_validation if name in self.metrics]
 
-    def compute(self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]) -> dict[str, float]:
+    def compute(
+        self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
+    ) -> dict[str, float]:
         """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric."""
         v = data.as_float(getattr(data.splits, split)).to(device=method.device, dtype=method.dtype)
         found: dict[str, float] = {}
@@ -51,9 +53,8 @@ class Evaluation(pl.Callback):
         return self.compute(method, data, "test", list(self.metrics))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Log the cheap metrics of the validation split."""
-        if trainer.sanity_checking or not trainer.training:
-            return
+        """Log the cheap metrics of the validation split; ``Checkpoints`` may monitor them."""
         found = self.compute(pl_module, trainer.datamodule, "val", self.at_validation)
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
+        trainer.callback_metrics.update({key: torch.tensor(value).double() for key, value in found.items()})

@@ -44,5 +44,5 @@ class Figures(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Redraw, if asked."""
-        if self.at_validation and trainer.training and not trainer.sanity_checking:
+        if self.at_validation:
             self.draw(pl_module, trainer.datamodule)

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import math
+
 import pytorch_lightning as pl
 import torch
 
-from eblvm_lit.errors import EblvmError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.methods.base import Method
 
 __all__ = ["NonFiniteError", "StopOnNonFinite"]
 
+CURE = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written before are good."
+
 
 class NonFiniteError(EblvmError):
-    """A loss or a gradient is not finite."""
+    """A loss, a gradient, a parameter or a final metric is not finite."""
 
 
 class StopOnNonFinite(pl.Callback):
     """Raises at the first iteration whose loss or gradient norm, at any level, is NaN or infinite.
 
-    It runs before any checkpoint of that iteration is written, so what was saved before stays the last good one.
+    Before anything is validated or saved the parameters are looked at, too: a finite gradient may have thrown them out
+    of range. So what was saved before stays the last good checkpoint.
 
     Args:
         every: Look every so many iterations. On a GPU each look waits for the device; looks also happen before each
-            validation and thus before each checkpoint, so a larger number loses no safety, only the exact iteration.
+            validation and each checkpoint, so a larger number loses no safety, only the exact iteration.
 
     Raises:
+        ConfigError: If ``every`` is below 1.
         NonFiniteError: Names level, quantity and iteration.
     """
 
     def __init__(self, *, every: int = 1) -> None:
+        if every < 1:
+            raise ConfigError(f"callbacks.nonfinite.every must be at least 1, not {every}.")
         self.every = every
 
     def check(self, method: Method) -> None:
-        """Look at the last iteration."""
+        """Look at the last iteration's losses and gradients."""
         record = method.diagnostics
         if not record or bool(torch.isfinite(sum(record.values()))):
             return
@@ -41,8 +49,18 @@ class StopOnNonFinite(pl.Callback):
                 level, _, quantity = name.partition("_")
                 raise NonFiniteError(
                     f"The {level} level's {quantity.replace('_', ' ')} is {value.item()} at iteration "
-                    f"{method.iteration}: lower optimizer.lr or set optimizer.clip_norm; the last checkpoint is good."
+                    f"{method.iteration}: {CURE}"
                 )
+
+    def check_parameters(self, method: Method) -> None:
+        """Look at what would be saved, too."""
+        self.check(method)
+        for player, module in method.players().items():
+            for name, parameter in module.named_parameters():
+                if not bool(torch.isfinite(parameter).all()):
+                    raise NonFiniteError(
+                        f"The parameter {name} of {player} is not finite after iteration {method.iteration}: {CURE}"
+                    )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Look, if it is time."""
@@ -50,9 +68,19 @@ class StopOnNonFinite(pl.Callback):
             self.check(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Look before anything is validated and saved."""
-        self.check(pl_module)
+        """Look before anything is validated."""
+        self.check_parameters(pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Look at the validation loss before anything is saved: parameters may be finite and yet far out."""
+        loss = trainer.callback_metrics["val/loss"].item()
+        if not math.isfinite(loss):
+            raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iteration}: {CURE}")
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
-        """Never save parameters that came out of a non-finite step."""
-        self.check(pl_module)
+        """Look before anything is saved."""
+        self.check_parameters(pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Look before anything is tested."""
+        self.check_parameters(pl_module)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +14,8 @@ from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
 
 __all__ = ["InterruptedRunError", "Preemption"]
+
+log = logging.getLogger(__name__)
 
 
 class InterruptedRunError(EblvmError):
@@ -31,7 +35,7 @@ class Preemption(pl.Callback):
         save_dir: The run's folder.
 
     Raises:
-        InterruptedRunError: At the end of the iteration in which the signal came.
+        InterruptedRunError: At the end of the iteration, or the validation, in which the signal came.
     """
 
     def __init__(self, *, save_dir: str) -> None:
@@ -41,26 +45,25 @@ class Preemption(pl.Callback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.received is not None and number == signal.SIGINT:  # the second Ctrl-C means it
-            raise KeyboardInterrupt
+            log.error(
+                "Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name
+            )
+            raise SystemExit(128 + number)
         self.received = number
 
-    def setup(self, trainer: pl.Trainer, pl_module: Method, stage: str) -> None:  # noqa: ARG002
-        """Install the handlers; setup runs before Lightning's own are, which then stand back."""
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Install the handlers over Lightning's, which are there by now and restore those of before at the end."""
         self.received = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._receive)
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python has no handlers
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._previous[number] = signal.signal(number, self._receive)
 
-    def teardown(self, trainer: pl.Trainer, pl_module: Method, stage: str) -> None:  # noqa: ARG002
-        """Give the handlers back."""
+    def _give_back(self) -> None:
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and leave, if told to."""
-        if self.received is None:
-            return
-        trainer.save_checkpoint(self.checkpoint)
+    def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name
         raise InterruptedRunError(
             f"Stopped by {name} after iteration {trainer.global_step}; go on with the same command and "
@@ -68,6 +71,27 @@ class Preemption(pl.Callback):
             exit_code=128 + self.received,
         )
 
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
+        """Save and leave, if told to."""
+        if self.received is None:
+            return
+        trainer.save_checkpoint(self.checkpoint, weights_only=False)
+        if trainer.global_step % trainer.val_check_batch:
+            self._leave(trainer)
+        # else a validation comes first: a run that goes on from before it would leave it out
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Save and leave, if told to."""
+        if self.received is not None:
+            trainer.save_checkpoint(self.checkpoint, weights_only=False)
+            self._leave(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Give the handlers back, before Lightning does so with its own."""
+        self._give_back()
+        if self.received is not None:
+            self._leave(trainer)
+
     def on_exception(self, trainer: pl.Trainer, pl_module: Method, exception: BaseException) -> None:  # noqa: ARG002
-        """Teardown is not called after every exception."""
-        self.teardown(trainer, pl_module, "fit")
+        """Give the handlers back."""
+        self._give_back()

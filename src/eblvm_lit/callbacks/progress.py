@@ -71,13 +71,28 @@ class IterationBar(ProgressBar):
             return
         self._last = time.monotonic()
         rate, losses = self._describe(trainer, pl_module)
-        self._progress.update(self._task, completed=trainer.global_step, rate=rate, losses=losses, refresh=True)
+        self._progress.update(
+            self._task, completed=trainer.global_step, rate=rate, losses=losses, refresh=True
+        )
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Give the terminal to metrics, which may have progress bars of their own."""
+        super().on_validation_start(trainer, pl_module)
+        if self._progress is not None:
+            self._progress.live.transient = True
+            self._progress.stop()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Without a terminal, say how far the run is."""
+        """Go on; without a terminal, say how far the run is."""
         super().on_validation_end(trainer, pl_module)
-        if self._enabled and self._progress is None and not trainer.sanity_checking:
-            print(f"{trainer.global_step:,}/{trainer.max_steps:,}  " + "  ".join(self._describe(trainer, pl_module)))
+        if self._progress is not None:
+            self._progress.live.transient = False
+            self._progress.start()
+        elif self._enabled:
+            print(
+                f"{trainer.global_step:,}/{trainer.max_steps:,}  "
+                + "  ".join(self._describe(trainer, pl_module))
+            )
 
     def _stop(self) -> None:
         if self._progress is not None:

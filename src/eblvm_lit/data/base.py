@@ -101,9 +101,17 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Convert on the device, so that bytes travel and not floats."""
         return self.as_float(batch)
 
-    def train_dataloader(self) -> BatchStream:
-        """Shuffled batches without end, starting at the iteration a trainer has reached."""
+    def train_dataloader(self) -> BatchStream | OrderedBatches:
+        """Shuffled batches without end, starting at the iteration a trainer has reached.
+
+        With ``trainer.overfit_batches`` the first so many batches, again and again.
+        """
         self.setup()
+        n_overfit = self.trainer.overfit_batches if self.trainer is not None else 0
+        if n_overfit:
+            return OrderedBatches(
+                self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size
+            )
         # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
         # any later moment to move the stream would be too late.
         position = self.trainer.global_step if self.trainer is not None else 0

@@ -22,7 +22,12 @@ class Divergence(ABC):
 
     Raises:
         ConfigError: With fewer than one particle.
+
+    Attributes:
+        curved_as_information: Whether its Hessian in phi is the Fisher information of q where q = p.
     """
+
+    curved_as_information = False
 
     def __init__(self, *, n_particles: int = 1) -> None:
         if n_particles < 1:
@@ -32,7 +37,9 @@ class Divergence(ABC):
     def check(self, posterior: Posterior) -> None:
         """Refuse a posterior this divergence cannot train."""
 
-    def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    def noise(
+        self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor:
         """Noise for :meth:`loss`, shape (*shape, L, B, H)."""
         return posterior.noise((*shape, self.n_particles), v, generator)
 

@@ -29,10 +29,12 @@ class KL(Divergence):
         torch.Size([5])
     """
 
+    curved_as_information = True
+
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The bound's estimate, shape (B,)."""
-        h = posterior.rsample(v, noise)
-        return (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
+        h, log_q = posterior.rsample_and_log_prob(v, noise)
+        return (log_q + energy.energy(v, h)).mean(0)
 
 
 class IWAE(Divergence):
@@ -52,6 +54,6 @@ class IWAE(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The negative bound's estimate, shape (B,)."""
-        h = posterior.rsample(v, noise)
-        log_weights = -energy.energy(v, h) - posterior.log_prob(h, v)
+        h, log_q = posterior.rsample_and_log_prob(v, noise)
+        log_weights = -energy.energy(v, h) - log_q
         return math.log(len(noise)) - torch.logsumexp(log_weights, 0)

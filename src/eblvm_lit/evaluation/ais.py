@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -66,7 +68,7 @@ class AIS:
     Args:
         n_chains: Number of independent chains.
         n_betas: Number of equally spaced inverse temperatures, 0 and 1 among them.
-        progress: Whether a progress bar is shown.
+        progress: Whether a terminal shows a progress bar.
 
     Raises:
         ConfigError: With fewer than two chains or temperatures.
@@ -109,7 +111,7 @@ class AIS:
         v.normal_(generator=generator).mul_(std).add_(b)
         x = torch.addmm(c, v, U)
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
-        for k in track(range(1, self.n_betas), "annealed importance sampling", disable=not self.progress):
+        for k in self._track(range(1, self.n_betas)):
             # F's quadratic part is the same at every beta and cancels.
             log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
             if k < self.n_betas - 1:  # a sweep at beta = 1 would move v without touching the weights
@@ -117,3 +119,8 @@ class AIS:
                 v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
                 torch.addmm(c, v, U, out=x)
         return log_w
+
+    def _track(self, steps: range) -> Iterable[int]:
+        console = Console(stderr=True)
+        shown = self.progress and console.is_terminal  # a log file wants no bar
+        return track(steps, "log Z by AIS", console=console, transient=True, disable=not shown)

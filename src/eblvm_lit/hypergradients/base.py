@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.functional import Params
 from eblvm_lit.optimizers.base import Optimizer, State
 
@@ -23,6 +24,7 @@ class BilevelProblem(NamedTuple):
         optimizer: The rule of the lower level.
         state: Its live state.
         lr: Its learning rate now.
+        information: (phi, w) -> the Fisher information of q(h|v; phi), averaged over the minibatch, times w.
     """
 
     upper: Callable[[Params, Params], Tensor]
@@ -30,6 +32,7 @@ class BilevelProblem(NamedTuple):
     optimizer: Optimizer
     state: State
     lr: Tensor | float
+    information: Callable[[Params, Params], Params] | None = None
 
 
 class Hypergradient(ABC):
@@ -40,6 +43,9 @@ class Hypergradient(ABC):
     """
 
     n_draws: int
+
+    def check(self, divergence: Divergence) -> None:
+        """Refuse a lower level this hypergradient does not fit."""
 
     @abstractmethod
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:

@@ -9,17 +9,34 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.differentiation import grad, grad_and_value
+from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 
-__all__ = ["Implicit", "conjugate_gradient", "neumann"]
+__all__ = ["Implicit", "conjugate_gradient", "hessian_product", "neumann"]
 
 LinearMap = Callable[[Params], Params]
 
 
 def _dot(a: Params, b: Params) -> Tensor:
     return sum((a[key] * b[key]).sum() for key in a)
+
+
+def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
+    """The derivative of G as phi moves along w."""
+    return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
+
+
+def hessian_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
+    r"""The lower Hessian times a vector, :math:`\partial_\phi^2 G(\theta, \phi)\, w`.
+
+    Example:
+        >>> problem = BilevelProblem(None, lambda theta, phi, i: 3 * phi["f"] ** 2, None, {}, 0.1)
+        >>> hessian_product(problem, {}, {"f": torch.tensor(1.0)}, {"f": torch.tensor(2.0)})
+        {'f': tensor(12.)}
+    """
+    return grad(_slope, argnums=2)(problem, theta, phi, w)
 
 
 def conjugate_gradient(matvec: LinearMap, b: Params, n_terms: int) -> Params:
@@ -74,15 +91,20 @@ class Implicit(Hypergradient):
     Only Hessian-vector products are taken, each forgotten before the next: memory does not grow with their number.
     Exact at the lower optimum as n_terms grows; away from it, the bias is proportional to the distance of phi.
 
+    The Hessian of a divergence estimated with one relaxed particle is far from positive: conjugate gradients stop at
+    their first step. ``curvature="fisher"`` puts the Fisher information of q in its place, which is what the Hessian of
+    KL(q || p) is where q = p (and in expectation near there), is positive, needs no particle, and is cheaper.
+
     Args:
         n_terms: Number of conjugate-gradient steps or of terms of the series.
         solver: ``cg`` or ``neumann``.
         damping: lambda, added to the Hessian's diagonal.
         step_size: alpha of the Neumann series, below 2 / the Hessian's largest eigenvalue.
+        curvature: ``hessian``, or ``fisher`` if the lower level is a KL divergence.
 
     Raises:
-        ConfigError: For fewer than one term, negative damping, an unknown solver, or a step size missing for
-            ``neumann`` or given for ``cg``.
+        ConfigError: For fewer than one term, negative damping, an unknown solver or curvature, or a step size missing
+            for ``neumann`` or given for ``cg``.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -103,6 +125,7 @@ class Implicit(Hypergradient):
         solver: Literal["cg", "neumann"] = "cg",
         damping: float = 0.0,
         step_size: float | None = None,
+        curvature: Literal["hessian", "fisher"] = "hessian",
     ) -> None:
         if n_terms < 1 or damping < 0:
             raise ConfigError(f"Implicit needs n_terms >= 1 and damping >= 0, not {n_terms} and {damping}.")
@@ -110,7 +133,21 @@ class Implicit(Hypergradient):
             raise ConfigError(f"The implicit solver is 'cg' or 'neumann', not {solver!r}.")
         if (solver == "neumann") != (step_size is not None):
             raise ConfigError("step_size belongs to solver=neumann: set both, or neither.")
-        self.n_terms, self.damping, self.step_size = n_terms, damping, step_size
+        if curvature not in ("hessian", "fisher"):
+            raise ConfigError(f"The implicit curvature is 'hessian' or 'fisher', not {curvature!r}.")
+        self.n_terms, self.damping, self.step_size, self.curvature = n_terms, damping, step_size, curvature
+
+    def check(self, divergence: Divergence) -> None:
+        """Refuse the Fisher information for other divergences than KL.
+
+        Raises:
+            ConfigError: In that case.
+        """
+        if self.curvature == "fisher" and not divergence.curved_as_information:
+            raise ConfigError(
+                "hypergradient.curvature=fisher is the curvature of divergence=kl: use curvature=hessian with "
+                f"{type(divergence).__name__}."
+            )
 
     def solve(self, matvec: LinearMap, b: Params) -> Params:
         """The chosen approximation of the inverse Hessian times b."""
@@ -122,12 +159,12 @@ class Implicit(Hypergradient):
         """The value of J at the live phi and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
 
-        def slope(theta: Params, phi: Params, w: Params) -> Tensor:
-            """The derivative of G as phi moves along w."""
-            return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
+        def matvec(w: Params) -> Params:
+            if self.curvature == "fisher":
+                product = problem.information(phi, w)
+            else:
+                product = hessian_product(problem, theta, phi, w)
+            return tree_map(lambda hw, x: hw + self.damping * x, product, w)
 
-        def hessian(w: Params) -> Params:
-            return tree_map(lambda hw, x: hw + self.damping * x, grad(slope, argnums=1)(theta, phi, w), w)
-
-        indirect = grad(slope, argnums=0)(theta, phi, self.solve(hessian, outer))
+        indirect = grad(_slope, argnums=1)(problem, theta, phi, self.solve(matvec, outer))
         return value, tree_map(torch.sub, direct, indirect)

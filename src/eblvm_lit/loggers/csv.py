@@ -11,6 +11,8 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities import rank_zero_only
 
+from eblvm_lit.errors import DataError
+
 __all__ = ["CSVCurves", "read_curves"]
 
 
@@ -62,9 +64,20 @@ class CSVCurves(Logger):
         return self
 
     def continue_from(self, curves: Path, iteration: int) -> None:
-        """Take over the rows of an earlier part of the run, up to an iteration."""
-        for row in read_curves(curves):
-            at = int(row.pop("iteration"))
+        """Take over the rows of an earlier part of the run, up to an iteration.
+
+        Raises:
+            DataError: If the file is damaged.
+        """
+        try:
+            rows = read_curves(curves)
+            iterations = [int(row["iteration"]) for row in rows]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{curves} is damaged ({error}): repair it, or move it away to start new curves."
+            ) from None
+        for at, row in zip(iterations, rows, strict=True):
+            del row["iteration"]
             if at <= iteration:
                 self.rows.setdefault(at, {}).update(row)
 

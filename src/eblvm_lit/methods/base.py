@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
-from eblvm_lit.methods.compilation import compile_step, worth_compiling
+from eblvm_lit.methods.compilation import CompilationError, compile_step, compiler_available, worth_compiling
 from eblvm_lit.methods.levels import Level, Situation, run_levels
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.seeding import derive_seed, keyed_generator
@@ -49,7 +49,7 @@ class Method(pl.LightningModule):
         self.seed, self.compile_mode = seed, compile
         self.diagnostics: dict[str, Tensor] = {}
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
-        self._compiled_size: int | None = None
+        self._full_batch: int | None = None  # the batch size that is compiled for
         self._generator: torch.Generator | None = None
         self.description: dict[str, Any] = {}
 
@@ -95,11 +95,21 @@ class Method(pl.LightningModule):
 
     def _step(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """One iteration, compiled or not. A short last batch is not worth a compilation of its own."""
-        if self._compiled is not None and self._compiled_size in (None, len(v)):
-            self._compiled_size = len(v)
-            return self._compiled(situation, v, noise)
+        if self._compiled is not None and len(v) == self._full_batch:
+            try:
+                return self._compiled(situation, v, noise)
+            except CompilationError as error:  # raised before anything was run
+                self._give_up_compiling(error)
         with plain_autograd():
             return self.advance(situation, v, noise)
+
+    def _give_up_compiling(self, error: CompilationError) -> None:
+        if self.compile_mode is True:
+            raise ConfigError(
+                f"method.compile=true, but {error}: use method.compile=auto or false."
+            ) from error
+        log.warning("compile=auto: running eagerly, because %s.", error)
+        self._compiled = None
 
     # ------------------------------------------------------------------ Lightning's side
 
@@ -113,7 +123,8 @@ class Method(pl.LightningModule):
         players = self.players()
         return [
             StatefulOptimizer(
-                {name: p for name, p in players[level.player].named_parameters() if p.requires_grad}, level.optimizer
+                {name: p for name, p in players[level.player].named_parameters() if p.requires_grad},
+                level.optimizer,
             )
             for level in self.levels()
         ]
@@ -124,10 +135,22 @@ class Method(pl.LightningModule):
         wanted = self.compile_mode is True or (
             self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
         )
-        self._compiled, self._compiled_size = compile_step(self.advance) if wanted else None, None
+        if self.compile_mode is True and compiler_available(self.device) is None:
+            raise ConfigError(
+                f"method.compile=true, but no compiler for {self.device.type} was found: use method.compile=auto or false."
+            )
+        self._compiled = compile_step(self.advance) if wanted else None
+        data = self.trainer.datamodule
+        self._full_batch = min(data.batch_size, len(data.splits.train))
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
         self._noise_seed = derive_seed(self.seed, "noise", self.global_rank)
+        largest = torch.finfo(torch.get_default_dtype()).max
+        for level in self.levels():
+            if level.optimizer.lr > largest:
+                raise ConfigError(
+                    f"The {level.name} level's lr must be at most {largest:.4g}, not {level.optimizer.lr}."
+                )
         self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
 
     def training_step(self, v: Tensor, batch_idx: int) -> None:  # noqa: ARG002 - the iteration counts, not the batch
@@ -171,15 +194,20 @@ class Method(pl.LightningModule):
         shapes = {key: tuple(value.shape) for key, value in self.state_dict().items()}
         stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
         if shapes != stored:
-            differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
-            raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
+            differing = sorted(
+                key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key)
+            )
+            raise ConfigError(
+                f"{path} holds a model of other sizes than this run's ({', '.join(differing)})."
+            )
         return found["iteration"]
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
         generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
         loss = self.validation_loss(v, generator).detach()
-        self.log("val/loss", loss.mean(), batch_size=len(v), prog_bar=True)
+        # Lightning's loggers are left out: they would be told of an iteration one too early.
+        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False)
 
 
 def _copy_into(target: Any, source: Any) -> None:
@@ -189,4 +217,3 @@ def _copy_into(target: Any, source: Any) -> None:
             value.copy_(source[key])
         else:
             _copy_into(value, source[key])
-

@@ -19,7 +19,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import Level, Situation
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import Law, Posterior
 from eblvm_lit.scores.bilevel import BilevelScore
 
 __all__ = ["BiSM"]
@@ -82,7 +82,9 @@ class BiSM(Method):
         if n_lower_steps < 0:
             raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_lower_steps}.")
         if (n_unroll is None) == (hypergradient is None):
-            raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
+            raise ConfigError(
+                "A bi-level method needs either n_unroll (N) or another hypergradient, and not both."
+            )
         if posterior.continuous != energy.continuous:
             kinds = {True: "continuous", False: "binary"}
             raise ConfigError(
@@ -90,6 +92,8 @@ class BiSM(Method):
                 f"{type(energy).__name__} has {kinds[energy.continuous]} ones: choose a posterior that fits the model."
             )
         divergence.check(posterior)
+        if hypergradient is not None:
+            hypergradient.check(divergence)
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
         self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
@@ -103,7 +107,14 @@ class BiSM(Method):
     def levels(self) -> Sequence[Level]:
         """K steps on phi, then one on theta."""
         return [
-            Level("lower", "phi", self.n_lower_steps, self.lower_optimizer, self._lower_draws, self._lower_gradient),
+            Level(
+                "lower",
+                "phi",
+                self.n_lower_steps,
+                self.lower_optimizer,
+                self._lower_draws,
+                self._lower_gradient,
+            ),
             Level("upper", "theta", 1, self.optimizer, self._upper_noise, self._upper_gradient),
         ]
 
@@ -125,12 +136,16 @@ class BiSM(Method):
         data = {name: value[i] for name, value in noise["data"].items()}
         points = self.objective.perturb(v, data)
         model, posterior = bind(self.energy, theta), bind(self.posterior, phi)
-        return self.objective.lower_weight(data) * self.divergence.loss(model, posterior, points, noise["latent"][i])
+        return self.objective.lower_weight(data) * self.divergence.loss(
+            model, posterior, points, noise["latent"][i]
+        )
 
     def _lower_draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         return self.lower_noise(v, self.n_lower_steps, generator)
 
-    def _lower_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:
+    def _lower_gradient(
+        self, situation: Situation, v: Tensor, noise: Any, step: int
+    ) -> tuple[Tensor, Params]:
         theta = situation.params["theta"]
         grads, loss = grad_and_value(lambda phi: self.lower_loss(theta, phi, v, noise, step).mean())(
             situation.params["phi"]
@@ -152,19 +167,39 @@ class BiSM(Method):
         score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
         return self.objective.loss(score, points, noise["data"])
 
-    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
+    def _upper_gradient(
+        self, situation: Situation, v: Tensor, noise: Any, step: int
+    ) -> tuple[Tensor, Params]:  # noqa: ARG002
         problem = BilevelProblem(
             upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
             lower=lambda theta, phi, i: self.lower_loss(theta, phi, v, noise["unrolled"], i).mean(),
             optimizer=self.lower_optimizer,
             state=situation.states["lower"],
             lr=situation.lrs["lower"],
+            information=lambda phi, w: self.information_product(phi, w, v, noise["unrolled"]),
         )
         return self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
 
+    def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
+        r"""Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the law's Jacobian in phi."""
+        data = {name: value[0] for name, value in noise["data"].items()}
+        points = self.objective.perturb(v, data)
+        weight = torch.as_tensor(self.objective.lower_weight(data)).expand(len(v)).unsqueeze(-1) / len(v)
+
+        def law(phi: Params) -> Law:
+            return bind(self.posterior, phi).law(points)
+
+        at, slope = torch.func.jvp(law, (phi,), (w,))
+        information = self.posterior.information_law(at)
+        cotangent = tuple(weight * i * s for i, s in zip(information, slope, strict=True))
+        return torch.func.vjp(law, phi)[1](cotangent)[0]
+
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """J at the live phi, per example, shape (B,)."""
-        noise = {"data": self.objective.noise(v, (), generator), "latent": self.posterior.noise((), v, generator)}
+        noise = {
+            "data": self.objective.noise(v, (), generator),
+            "latent": self.posterior.noise((), v, generator),
+        }
         points = self.objective.perturb(v, noise["data"])
         score = BilevelScore(self.energy, self.posterior, points, noise["latent"])
         return self.objective.loss(score, points, noise["data"])

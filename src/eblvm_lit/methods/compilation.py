@@ -9,12 +9,16 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-__all__ = ["compile_step", "compiler_available", "worth_compiling"]
+__all__ = ["CompilationError", "compile_step", "compiler_available", "worth_compiling"]
 
 log = logging.getLogger(__name__)
 
 # Below this many inner steps (iterations x steps an iteration) the eager run is over before the compiler is.
 MIN_INNER_STEPS = 40_000
+
+
+class CompilationError(Exception):
+    """The first call of a compiled function failed, before it changed anything."""
 
 
 def compiler_available(device: torch.device) -> str | None:
@@ -49,7 +53,9 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
         device: Where the run is.
     """
     if n_iterations * n_inner_steps < MIN_INNER_STEPS:
-        log.info("compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations)
+        log.info(
+            "compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations
+        )
         return False
     compiler = compiler_available(device)
     if compiler is None:
@@ -93,6 +99,9 @@ def compile_step(step: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
 
     These are not checked again, which would cost a tenth of a small iteration: the caller sees to it that they hold.
+
+    Returns:
+        The function; its first call compiles, and raises :class:`CompilationError` if that fails.
     """
 
     def iteration(*args: Any) -> Any:
@@ -105,4 +114,22 @@ def compile_step(step: Callable[..., Any]) -> Callable[..., Any]:
         "guard_filter_fn": lambda guards: [False] * len(guards),
         "post_grad_custom_pre_pass": _MergeEqualNodes(),
     }
-    return torch.compile(iteration, fullgraph=True, dynamic=False, options=options)
+    compiled = torch.compile(iteration, fullgraph=True, dynamic=False, options=options)
+    is_first = True
+
+    def call(*args: Any) -> Any:
+        nonlocal is_first
+        if not is_first:
+            return compiled(*args)
+        try:
+            result = compiled(*args)
+        except Exception as error:
+            # Dynamo, Inductor, the C++ compiler, a full disk: their errors have no base class in common
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason was given"
+            raise CompilationError(
+                f"the iteration could not be compiled ({type(error).__name__}: {reason})"
+            ) from error
+        is_first = False
+        return result
+
+    return call

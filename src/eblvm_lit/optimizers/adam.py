@@ -69,11 +69,17 @@ class Adam(Optimizer):
         if self.weight_decay:
             grads = tree_map(lambda g, p: g + self.weight_decay * p, grads, params)
         step = state["step"] + 1
-        first = tree_map(lambda m, g: beta1 * m + (1 - beta1) * g, state["exp_avg"], grads)
-        second = tree_map(lambda s, g: beta2 * s + (1 - beta2) * (g * g), state["exp_avg_sq"], grads)
-        size, root = lr / (1 - beta1**step), (1 - beta2**step).sqrt()
+        first = tree_map(lambda m, g: m.lerp(g, 1 - beta1), state["exp_avg"], grads)
+        second = tree_map(lambda s, g: s.lerp(g * g, 1 - beta2), state["exp_avg_sq"], grads)
+        # Bias corrections are numbers: they go to the step size and to eps instead of to whole tensors.
+        root = (1 - beta2**step).sqrt()
+        size, eps = lr * root / (1 - beta1**step), self.eps * root
 
         def descend(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
-            return p - size * m / ((s + ROOT_FLOOR).sqrt() / root + self.eps)
+            return p - size * (m / ((s + ROOT_FLOOR).sqrt() + eps))
 
-        return tree_map(descend, params, first, second), {"step": step, "exp_avg": first, "exp_avg_sq": second}
+        return tree_map(descend, params, first, second), {
+            "step": step,
+            "exp_avg": first,
+            "exp_avg_sq": second,
+        }

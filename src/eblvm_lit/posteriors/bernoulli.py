@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["BernoulliPosterior"]
 
@@ -56,18 +56,26 @@ class BernoulliPosterior(Posterior):
         size = (*shape, len(v), self.h_dim)
         return torch.rand(size, generator=generator, dtype=v.dtype, device=v.device)
 
-    def rsample(self, v: Tensor, noise: Tensor) -> Tensor:
+    def law(self, v: Tensor) -> Law:
+        """The logits."""
+        return (self.logits(v),)
+
+    def rsample_law(self, law: Law, noise: Tensor) -> Tensor:
         """Relaxed h in (0, 1), shape (*L, B, H)."""
         # half a float32 spacing keeps both logarithms finite; u = 0 does occur
-        perturbed = self.logits(v) + torch.logit(noise, eps=6e-8)
+        perturbed = law[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
-            return (perturbed > 0).to(v.dtype)
+            return (perturbed > 0).to(perturbed.dtype)
         return torch.sigmoid(perturbed / self.temperature)
 
-    def log_prob(self, h: Tensor, v: Tensor) -> Tensor:
-        """log q(h|v), shape (*L, B)."""
-        logits = self.logits(v)
-        return (h * logits - softplus(logits)).sum(-1)
+    def log_prob_law(self, law: Law, h: Tensor) -> Tensor:
+        """log q(h), shape (*L, B)."""
+        return (h * law[0] - softplus(law[0])).sum(-1)
+
+    def information_law(self, law: Law) -> Law:
+        """q (1 - q)."""
+        q = law[0].sigmoid()
+        return (q * (1 - q),)
 
     def mean(self, v: Tensor) -> Tensor:
         """q(h=1|v), shape (B, H)."""

@@ -8,7 +8,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["GaussianPosterior", "LinearGaussianPosterior", "NetworkGaussianPosterior"]
 
@@ -27,16 +27,24 @@ class GaussianPosterior(Posterior):
         size = (*shape, len(v), self.h_dim)
         return torch.randn(size, generator=generator, dtype=v.dtype, device=v.device)
 
-    def rsample(self, v: Tensor, noise: Tensor) -> Tensor:
+    def law(self, v: Tensor) -> Law:
+        """Mean and log standard deviation."""
+        return self.moments(v)
+
+    def rsample_law(self, law: Law, noise: Tensor) -> Tensor:
         """Reparametrised h, shape (*L, B, H)."""
-        mean, log_std = self.moments(v)
+        mean, log_std = law
         return mean + log_std.exp() * noise
 
-    def log_prob(self, h: Tensor, v: Tensor) -> Tensor:
-        """log q(h|v), shape (*L, B)."""
-        mean, log_std = self.moments(v)
+    def log_prob_law(self, law: Law, h: Tensor) -> Tensor:
+        """log q(h), shape (*L, B)."""
+        mean, log_std = law
         standardised = (h - mean) * (-log_std).exp()
         return (-0.5 * standardised.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def information_law(self, law: Law) -> Law:
+        """1 / std^2 about the mean, 2 about the log standard deviation."""
+        return (-2 * law[1]).exp(), torch.full_like(law[1], 2.0)
 
     def mean(self, v: Tensor) -> Tensor:
         """E_q[h|v], shape (B, H)."""

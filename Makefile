@@ -1,0 +1,54 @@
+# `make` lists the targets. Whatever needs the environment sets it up first, once.
+.POSIX:
+
+PYTHON ?= python3
+VENV = .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.stamp
+ARGS =
+
+.PHONY: help train test test-slow bench lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@echo 'Options go in ARGS, for example: make train ARGS="method=dsm data=moons"'
+
+train: $(STAMP) ## train (default: BiDSM on the checkerboard) and leave metrics and pictures in outputs/
+	$(BIN)/python train.py $(ARGS)
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(STAMP) ## run the long statistical and training checks
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+bench: $(STAMP) ## measure time and memory of every method; ARGS=--help shows the options
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+lint: $(STAMP) ## check style and formatting
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+format: $(STAMP) ## format the code and mend what can be mended
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean: ## remove the environment, caches and build products; outputs/ and data/ stay
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment that a set-up left half-made says so by its file .unfinished and is made anew, as is one whose Python no
+# longer runs. Any other is brought up to date in place. The stamp is written last: without it the next `make` sets up again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'eblvm_lit needs Python 3.11 or newer, and "$(PYTHON)" is not: name one, as in make PYTHON=python3.12' >&2; \
+	    exit 1; }
+	@if [ -e $(VENV)/.unfinished ] || { [ -e $(VENV)/pyvenv.cfg ] && \
+	    ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }; \
+	    then echo 'Removing the unusable $(VENV).'; rm -rf $(VENV); fi
+	@rm -f $(STAMP)
+	@echo 'Setting up $(VENV): about 6 GB, some minutes.'
+	@mkdir -p $(VENV) && touch $(VENV)/.unfinished
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@rm $(VENV)/.unfinished && touch $(STAMP)

@@ -1,0 +1,1 @@
+"""Time and memory of every method: python -m benchmarks.run."""

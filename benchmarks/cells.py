@@ -1,0 +1,81 @@
+"""What is measured, and the figures it is measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CITATION = "papers' released code, 2-core machine, batch 100"
+# Seconds per 100 iterations, by data and method.
+REFERENCE = {
+    "checkerboard": {"dsm": 0.086, "bidsm N=0": 0.58, "bidsm N=5": 1.59},
+    "frey_face": {"dsm": 0.35, "bidsm N=0": 3.45, "bidsm N=1": 5.43, "bidsm N=5": 9.68, "bidsm N=10": 14.3},
+}
+
+ITERATIONS = {"checkerboard": 1100, "frey_face": 250}
+MEMORY_ITERATIONS = 20
+QUICK_ITERATIONS = 30
+MEMORY_TERMS = (1, 5, 20, 40)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement: a training run in a process of its own."""
+
+    series: str
+    data: str
+    method: str
+    compiled: bool
+    iterations: int
+    overrides: tuple[str, ...]
+
+    @property
+    def mode(self) -> str:
+        return "compiled" if self.compiled else "eager"
+
+    @property
+    def name(self) -> str:
+        """What --only is matched against."""
+        return f"{self.series}/{self.data}/{self.method}/{self.mode}"
+
+    @property
+    def reference(self) -> float | None:
+        return REFERENCE[self.data].get(self.method)
+
+
+def unrolled(method: str, n: int) -> tuple[str, ...]:
+    return (f"method={method}", "method.n_lower_steps=5", f"method.n_unroll={n}")
+
+
+def implicit(n_terms: int) -> tuple[str, ...]:
+    parts = ("method=bidsm", "hypergradient=implicit")
+    return (*parts, "method.n_lower_steps=5", f"method.hypergradient.n_terms={n_terms}")
+
+
+# K = 5 in all that have a lower level.
+METHODS = {
+    **{name: (f"method={name}",) for name in ("sm", "ssm", "dsm", "mdsm")},
+    "bissm N=5": unrolled("bissm", 5),
+    "bimdsm N=5": unrolled("bimdsm", 5),
+    **{f"bidsm N={n}": unrolled("bidsm", n) for n in (0, 1, 5, 10)},
+    **{f"bidsm implicit {n}": implicit(n) for n in (5, 20)},
+}
+
+
+def cells(iterations: int | None = None) -> list[Cell]:
+    """Everything there is to measure.
+
+    Args:
+        iterations: Iterations of each run, instead of numbers that suit each kind.
+    """
+    speed = [
+        Cell("speed", data, method, compiled, iterations or ITERATIONS[data], overrides)
+        for data in ITERATIONS
+        for method, overrides in METHODS.items()
+        for compiled in (False, True)
+    ]
+    memory = [
+        Cell("memory", "frey_face", f"bidsm {kind}{n}", False, iterations or MEMORY_ITERATIONS, overrides)
+        for n in MEMORY_TERMS
+        for kind, overrides in (("implicit ", implicit(n)), ("N=", unrolled("bidsm", n)))
+    ]
+    return speed + memory

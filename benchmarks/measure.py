@@ -1,0 +1,145 @@
+"""Measure one cell in this process: python -m benchmarks.measure RESULT.json OVERRIDE..."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_dir
+from scipy.io import savemat
+
+from eblvm_lit import run
+from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY
+
+ROOT = Path(__file__).resolve().parents[1]
+N_BLOCKS = 5
+MAX_BLOCK = 100  # so that every block has its share of logging
+MAX_BARE_BLOCK = 20
+# A real run, logging and progress bar included, but for what it does before and after its iterations.
+COMMON = (
+    "allow_packages=[benchmarks]",
+    "+callbacks.clock._target_=benchmarks.measure.Clock",
+    "+callbacks.clock.path=null",
+    "callbacks.evaluation=null",
+    "callbacks.figures=null",
+    "n_validations=1",
+    "logger=csv",
+    "show_config=false",
+)
+
+
+def peak_memory(device: torch.device) -> float:
+    """MiB: of the device's allocator on a GPU, of this whole process elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in, bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def block_seconds(stamps: list[float], size: int) -> list[float]:
+    """Seconds per 100 iterations in each block of ``size``, from the times at which iterations ended."""
+    return [(end - start) * 100 / size for start, end in pairwise(stamps[::size])]
+
+
+class Clock(pl.Callback):
+    """Notes when each iteration ends; then runs the same iteration without Lightning around it.
+
+    Args:
+        path: Where the figures are written, as JSON.
+    """
+
+    def __init__(self, *, path: str) -> None:
+        self.path, self.stamps, self.memory, self.batch = Path(path), [], [], None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:  # noqa: ARG002
+        self.memory.append(peak_memory(pl_module.device))
+        self.stamps.append(time.perf_counter())
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
+        self.stamps.append(time.perf_counter())
+        if trainer.global_step == trainer.max_steps:  # validation, which comes next, is not to count
+            self.memory.append(peak_memory(pl_module.device))
+            self.batch = args[1]  # after outputs
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        warm = self.stamps[1 + max(1, trainer.max_steps // 10) :]
+        size = max(1, min(MAX_BLOCK, (len(warm) - 1) // N_BLOCKS))
+        blocks = block_seconds(warm, size)
+        bare = bare_blocks(pl_module, self.batch, min(size, MAX_BARE_BLOCK))
+        result = {
+            "seconds_per_100": median(blocks),
+            "fastest_per_100": min(blocks),
+            "bare_seconds_per_100": median(bare),
+            "first_iteration_seconds": self.stamps[1] - self.stamps[0],
+            "peak_mib": self.memory[1],
+            "peak_mib_above_start": self.memory[1] - self.memory[0],
+            "iterations": trainer.max_steps,
+            "threads": torch.get_num_threads(),
+            "device": str(pl_module.device),
+            "torch": torch.__version__,
+        }
+        self.path.write_text(json.dumps(result))
+
+
+def bare_iteration(method: Any, batch: torch.Tensor) -> Callable[[int], None]:
+    """The iteration as training runs it, noise included; no loader, loop, log or bar."""
+    raw = {level.name: opt for level, opt in zip(method.levels(), method.trainer.optimizers, strict=True)}
+    generator = torch.Generator(method.device)
+    situation = method.situation(raw, method._lrs)
+
+    def iterate(i: int) -> None:
+        noise = method.draw_noise(batch, generator.manual_seed(i))
+        method._step(situation, batch, noise)  # the very step, compiled or not, that training used
+
+    return iterate
+
+
+def bare_blocks(method: Any, batch: torch.Tensor, size: int) -> list[float]:
+    """Seconds per 100 bare iterations, in several blocks."""
+    iterate = bare_iteration(method, batch)
+    stamps = []
+    for i in range(N_BLOCKS * size + 1):
+        if i % size == 0:
+            wait(method.device)
+            stamps.append(time.perf_counter())
+        iterate(i)
+    return [seconds / size for seconds in block_seconds(stamps, 1)]
+
+
+def write_faces(folder: str) -> None:
+    """A file as large as the Frey faces', of smooth random images: what they show costs no time."""
+    walk = np.random.default_rng(0).normal(size=FILE_SHAPE).cumsum(axis=0)
+    scaled = 255 * (walk - walk.min()) / np.ptp(walk)
+    savemat(Path(folder) / FILE_NAME, {KEY: scaled.astype(np.uint8)})
+
+
+def main(result: str, *overrides: str) -> None:
+    """Train as configured in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            cfg = compose("config", [*overrides, *COMMON])
+        cfg.run_dir, cfg.callbacks.clock.path = folder, result
+        if "root" in cfg.data:
+            write_faces(folder)
+            cfg.data.root = folder
+        run.train(cfg)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

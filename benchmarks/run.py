@@ -1,0 +1,114 @@
+"""Seconds per 100 iterations and peak memory of every method: python -m benchmarks.run --help."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.cells import CITATION, QUICK_ITERATIONS, REFERENCE, Cell, cells
+from benchmarks.tables import Row, tables
+
+# No torch in here: on Linux a process starts out with its parent's peak memory as its own.
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    add = parser.add_argument
+    add("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="pick cells by name")
+    add("--list", action="store_true", help="print the names of the cells and run nothing")
+    add("--iterations", type=int, help="iterations of each run (default: by cell)")
+    add("--quick", action="store_true", help=f"--iterations {QUICK_ITERATIONS}: does it run at all")
+    add("--threads", type=int, help="CPU threads (default: torch's choice)")
+    add("--accelerator", default="auto", help="as trainer.accelerator: auto, cpu, gpu")
+    add("--cold", action="store_true", help="compile without the compiler's cache")
+    add("--out", type=Path, default=ROOT / "outputs" / "bench", help="folder of the JSON file")
+    options = parser.parse_args()
+    options.iterations = options.iterations or (QUICK_ITERATIONS if options.quick else None)
+    if options.iterations is not None and options.iterations < 10:
+        parser.error("--iterations must be at least 10: some are for warming up")
+    return options
+
+
+def environment(folder: str, options: argparse.Namespace) -> dict[str, str]:
+    """The child's: a terminal to draw the bar on, threads and compiler cache as asked."""
+    env = os.environ | {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "COLUMNS": "120"}
+    if options.threads:
+        env |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
+    if options.cold:
+        env["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/cache"
+    return env
+
+
+def command(cell: Cell, result: Path, accelerator: str) -> list[str]:
+    overrides = (
+        f"data={cell.data}",
+        *cell.overrides,
+        f"method.compile={str(cell.compiled).lower()}",
+        f"trainer.max_steps={cell.iterations}",
+        f"trainer.accelerator={accelerator}",
+    )
+    return [sys.executable, "-m", "benchmarks.measure", str(result), *overrides]
+
+
+def measure(cell: Cell, options: argparse.Namespace) -> Row:
+    """Run one cell in a process of its own, so that neither memory nor compiled code is shared."""
+    row = {key: getattr(cell, key) for key in ("name", "series", "data", "method", "mode", "reference")}
+    with tempfile.TemporaryDirectory() as folder:
+        result, output = Path(folder, "result.json"), Path(folder, "output.txt")
+        with output.open("wb") as file:
+            done = subprocess.run(
+                command(cell, result, options.accelerator),
+                cwd=ROOT,
+                env=environment(folder, options),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        if done.returncode == 0:
+            return row | json.loads(result.read_text())
+        tail = output.read_text(errors="replace").strip().splitlines()[-12:]
+        return row | {"error": "\n".join(tail) or f"exit code {done.returncode}"}
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    """After each cell, so that an interrupted run keeps what it has."""
+    machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()}
+    content = {"machine": machine, "reference": {"source": CITATION, **REFERENCE}, "cells": rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def main() -> int:
+    options, console = parse(), Console()
+    chosen = [cell for cell in cells(options.iterations) if options.only.search(cell.name)]
+    if options.list or not chosen:
+        names = "\n".join(cell.name for cell in chosen)
+        console.print(names or "No cell has such a name; --list shows them.")
+        return 0 if chosen else 1
+    path = options.out / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.json"
+    rows: list[Row] = []
+    for i, cell in enumerate(chosen, 1):
+        row = measure(cell, options)
+        rows.append(row)
+        write(path, rows)
+        outcome = row.get("error") or f"{row['seconds_per_100']:.3f} s / 100"
+        console.print(f"[{i}/{len(chosen)}] {cell.name}: {outcome}", markup=False, highlight=False)
+    for table in tables(rows):
+        console.print(table)
+    console.print(f"written to {path}")
+    return int(any("error" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""How far the approximate hypergradients of bi-level score matching are from the true one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+
+from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.functional import Params, bind, params_of, tree_map
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.optimizers.base import Optimizer, State
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["HypergradientBias"]
+
+
+def _distance(a: Params, b: Params) -> float:
+    return float(torch.stack([(a[key] - b[key]).square().sum() for key in a]).sum().sqrt())
+
+
+def _norm(a: Params) -> float:
+    return _distance(a, tree_map(torch.zeros_like, a))
+
+
+class _ExactKL(nn.Module):
+    """Mean KL(q(h|v) || p(h|v)), without sampling."""
+
+    def __init__(self, energy: Energy, posterior: Posterior) -> None:
+        super().__init__()
+        self.energy, self.posterior = energy, posterior
+
+    @staticmethod
+    def params(theta: Params, phi: Params) -> Params:
+        named = (("energy", theta), ("posterior", phi))
+        return {f"{player}.{name}": value for player, params in named for name, value in params.items()}
+
+    def forward(self, v: Tensor) -> Tensor:
+        p, q = latent_law(self.energy, v), latent_law(self.posterior, v)
+        return q.divergences(p)["posterior_kl"].mean()
+
+
+class Descent(NamedTuple):
+    """A point on the way down the lower level, with the optimizer's state there."""
+
+    phi: Params
+    state: State
+
+
+class HypergradientBias(Metric):
+    r"""The relative error of the unrolled hypergradient, over grids of K and N.
+
+    .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
+        \| dJ(\theta, \phi^*(\theta)) / d\theta \|
+
+    Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
+    KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where q = p
+    (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim: with fewer points the lower
+    optimum is not unique, and the hypergradient is not defined. From the live phi, K lower steps give phi^0, N unrolled ones the hypergradient; phi* is the optimum,
+    the reference is the implicit hypergradient there. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
+
+    Args:
+        n_unrolls: Values of N.
+        n_lower_steps: Values of K.
+        batch_size: Examples in the minibatch; at most the split's.
+        descent: ``plain`` gradient descent (the theorem's) or ``live``: the method's own lower optimizer, afresh.
+        step_size: Of plain descent; null: the inverse of the Hessian's largest eigenvalue at phi*.
+        n_reference_steps: Most L-BFGS iterations to phi*.
+        n_terms: Conjugate-gradient steps of the reference hypergradient.
+
+    Raises:
+        ConfigError: For empty grids or a number below its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_unrolls: Sequence[int] = (0, 1, 2, 5, 10, 20),
+        n_lower_steps: Sequence[int] = (0, 1, 5, 10, 20),
+        batch_size: int = 1400,
+        descent: Literal["plain", "live"] = "plain",
+        step_size: float | None = None,
+        n_reference_steps: int = 300,
+        n_terms: int = 200,
+    ) -> None:
+        if not n_unrolls or not n_lower_steps or min(*n_unrolls, *n_lower_steps) < 0:
+            raise ConfigError("n_unrolls and n_lower_steps are non-empty lists of numbers >= 0.")
+        if min(batch_size, n_reference_steps, n_terms) < 1:
+            raise ConfigError("batch_size, n_reference_steps and n_terms must be at least 1.")
+        if descent not in ("plain", "live"):
+            raise ConfigError(f"descent is 'plain' or 'live', not {descent!r}.")
+        self.n_unrolls, self.n_lower_steps = sorted(set(n_unrolls)), sorted(set(n_lower_steps))
+        self.batch_size, self.n_reference_steps, self.n_terms = batch_size, n_reference_steps, n_terms
+        self.descent, self.step_size = descent, step_size
+
+    def problem(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> BilevelProblem:
+        """The bi-level problem of one minibatch and one draw of noise."""
+        noise = {
+            "data": method.objective.noise(v, (), generator),
+            "latent": method.posterior.noise((), v, generator),
+        }
+        points = method.objective.perturb(v, noise["data"])
+        pair = _ExactKL(method.energy, method.posterior)
+        return BilevelProblem(
+            upper=lambda theta, phi: method.upper_loss(theta, phi, v, noise).mean(),
+            lower=lambda theta, phi, i: bind(pair, pair.params(theta, phi)).forward(points),  # noqa: ARG005
+            optimizer=method.lower_optimizer,
+            state={},
+            lr=method.lower_optimizer.lr,
+        )
+
+    def _descend(
+        self, problem: BilevelProblem, theta: Params, start: Descent, rule: Optimizer, n: int
+    ) -> Descent:
+        """n steps of a rule, with its schedule."""
+        gradient = grad_and_value(problem.lower, argnums=1)
+        phi, state = start
+        for i in range(n):
+            grads, _ = gradient(theta, phi, 0)
+            phi, state = rule.update(phi, grads, state, rule.schedule(rule.lr, i, n))
+        return Descent(phi, state)
+
+    def reference(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Params, Params]:
+        """The lower optimum, and the hypergradient there."""
+        best = {name: value.clone().requires_grad_() for name, value in phi.items()}
+        optimizer = torch.optim.LBFGS(
+            list(best.values()),
+            max_iter=self.n_reference_steps,
+            tolerance_grad=1e-9,
+            tolerance_change=0.0,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Tensor:
+            grads, value = grad_and_value(problem.lower, argnums=1)(theta, tree_map(Tensor.detach, best), 0)
+            for name, leaf in best.items():
+                leaf.grad = grads[name]
+            return value
+
+        optimizer.step(closure)
+        best = tree_map(Tensor.detach, best)
+        return best, Implicit(n_terms=self.n_terms)(problem, theta, best)[1]
+
+    def _largest_eigenvalue(self, problem: BilevelProblem, theta: Params, phi: Params) -> float:
+        """Of the lower Hessian, by power iteration."""
+        w = tree_map(torch.ones_like, phi)
+        for _ in range(30):
+            size = _norm(w)
+            w = hessian_product(problem, theta, phi, tree_map(lambda x, size=size: x / size, w))
+        return _norm(w)
+
+    @torch.no_grad()
+    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """Biases by K and N, and distances of phi from phi* by K; see :meth:`Metric.compute`."""
+        if not hasattr(method, "hypergradient") or latent_law(method.posterior, v[:1]) is None:
+            return {}
+        v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
+        problem = self.problem(method, v, generator)
+        theta, phi = (
+            tree_map(Tensor.double, params_of(player)) for player in (method.energy, method.posterior)
+        )
+        best, reference = self.reference(problem, theta, phi)
+        rule = method.lower_optimizer
+        if self.descent == "plain":
+            rule = SGD(lr=self.step_size or 1 / self._largest_eigenvalue(problem, theta, best))
+        problem = problem._replace(optimizer=rule, lr=rule.lr)
+        found = {"reference_kl": float(problem.lower(theta, best, 0))}
+        scale = _norm(reference)
+        for k in self.n_lower_steps:
+            start = self._descend(problem, theta, Descent(phi, rule.init(phi)), rule, k)
+            found[f"phi_distance_k{k}"] = _distance(start.phi, best)
+            for n in self.n_unrolls:
+                _, grads = Unroll(n_unroll=n)(problem._replace(state=start.state), theta, start.phi)
+                found[f"hypergradient_bias_k{k}_n{n}"] = _distance(grads, reference) / scale
+        return found

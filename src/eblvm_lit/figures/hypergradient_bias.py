@@ -1,0 +1,81 @@
+"""Bias of the unrolled hypergradient against N and K."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.figures.base import Picture, frame, new_figure
+
+__all__ = ["BiasCurves", "draw_bias"]
+
+RESULTS = ("evaluation.json", "metrics.json")
+
+
+def draw_bias(metrics: dict[str, float]) -> Figure | None:
+    """Draw what :class:`~eblvm_lit.evaluation.hypergradient_bias.HypergradientBias` found.
+
+    Args:
+        metrics: Numbers by name, with or without a split's prefix.
+
+    Returns:
+        The figure; None without such numbers.
+
+    Example:
+        >>> draw_bias({"test/hypergradient_bias_k5_n0": 1.0, "test/phi_distance_k5": 2.0}).axes[0].get_yscale()
+        'log'
+    """
+    biases: dict[int, dict[int, float]] = {}
+    distances: dict[int, float] = {}
+    for name, value in metrics.items():
+        if match := re.search(r"hypergradient_bias_k(\d+)_n(\d+)$", name):
+            biases.setdefault(int(match[1]), {})[int(match[2])] = value
+        elif match := re.search(r"phi_distance_k(\d+)$", name):
+            distances[int(match[1])] = value
+    if not biases:
+        return None
+    figure = new_figure(8, 3.4)
+    left, right = figure.subplots(1, 2)
+    frame(left, "bias of the hypergradient")
+    for k, row in sorted(biases.items()):
+        left.plot(
+            *zip(*sorted(row.items()), strict=True), marker="o", markersize=3, linewidth=1.2, label=f"K = {k}"
+        )
+    left.set(yscale="log", xlabel="unrolled steps N", ylabel="relative error")
+    left.legend(fontsize=8, frameon=False)
+    frame(right, r"distance of $\phi$ from $\phi^*$")
+    right.plot(*zip(*sorted(distances.items()), strict=True), marker="o", markersize=3, linewidth=1.2)
+    right.set(xlabel="lower steps K", ylabel=r"$\|\phi^0 - \phi^*\|$")
+    return figure
+
+
+class BiasCurves(Picture):
+    """The bias against N, one curve a K, and the distance of phi from its optimum against K.
+
+    Args:
+        folder: The run's folder, whose final metrics are drawn.
+    """
+
+    name = "hypergradient_bias"
+
+    def __init__(self, *, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def draw(
+        self,
+        method: LightningModule,  # noqa: ARG002 - what is drawn has been computed before
+        data: ArrayDataModule,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`."""
+        for name in RESULTS:
+            path = self.folder / name
+            if path.is_file():
+                return draw_bias(json.loads(path.read_text()))
+        return None

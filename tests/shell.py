@@ -1,0 +1,91 @@
+"""Tiny runs of the whole shell, in this process or in one of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from eblvm_lit import run
+from eblvm_lit.loggers.csv import read_curves
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+
+# Real data that need no file, in batches the last of which is short (1400 = 21 x 64 + 56).
+TINY = (
+    *("debug=fast", "data=digits", "data.batch_size=64", "model.h_dim=3"),
+    *("callbacks.figures=null", "trainer.log_every_n_steps=1"),
+)
+
+
+def configure(*overrides, name="config"):
+    """Compose as the command line does."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose(name, list(overrides))
+
+
+def tiny(folder, *overrides):
+    """The configuration of a tiny run into a folder."""
+    return configure(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
+
+
+def train(folder, *overrides):
+    """Train a tiny run; its metrics."""
+    return run.train(tiny(folder, *overrides))
+
+
+def evaluate(folder, ckpt, *overrides):
+    """Evaluate a checkpoint; its metrics."""
+    return run.evaluate(configure(f"ckpt={ckpt}", f"run_dir={folder}", *overrides, name="evaluate"))
+
+
+def checkpoint(folder, name="last"):
+    """A run's checkpoint."""
+    return torch.load(Path(folder) / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+
+def curves(folder):
+    """A run's curves, row by row, without what depends on the clock."""
+    rows = read_curves(Path(folder) / "metrics.csv")
+    return [{k: v for k, v in row.items() if k != "train/iterations_per_second"} for row in rows]
+
+
+def same(a, b):
+    """Whether two nested containers are equal, tensors bit by bit."""
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def same_state(one, other, name="last"):
+    """Whether two runs' checkpoints hold the same parameters, optimizer states and notion of the best."""
+    a, b = checkpoint(one, name), checkpoint(other, name)
+    assert a["optimizer_states"]
+    return all(same(a[k], b[k]) for k in ("state_dict", "optimizer_states", "global_step", "callbacks"))
+
+
+def start(script, *args, folder):
+    """Start a script of the repository as a user would, in an empty folder of its own."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / script), *args],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def save_config(cfg):
+    """A configuration as a checkpoint holds it."""
+    return OmegaConf.to_container(cfg, resolve=True)

@@ -1,0 +1,33 @@
+"""Callbacks that bring a run to a certain point; named by configurations of tests as a user's own would be."""
+
+import time
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+__all__ = ["CrashAt", "PauseAt"]
+
+
+class CrashAt(pl.Callback):
+    """Raises in the middle of an iteration, as a bug or a full machine would."""
+
+    def __init__(self, *, iteration: int) -> None:
+        self.iteration = iteration
+
+    def on_train_batch_start(self, trainer, *args):
+        if trainer.global_step + 1 == self.iteration:
+            raise RuntimeError("crashed on purpose")
+
+
+class PauseAt(pl.Callback):
+    """Waits in the middle of an iteration until a file appears, and says by another file that it does."""
+
+    def __init__(self, *, iteration: int, folder: str) -> None:
+        self.iteration, self.folder = iteration, Path(folder)
+
+    def on_train_batch_start(self, trainer, *args):
+        if trainer.global_step + 1 == self.iteration:
+            (self.folder / "paused").touch()
+            deadline = time.monotonic() + 120
+            while not (self.folder / "go").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)

@@ -1,0 +1,261 @@
+"""Bad input ends in one clear sentence and a non-zero exit, and what was saved before stays."""
+
+import shutil
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+from shell import checkpoint, evaluate, start, tiny, train
+
+from eblvm_lit import run
+from eblvm_lit.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.errors import ConfigError, DataError, EblvmError
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short run, and its last checkpoint."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    train(folder, "method=dsm")
+    return folder / "checkpoints" / "last.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["method.n_lower_steps=-1"], r"n_lower_steps \(K\) must be >= 0, not -1"),
+        (["method.n_unroll=-2"], r"n_unroll.*-2"),
+        (
+            ["trainer.precision=16-mixed"],
+            "16-mixed is not supported .*; use one of 32-true, 64-true, bf16-mixed",
+        ),
+        (["trainer.devices=2"], "Only one device"),
+        (["trainer.devices=auto"], "Only one device"),
+        (["trainer.accelerator=abacus"], "trainer: .*abacus"),
+        (
+            ["trainer.max_steps=0"],
+            r"trainer.max_steps \(iterations\) must be an integer of at least 1, not 0",
+        ),
+        (["trainer.max_steps=-1"], "at least 1, not -1"),
+        (["trainer.max_steps=many"], "not 'many'"),
+        (["trainer.log_every_n_steps=0"], "trainer.log_every_n_steps must be an integer of at least 1"),
+        (["n_validations=11"], "n_validations must be an integer between 1 and 10, not 11"),
+        (["n_validations=0"], "n_validations must be"),
+        (["seed=-1"], "seed must be an integer between 0 and"),
+        (["optimizer.lr=0"], "lr > 0"),
+        (["optimizer.lr=1e39"], "The lower level's lr must be at most 3.403e.38, not 1e.39"),
+        (["optimizer.clip_norm=-1"], "clip_norm"),
+        (["data.batch_size=0"], "data.batch_size must be at least 1"),
+        (["ckpt=nowhere.ckpt"], "ckpt=nowhere.ckpt: there is no such file"),
+        (["ckpt=last"], "ckpt=last: no run"),
+        (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat is missing: put http"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_in_one_sentence(overrides, sentence, tmp_path):
+    with pytest.raises(EblvmError, match=sentence) as refusal:
+        train(tmp_path / "run", *overrides)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+# --- data -------------------------------------------------------------------------------------------------
+
+
+def write_faces(folder, content):
+    scipy.io.savemat(folder / "frey_rawface.mat", {"ff": content})
+
+
+@pytest.mark.parametrize("damage", ["truncated", "of another shape", "not finite"])
+def test_a_damaged_data_file_is_refused(damage, tmp_path):
+    faces = np.zeros((560, 1965), dtype=np.uint8)
+    if damage == "of another shape":
+        faces = faces[:, :100]
+    if damage == "not finite":
+        faces = np.full((560, 1965), np.nan, dtype=np.float32)
+    write_faces(tmp_path, faces)
+    path = tmp_path / "frey_rawface.mat"
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"frey_rawface.mat (is damaged|holds 'ff' as)") as refusal:
+        train(tmp_path / "run", "data=frey_face", f"data.root={tmp_path}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_nan_in_the_data_is_found_before_the_first_iteration(tmp_path, monkeypatch):
+    splits = Splits(*torch.rand(30, 64).split(10))
+    splits.val[3, 5] = torch.nan
+    monkeypatch.setattr(Digits, "load", lambda self: splits)
+    with pytest.raises(DataError, match="The val split of Digits holds 1 non-finite value"):
+        train(tmp_path)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+def test_a_truncated_checkpoint_is_refused_everywhere(trained, tmp_path):
+    broken = tmp_path / "broken.ckpt"
+    broken.write_bytes(trained.read_bytes()[:-500])
+    for attempt in (
+        lambda: train(tmp_path / "run", "method=dsm", f"ckpt={broken}"),
+        lambda: evaluate(tmp_path, broken),
+    ):
+        with pytest.raises(DataError, match="broken.ckpt is not a readable checkpoint") as refusal:
+            attempt()
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda c: c.pop("eblvm_lit"), "is not a checkpoint of eblvm_lit"),
+        (lambda c: c.pop("state_dict"), "is not a checkpoint of eblvm_lit"),
+        (lambda c: c["eblvm_lit"].pop("config"), "its config is missing or damaged"),
+        (lambda c: c["eblvm_lit"].update(iteration="ten"), "its iteration is missing or damaged"),
+        (lambda c: c["eblvm_lit"]["config"].pop("data"), "does not say how it was trained"),
+        (lambda c: c["state_dict"].pop("energy.W"), r"other sizes than this run's \(energy.W\)"),
+    ],
+)
+def test_what_is_no_checkpoint_of_ours_is_refused(spoil, sentence, trained, tmp_path):
+    content = load_checkpoint(trained)
+    spoil(content)
+    torch.save(content, tmp_path / "odd.ckpt")
+    with pytest.raises(EblvmError, match=sentence):
+        evaluate(tmp_path, tmp_path / "odd.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["method=bidsm"], "was written by .*ScoreMatching, but this run is a .*BiSM"),
+        (["method=dsm", "model.h_dim=4"], r"a model of other sizes than this run's \(energy.W, "),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_not_gone_on_with(overrides, sentence, trained, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        train(tmp_path, *overrides, f"ckpt={trained}")
+
+
+def test_evaluate_without_a_checkpoint_says_how(tmp_path):
+    cfg = tiny(tmp_path)
+    cfg.ckpt = "???"
+    with pytest.raises(ConfigError, match="Which checkpoint"):
+        run.evaluate(cfg)
+    with pytest.raises(DataError, match="There is no checkpoint at nowhere.ckpt"):
+        evaluate(tmp_path, "nowhere.ckpt")
+
+
+# --- the folder -------------------------------------------------------------------------------------------
+
+
+def test_an_unwritable_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()  # not by permissions, which the superuser does not feel
+    with pytest.raises(ConfigError, match="cannot be written to"):
+        train(tmp_path / "file" / "run")
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained.parents[1], tmp_path / "run")
+    before = (tmp_path / "run" / "checkpoints" / "last.ckpt").read_bytes()
+
+    def half(content, file):
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(DataError, match=r"could not be written .*No space left.*; earlier ones are intact"):
+        train(tmp_path / "run", "method=dsm", "trainer.max_steps=20", "ckpt=last")
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+# --- divergence -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lr", "validations", "sentence"),
+    [
+        # two steps, and the loss overflows
+        ("1e30", 1, r"The upper level's (loss|grad norm) is (inf|nan) at iteration 12: lower optimizer.lr"),
+        # parameters overflow in the first step, whose loss and gradient were finite; seen where they would be saved
+        ("3.4e38", 10, r"The parameter \S+ of theta is not finite after iteration 11"),
+        # parameters do not overflow, but the validation loss does
+        ("1e20", 10, r"val/loss is (inf|nan) at iteration 11"),
+    ],
+)
+def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(
+    lr, validations, sentence, trained, tmp_path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(trained.parents[1], folder)
+    (folder / "metrics.json").unlink()
+    longer = ["trainer.max_steps=20", f"n_validations={validations * 2 if validations > 1 else 1}"]
+    with pytest.raises(NonFiniteError, match=sentence):
+        train(folder, "method=dsm", f"optimizer.lr={lr}", *longer, "ckpt=last")
+    assert not (folder / "metrics.json").exists()
+    assert checkpoint(folder)["global_step"] == 10
+    assert evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")["iteration"] == 10
+
+
+def test_the_level_that_diverges_is_named(tmp_path):
+    lower = [
+        "+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam, lr: 3e38}",
+        "method.n_unroll=0",
+    ]
+    with pytest.raises(NonFiniteError, match=r"The lower level's .* at iteration \d+"):
+        train(tmp_path, *lower, "method.n_lower_steps=5", "n_validations=1")
+
+
+def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
+    target = "eblvm_lit.evaluation.fisher.FisherScore.compute"
+    monkeypatch.setattr(target, lambda self, method, v, generator: {"fisher": float("nan")})
+    with pytest.raises(NonFiniteError, match="test/fisher is nan at iteration 10"):
+        train(tmp_path, "method=dsm")
+    assert not (tmp_path / "metrics.json").exists()
+    assert checkpoint(tmp_path)["global_step"] == 10
+
+
+# --- the process ------------------------------------------------------------------------------------------
+
+
+def test_a_bad_job_of_a_sweep_ends_in_a_sentence_and_the_others_still_run(tmp_path):
+    sweep = [
+        "trainer.precision=16-mixed,32-true",
+        "hydra.sweep.dir=sweep",
+        "trainer.max_steps=2",
+        "n_validations=1",
+    ]
+    small = ["debug=fast", "data=digits", "model.h_dim=3", "method=dsm", "callbacks.figures=null"]
+    process = start("train.py", "-m", *small, *sweep, folder=tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "ERROR: trainer.precision=16-mixed is not supported" in out + err
+    assert "Traceback" not in out + err
+    assert not (tmp_path / "sweep" / "0" / "metrics.json").exists()
+    assert (tmp_path / "sweep" / "1" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "sentence"),
+    [
+        ("train.py", ["hydra.run.dir=file/run"], "ERROR: The output folder file/run cannot be written to"),
+        (
+            "train.py",
+            ["-m", "hydra.sweep.dir=file/run"],
+            "ERROR: The output folder file/run cannot be written to",
+        ),
+        ("train.py", ["method=bidsn"], "Could not find 'method/bidsn'"),
+        ("train.py", ["method.n_unrol=3"], "Key 'n_unrol' is not in struct"),
+        ("evaluate.py", ["hydra.run.dir=run"], "ERROR: Which checkpoint?"),
+    ],
+)
+def test_the_command_line_ends_with_a_sentence_and_a_failure(script, args, sentence, tmp_path):
+    (tmp_path / "file").touch()
+    process = start(script, *args, folder=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert sentence in err
+    assert "Traceback" not in out + err

@@ -1,0 +1,204 @@
+"""The compiled iteration: the numbers of the eager one, or a sentence that says why there is none."""
+
+import logging
+import re
+
+import pytest
+import torch
+from shell import checkpoint, curves, same, tiny, train
+
+from eblvm_lit import run
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods import base, compilation
+from eblvm_lit.methods.compilation import CompilationError, compile_step
+from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.seeding import keyed_generator
+
+DOUBLE = ("trainer.precision=64-true", "callbacks.evaluation=null")
+
+
+def iterate(folder, *overrides, n=3, step=None):
+    """Parameters and losses after some iterations, eager or by a compiled step, in double precision."""
+    parts = run.build(tiny(folder, *overrides))
+    method, data = parts.method.double(), parts.data
+    data.setup()
+    optimizers = {
+        level.name: StatefulOptimizer(dict(method.players()[level.player].named_parameters()), level.optimizer)
+        for level in method.levels()
+    }
+    advance = method.advance if step is None else step(method.advance)
+    lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
+    records = []
+    for i in range(n):
+        v = data.splits.train[8 * i : 8 * i + 8].double()
+        noise = method.draw_noise(v, keyed_generator(0, "test", i))
+        records.append(advance(method.situation(optimizers, lrs), v, noise))
+    return method.state_dict(), records
+
+
+def assert_close(one, other):
+    for (state, records), (state2, records2) in [(one, other)]:
+        torch.testing.assert_close(state, state2, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(records, records2, rtol=1e-9, atol=1e-12)
+
+
+def bilevel(k, n):
+    return ("method=bidsm", f"method.n_lower_steps={k}", f"method.n_unroll={n}")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        bilevel(1, 1),
+        pytest.param(("method=dsm",), marks=pytest.mark.slow),
+        pytest.param(bilevel(1, 0), marks=pytest.mark.slow),
+        pytest.param(bilevel(2, 2), marks=pytest.mark.slow),
+        pytest.param(
+            ("method=bidsm", "hypergradient=implicit", "method.hypergradient.n_terms=2"), marks=pytest.mark.slow
+        ),
+    ],
+    ids=["bidsm-1-1", "dsm", "bidsm-1-0", "bidsm-2-2", "implicit"],
+)
+def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
+    eager, compiled = iterate(tmp_path, *overrides), iterate(tmp_path, *overrides, step=compile_step)
+    assert_close(compiled, eager)
+    start, _ = iterate(tmp_path, *overrides, n=0)
+    assert not same(start, eager[0])
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
+    compile_whole = torch.compile
+
+    def compile_traced(fn, *, options, **kwargs):
+        kept = {"guard_filter_fn": options["guard_filter_fn"]}
+        return compile_whole(fn, backend="eager", options=kept, **kwargs)
+
+    monkeypatch.setattr(torch, "compile", compile_traced)
+
+
+def test_methods_compiled_one_after_the_other_do_not_share_a_graph(traced_only, tmp_path):
+    # Compiled code is kept by code object, and without guards nothing would tell one method's from another's.
+    results = {n: iterate(tmp_path, *bilevel(1, n), step=compile_step) for n in (0, 1, 2)}
+    results["again"] = iterate(tmp_path, *bilevel(1, 0), "seed=5", step=compile_step)
+    for n in (0, 1, 2):
+        assert_close(results[n], iterate(tmp_path, *bilevel(1, n)))
+    assert_close(results["again"], iterate(tmp_path, *bilevel(1, 0), "seed=5"))
+    assert not torch.equal(results[0][0]["energy.W"], results[2][0]["energy.W"])
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
+    sizes = []
+
+    def compile_counted(step):
+        def call(situation, v, noise):
+            sizes.append(len(v))
+            with base.plain_autograd():
+                return step(situation, v, noise)
+
+        return call
+
+    monkeypatch.setattr(base, "compile_step", compile_counted)
+    return sizes
+
+
+def test_a_short_batch_runs_eagerly_and_the_rest_compiled(counted, tmp_path):
+    long = ["method=dsm", "trainer.max_steps=44", "n_validations=1"]
+    train(tmp_path / "compiled", *long, "method.compile=true")
+    assert counted == [64] * 42  # two of the 44 are the short ends of epochs
+    train(tmp_path / "eager", *long)
+    assert same(checkpoint(tmp_path / "compiled")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
+
+
+def test_a_run_that_goes_on_with_a_short_batch_still_compiles_for_the_full_one(counted, tmp_path):
+    first = ["method=dsm", "n_validations=1"]
+    train(tmp_path / "first", *first, "trainer.max_steps=21")
+    train(tmp_path / "next", *first, "trainer.max_steps=30", "method.compile=true", "ckpt=last")
+    assert counted == [64] * 8
+
+
+def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, tmp_path):
+    train(tmp_path, "method=dsm", "method.compile=true", "data.batch_size=2000", "trainer.max_steps=3", "n_validations=1")
+    assert counted == [1400] * 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "compiler", "said", "compiled"),
+    [
+        (10, "g++", "compile=auto: running eagerly, 10 iterations are too few to repay compilation", False),
+        (10**6, None, "compile=auto: running eagerly, no compiler for cpu was found", False),
+        (10**6, "g++", r"compile=auto: compiling the whole iteration with g\+\+", True),
+    ],
+)
+def test_auto_compiles_where_it_pays_and_says_so(steps, compiler, said, compiled, monkeypatch, caplog):
+    monkeypatch.setattr(compilation, "compiler_available", lambda device: compiler)
+    with caplog.at_level(logging.INFO):
+        assert compilation.worth_compiling(steps, 3, torch.device("cpu")) == compiled
+    assert re.search(said, caplog.text)
+
+
+def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, monkeypatch, tmp_path):
+    monkeypatch.setattr(compilation, "MIN_INNER_STEPS", 1)
+    train(tmp_path / "with", "method=dsm", "method.compile=auto")
+    assert len(counted) == 10
+    monkeypatch.setattr(compilation, "compiler_available", lambda device: None)
+    train(tmp_path / "without", "method=dsm", "method.compile=auto")
+    assert len(counted) == 10
+    assert curves(tmp_path / "with") == curves(tmp_path / "without")
+
+
+def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(base, "compiler_available", lambda device: None)
+    with pytest.raises(ConfigError, match="method.compile=true, but no compiler for cpu was found"):
+        train(tmp_path, "method=dsm", "method.compile=true")
+
+
+@pytest.fixture
+def broken_compiler(monkeypatch):
+    """A compiler that is there and fails, as one without its headers does."""
+    monkeypatch.setattr(compilation, "MIN_INNER_STEPS", 1)
+    compile_whole = torch.compile
+
+    def fail(graph, inputs):
+        raise OSError("Python.h: No such file or directory")
+
+    def compile_broken(fn, *, options, **kwargs):
+        return compile_whole(fn, backend=fail, **kwargs)
+
+    monkeypatch.setattr(torch, "compile", compile_broken)
+
+
+def test_auto_falls_back_to_the_eager_run_if_compilation_fails(broken_compiler, tmp_path, caplog):
+    train(tmp_path / "auto", "method=dsm", "method.compile=auto")
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert re.search(r"compile=auto: running eagerly, because .*OSError: Python\.h: No such file", warnings[0])
+    train(tmp_path / "eager", "method=dsm")
+    assert same(checkpoint(tmp_path / "auto")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
+    assert curves(tmp_path / "auto") == curves(tmp_path / "eager")
+
+
+def test_true_ends_in_a_sentence_if_compilation_fails(broken_compiler, tmp_path):
+    sentence = r"method.compile=true, but .*Python\.h: .*: use method.compile=auto or false"
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        train(tmp_path, "method=dsm", "method.compile=true")
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_error_after_the_first_call_is_not_taken_for_one_of_the_compiler(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda fn, **kwargs: fn)
+
+    def step(x):
+        if x < 0:
+            raise ValueError("bad x")
+        return x
+
+    compiled = compile_step(step)
+    assert compiled(1) == 1
+    with pytest.raises(ValueError, match="bad x"):
+        compiled(-1)
+    with pytest.raises(CompilationError, match=r"could not be compiled \(ValueError: bad x\)"):
+        compile_step(step)(-1)

@@ -1,0 +1,215 @@
+"""The configuration: every option composes and builds, and what does not fit is refused by name."""
+
+import importlib.util
+import inspect
+import re
+
+import pytest
+import scipy.io
+import torch
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from shell import CONF, configure, save_config, tiny, train
+
+from eblvm_lit import run
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.instantiation import instantiate, resolve_target
+
+# Where a group's choice goes, if not under its own name.
+PLACES = {
+    "schedule": "schedule@optimizer.schedule",
+    "evaluation": "evaluation@callbacks.evaluation.metrics",
+    "figures": "figures@callbacks.figures.figures",
+}
+# What an option needs beside it.
+COMPANIONS = {
+    "divergence=fisher": ["model=gaussian"],
+    "posterior=gaussian": ["model=gaussian"],
+    "posterior=gaussian_mlp": ["model=gaussian"],
+}
+NOT_AXES = ("experiment", "hydra", "setting")
+
+
+def names(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
+OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
+
+
+def targets(node, path=""):
+    """All nodes with a target, with their paths."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield path, node
+        for key, value in node.items():
+            yield from targets(value, f"{path}.{key}" if path else key)
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from targets(value, f"{path}[{i}]")
+
+
+def mismatches(node):
+    """Constructor arguments without a key, and keys without an argument."""
+    found = []
+    for path, described in targets(node):
+        parameters = inspect.signature(resolve_target(described["_target_"])).parameters
+        keys, ours = described.keys() - {"_target_"}, described["_target_"].startswith("eblvm_lit.")
+        found += [f"{path} has no {name}" for name in parameters.keys() - keys if ours]
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+            found += [f"{path}.{key} is too much" for key in keys - parameters.keys()]
+    return found
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path):
+    group, _, name = option.partition("=")
+    if name == "wandb" and importlib.util.find_spec("wandb") is None:
+        pytest.skip("wandb is not installed")
+    place = f"{PLACES.get(group, group)}={name}"
+    cfg = configure(place, *COMPANIONS.get(option, ()), f"run_dir={tmp_path}")
+    # whatever the choice, the configuration names every argument, and so can be read instead of the code
+    assert mismatches(save_config(cfg)) == []
+    run.check_config(cfg)
+    parts = run.build(cfg)
+    if option == "trainer=gpu" and not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="trainer: No supported gpu"):
+            run.build_trainer(cfg, parts.callbacks)
+        return
+    trainer = run.build_trainer(cfg, parts.callbacks)
+    assert len(trainer.loggers) == {"none": 0, "csv": 1}.get(name if group == "logger" else "csv", 2)
+    order = "nonfinite curves evaluation figures checkpoints preemption progress"
+    assert list(parts.callbacks) == order.split()
+
+
+def test_every_data_set_has_a_setting_and_every_setting_a_data_set():
+    assert set(names("data")) == set(names("setting")) - {"toy"}
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_every_experiment_runs_a_few_iterations(experiment, tmp_path, faces):
+    overrides = ["debug=fast", f"experiment={experiment}", "callbacks.figures=null"]
+    uses_faces = configure(*overrides, f"run_dir={tmp_path}").data._target_.endswith("FreyFace")
+    sizes = ["model.h_dim=3", "trainer.max_steps=2", "n_validations=1"]
+    root = [f"data.root={faces}"] if uses_faces else []
+    metrics = run.train(configure(*overrides, *sizes, *root, f"run_dir={tmp_path}"))
+    assert metrics["iteration"] == 2
+    assert "test/fisher" in metrics
+
+
+def test_no_interpolation_computes():
+    allowed = re.compile(r"\$\{(oc\.env:\w+,\w+|hydra:[\w.]+|now:[%\w:-]+|[\w.]+)\}")
+    for path in CONF.rglob("*.yaml"):
+        text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
+        assert "${" not in allowed.sub("", text), path
+
+
+# --- who wins ---------------------------------------------------------------------------------------------
+
+
+def test_command_line_beats_experiment_beats_setting_beats_group(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\noptimizer:\n  lr: 0.5\nn_validations: 3\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    group = OmegaConf.load(CONF / "optimizer" / "adam.yaml").lr
+    setting = OmegaConf.load(CONF / "setting" / "toy.yaml").optimizer.lr
+    mine = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
+    assert group != setting
+    assert configure().optimizer.lr == setting
+    assert configure(*mine).optimizer.lr == 0.5
+    assert configure(*mine).n_validations == 3
+    assert configure(*mine, "optimizer.lr=0.25").optimizer.lr == 0.25
+    assert configure(*mine, "optimizer.lr=0.25").method.optimizer.lr == 0.25
+
+
+def test_parts_can_be_composed_anew():
+    cfg = configure("method=bism", "objective=mdsm", "hypergradient=implicit", "data=digits")
+    method = instantiate(cfg.method, "method")
+    assert type(method.objective).__name__ == "MDSM"
+    assert type(method.hypergradient).__name__ == "Implicit"
+    assert method.objective.sigma_min == cfg.noise.sigma_min == 0.2
+
+
+@pytest.mark.parametrize("model", names("model"))
+@pytest.mark.parametrize("method", ["dsm", "bidsm"])
+def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(method, model, tmp_path):
+    parts = run.build(tiny(tmp_path, f"method={method}", f"model={model}"))
+    assert (parts.method.posterior is None) == (method == "dsm")
+    if method == "bidsm":
+        assert parts.method.posterior.continuous == parts.method.energy.continuous
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typo", "named"),
+    [
+        ("method=bidsn", "bidsm"),  # the options are listed
+        ("data=frey", "frey_face"),
+        ("dat=digits", "dat"),
+        ("method.n_unrol=3", "n_unrol"),
+        ("n_validation=3", "n_validation"),
+        ("trainer.max_step=3", "max_step"),
+        ("experiment=bism_table9", "bism_table9"),
+    ],
+)
+def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
+    with pytest.raises(HydraException, match=named):
+        configure(typo)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["+method.n_unrol=3"], r"method \(BiSM\) has no key 'n_unrol'; it has .*n_unroll"),
+        (["+trainer.max_step=3"], r"trainer \(Trainer\) has no key 'max_step'"),
+        (["+trainer.max_epochs=3"], r"trainer.max_epochs cannot be set"),
+        (["~model.h_dim"], r"lacks the key 'h_dim'|h_dim.*cannot be resolved"),
+        (["model.h_dim=???"], r"h_dim"),
+        (["method=dsm", "posterior=bernoulli"], "This method has no posterior"),
+        (["method=dsm", "divergence=kl"], "This method has no divergence"),
+        (["method=dsm", "hypergradient=implicit"], r"ScoreMatching\) has no key '(hypergradient|n_unroll)'"),
+        (["divergence=fisher"], "divergence=fisher needs continuous latents"),
+        (["posterior=gaussian"], "choose a posterior that fits the model"),
+        (["method.posterior=null"], "method.posterior must be Posterior, not None"),
+        (["method.n_lower_steps=2.5"], "method.n_lower_steps must be int, not 2.5"),
+        (["method.n_unroll=true"], "method.n_unroll must be .*int.*, not True"),
+        (["optimizer.lr=fast"], "lr must be float, not 'fast'"),
+        (["objective=mdsm", "noise.ladder=wide"], "ladder"),
+        (["method.hypergradient._target_=eblvm_lit.hypergradients.none.Zero"], "_target_|There is no"),
+        (["callbacks.evaluation.at_validation=[fid]"], "at_validation names 'fid'"),
+        (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
+        (["callbacks.checkpoints.monitor=val/los"], "monitor=val/los: validations give .*val/loss"),
+        (["select=first"], "select is 'best' or 'last'"),
+        (["select=best", "callbacks.checkpoints=null"], "select=best needs callbacks.checkpoints"),
+        (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(overrides, sentence, tmp_path):
+    try:
+        cfg = tiny(tmp_path, *overrides)
+    except HydraException as error:
+        assert re.search(sentence, str(error))
+        return
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        run.train(cfg)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_users_own_package_is_named_only_with_leave(tmp_path):
+    pause = "+callbacks.crash={_target_: stopping.CrashAt, iteration: 99}"
+    with pytest.raises(ConfigError, match=r"may not name 'stopping.CrashAt'.*allow_packages"):
+        train(tmp_path, pause)
+    assert train(tmp_path, pause, "allow_packages=[stopping]")["iteration"] == 10
+
+
+@pytest.fixture(scope="session")
+def faces(tmp_path_factory):
+    """A folder with random bytes in the form of the Frey faces."""
+    folder = tmp_path_factory.mktemp("faces")
+    ff = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    scipy.io.savemat(folder / "frey_rawface.mat", {"ff": ff.numpy()})
+    return folder

@@ -1,0 +1,87 @@
+"""The study of the unrolled hypergradient's bias, on a GRBM whose true hypergradient is known."""
+
+import pytest
+import torch
+
+from eblvm_lit.differentiation import grad
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
+from eblvm_lit.figures.hypergradient_bias import draw_bias
+from eblvm_lit.functional import bind, params_of, tree_map
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.scores.exact import ExactScore
+
+
+@pytest.fixture
+def method():
+    torch.manual_seed(0)
+    energy, posterior = GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4)
+    return BiSM(
+        energy=energy,
+        posterior=posterior,
+        objective=DSM(noise_std=0.5),
+        divergence=KL(),
+        n_unroll=1,
+        optimizer=Adam(lr=1e-2),
+    )
+
+
+@pytest.fixture
+def v():
+    return torch.randn(200, 3, generator=torch.Generator().manual_seed(1)) * 1.5
+
+
+def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
+    v = v.double()
+    study = HypergradientBias(n_terms=60)
+    problem = study.problem(method, v, torch.Generator().manual_seed(2))
+    theta, phi = (tree_map(torch.Tensor.double, params_of(m)) for m in (method.energy, method.posterior))
+    best, reference = study.reference(problem, theta, phi)
+    # The posterior can equal the true one, so phi* is the true posterior and the surrogate score the marginal's.
+    torch.testing.assert_close(best["linear.weight"], theta["W"].T, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(best["linear.bias"], theta["c"], rtol=1e-6, atol=1e-6)
+    noise = method.objective.noise(v, (), torch.Generator().manual_seed(2))
+    points = method.objective.perturb(v, noise)
+    exact = grad(lambda t: method.objective.loss(ExactScore(bind(method.energy, t)), points, noise).mean())(
+        theta
+    )
+    for name, value in exact.items():
+        torch.testing.assert_close(reference[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_the_bias_falls_with_n_and_phi_approaches_with_k(method, v):
+    study = HypergradientBias(n_unrolls=[0, 5, 20, 80], n_lower_steps=[0, 20, 100], n_terms=60)
+    found = study.compute(method, v, torch.Generator().manual_seed(2))
+    distances = [found[f"phi_distance_k{k}"] for k in (0, 20, 100)]
+    assert distances == sorted(distances, reverse=True)
+    biases = [found[f"hypergradient_bias_k100_n{n}"] for n in (0, 5, 20, 80)]
+    assert biases == sorted(biases, reverse=True)
+    assert biases[-1] < 0.2 * biases[0]
+    assert found["hypergradient_bias_k100_n80"] < found["hypergradient_bias_k0_n80"]
+
+
+def test_live_parameters_stay_as_they_are(method, v):
+    before = {name: p.clone() for name, p in method.named_parameters()}
+    HypergradientBias(n_unrolls=[1], n_lower_steps=[1], n_reference_steps=2, n_terms=5).compute(
+        method, v, torch.Generator()
+    )
+    assert all(torch.equal(p, before[name]) for name, p in method.named_parameters())
+
+
+def test_bad_grids_are_refused():
+    with pytest.raises(ConfigError, match="n_unrolls"):
+        HypergradientBias(n_unrolls=[-1])
+    with pytest.raises(ConfigError, match="descent"):
+        HypergradientBias(descent="fast")
+
+
+def test_the_figure_draws_one_curve_a_k():
+    metrics = {f"test/hypergradient_bias_k{k}_n{n}": 2.0 ** -(n + k) for k in (0, 5) for n in (0, 1, 2)}
+    figure = draw_bias({**metrics, "test/phi_distance_k0": 1.0, "test/phi_distance_k5": 0.5})
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+    assert draw_bias({"test/fisher": 1.0}) is None

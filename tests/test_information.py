@@ -1,0 +1,79 @@
+"""The Fisher information of a posterior is the Hessian of the KL divergence where q = p."""
+
+import pytest
+import torch
+
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.functional import bind, params_of
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+
+
+def at_the_true_posterior(energy, posterior):
+    with torch.no_grad():
+        posterior.linear.weight.copy_(energy.W.T)
+        posterior.linear.bias.copy_(energy.c)
+    return BiSM(
+        energy=energy,
+        posterior=posterior,
+        objective=MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3),
+        divergence=KL(),
+        hypergradient=Implicit(curvature="fisher"),
+        optimizer=Adam(lr=1e-3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "posterior"), [(GRBM, BernoulliPosterior), (GaussianLatentModel, LinearGaussianPosterior)]
+)
+def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
+    torch.manual_seed(0)
+    method = at_the_true_posterior(model(v_dim=3, h_dim=4), posterior(v_dim=3, h_dim=4))
+    v, generator = torch.randn(7, 3), torch.Generator().manual_seed(1)
+    noise = method.lower_noise(v, 1, generator)
+    data = {name: value[0] for name, value in noise["data"].items()}
+    points = method.objective.perturb(v, data)
+
+    def lower(theta, phi, i):
+        q = posterior(v_dim=3, h_dim=4)
+        law = type(latent_law(q, points))(*bind(q, phi).law(points))
+        kl = law.divergences(latent_law(method.energy, points))["posterior_kl"]
+        return (method.objective.lower_weight(data) * kl).mean()
+
+    phi = params_of(method.posterior)
+    w = {name: torch.randn_like(value) for name, value in phi.items()}
+    expected = hessian_product(BilevelProblem(None, lower, None, {}, 0.1), {}, phi, w)
+    found = method.information_product(phi, w, v, noise)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12)
+
+
+def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
+    torch.manual_seed(0)
+    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4))
+    v = torch.randn(50, 3)
+    upper = method.levels()[-1]
+    noise = upper.noise(v, torch.Generator().manual_seed(1))
+    situation = method.situation(
+        dict(zip(("lower", "upper"), method.configure_optimizers(), strict=True)),
+        {"lower": torch.tensor(1e-3), "upper": torch.tensor(1e-3)},
+    )
+    _, grads = upper.gradient(situation, v, noise, 0)
+    # c does not appear in the surrogate score: all of its gradient is the indirect term.
+    assert grads["c"].abs().min() > 0
+
+
+@pytest.mark.parametrize("divergence", [Fisher(), IWAE(n_particles=5)])
+def test_the_information_is_refused_for_other_divergences(divergence):
+    with pytest.raises(ConfigError, match="curvature"):
+        Implicit(curvature="fisher").check(divergence)

@@ -1,0 +1,213 @@
+"""A run that was cut off and gone on with ends as if it had not been, bit by bit."""
+
+import signal
+import time
+
+import pytest
+from shell import TINY, checkpoint, curves, same_state, start, train
+
+from eblvm_lit.callbacks.preemption import InterruptedRunError
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.base import Method
+
+# A rate that falls, validations at 15, 30, 45, 60, checkpoints at multiples of 7 beside them, and three epochs
+# of 22 batches the last of which is short.
+LONG = (
+    *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
+    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3"),
+)
+METHODS = {
+    "dsm": ("method=dsm",),
+    "bidsm": ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1"),
+}
+CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt")
+PAUSE = (
+    "allow_packages=[stopping]",
+    "+callbacks.pause._target_=stopping.PauseAt",
+    "+callbacks.pause.folder=.",
+)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Uninterrupted runs, by method."""
+    folders = {}
+    for name, method in METHODS.items():
+        folders[name] = tmp_path_factory.mktemp("straight") / name
+        train(folders[name], *LONG, *method)
+    return folders
+
+
+def crash(folder, iteration, *overrides):
+    """A run that ends in the middle of an iteration."""
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(folder, *LONG, *CRASH, f"+callbacks.crash.iteration={iteration}", *overrides)
+
+
+def equal_from(iteration, one, other):
+    return [row for row in curves(one) if row["iteration"] > iteration] == [
+        row for row in curves(other) if row["iteration"] > iteration
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("crashed_at", "saved_at"),
+    [(38, 35), (31, 30), (24, 21), (44, 42)],
+    ids=["between", "after a validation", "in the short batch", "after the short batch"],
+)
+def test_a_crashed_run_goes_on_bit_by_bit(method, crashed_at, saved_at, straight, tmp_path):
+    crash(tmp_path / "crashed", crashed_at, *METHODS[method])
+    assert checkpoint(tmp_path / "crashed")["global_step"] == saved_at
+    train(tmp_path / "resumed", *LONG, *METHODS[method], "ckpt=last")  # found under outputs_dir
+    assert same_state(tmp_path / "resumed", straight[method])
+    assert same_state(tmp_path / "resumed", straight[method], "best")
+    assert curves(tmp_path / "resumed") == curves(straight[method])  # the earlier rows were taken over
+
+
+def test_a_run_goes_on_in_its_own_folder(straight, tmp_path):
+    crash(tmp_path, 38, *METHODS["dsm"])
+    train(tmp_path, *LONG, *METHODS["dsm"], "ckpt=last")
+    assert same_state(tmp_path, straight["dsm"])
+    assert curves(tmp_path) == curves(straight["dsm"])
+
+
+def test_a_run_can_go_on_from_its_best_checkpoint(straight, tmp_path):
+    crash(tmp_path / "crashed", 40, *METHODS["bidsm"])
+    best = tmp_path / "crashed" / "checkpoints" / "best.ckpt"
+    start_at = checkpoint(tmp_path / "crashed", "best")["global_step"]
+    train(tmp_path / "resumed", *LONG, *METHODS["bidsm"], f"ckpt={best}")
+    assert start_at == 30
+    assert same_state(tmp_path / "resumed", straight["bidsm"])
+    assert curves(tmp_path / "resumed") == curves(straight["bidsm"])
+
+
+def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
+    # after the first validation every step makes it worse
+    worse = [*LONG, "optimizer.lr=3", "method=dsm", "select=best"]
+    whole = train(tmp_path / "whole" / "run", *worse)
+    assert whole["iteration"] < 30
+    with pytest.raises(RuntimeError):
+        train(tmp_path / "crashed", *worse, *CRASH, "+callbacks.crash.iteration=38")
+    assert train(tmp_path / "resumed", *worse, "ckpt=last") == whole
+
+
+def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(straight, tmp_path):
+    last = straight["dsm"] / "checkpoints" / "last.ckpt"
+    constant = ["method=dsm", "trainer.max_steps=20", "n_validations=2"]
+    train(tmp_path / "short", *constant)
+    short = tmp_path / "short" / "checkpoints" / "last.ckpt"
+    again = train(tmp_path / "again", *constant, f"ckpt={short}")
+    assert again["iteration"] == 20
+    assert checkpoint(tmp_path / "again")["global_step"] == 20
+    longer = ["method=dsm", "trainer.max_steps=40", "n_validations=4"]
+    train(tmp_path / "longer", *longer, f"ckpt={short}")
+    train(tmp_path / "whole", *longer)
+    assert same_state(tmp_path / "longer", tmp_path / "whole")
+    with pytest.raises(ConfigError, match=r"is of iteration 60, beyond trainer.max_steps=20"):
+        train(tmp_path / "beyond", *constant, f"ckpt={last}")
+
+
+def test_last_is_a_run_of_the_same_kind(straight, tmp_path):
+    train(tmp_path / "mine", "method=dsm", "trainer.max_steps=2", "n_validations=1")
+    other_length = ["method=dsm", "trainer.max_steps=4", "n_validations=1", "trainer.log_every_n_steps=2"]
+    assert train(tmp_path / "next", *other_length, "ckpt=last")["iteration"] == 4
+    for other in ("seed=7", "optimizer.lr=0.5", "method=ssm", "data.batch_size=32"):
+        with pytest.raises(DataError, match="ckpt=last: no run with this method, data and seed was found"):
+            train(tmp_path / "other", *other_length, other, "ckpt=last")
+
+
+# --- signals ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Runs in processes of their own, stopped by a signal in iteration 38: exit codes, stderr and folders."""
+    signals = (signal.SIGKILL, signal.SIGTERM)
+    folders = {number: tmp_path_factory.mktemp(number.name) for number in signals}
+    options = [*TINY, *LONG, *METHODS["bidsm"], *PAUSE, "+callbacks.pause.iteration=38", "hydra.run.dir=run"]
+    processes = {n: start("train.py", *options, folder=folder) for n, folder in folders.items()}
+    found = {}
+    for number, process in processes.items():
+        deadline = time.monotonic() + 300
+        while not (folders[number] / "paused").exists():
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        if number != signal.SIGKILL:
+            time.sleep(0.2)
+        (folders[number] / "go").touch()
+        err = process.communicate(timeout=120)[1]
+        found[number] = process.returncode, err, folders[number] / "run"
+    return found
+
+
+def test_a_killed_run_loses_what_came_after_its_last_checkpoint_and_goes_on(stopped, straight, tmp_path):
+    code, _, folder = stopped[signal.SIGKILL]
+    assert code == -signal.SIGKILL
+    assert checkpoint(folder)["global_step"] == 35
+    train(tmp_path, *LONG, *METHODS["bidsm"], "ckpt=last", f"outputs_dir={folder.parent}")
+    assert same_state(tmp_path, straight["bidsm"])
+    assert equal_from(35, tmp_path, straight["bidsm"])
+    assert curves(tmp_path)[:35] == curves(straight["bidsm"])[:35]
+
+
+def test_a_terminated_run_ends_the_iteration_in_hand_saves_and_says_how_to_go_on(stopped, straight, tmp_path):
+    code, err, folder = stopped[signal.SIGTERM]
+    assert code == 143
+    assert checkpoint(folder)["global_step"] == 38
+    assert "Stopped by SIGTERM after iteration 38; go on with the same command and ckpt=" in err
+    assert "Traceback" not in err
+    assert not (folder / "metrics.json").exists()
+    train(tmp_path, *LONG, *METHODS["bidsm"], f"ckpt={folder / 'checkpoints' / 'last.ckpt'}")
+    assert same_state(tmp_path, straight["bidsm"])
+    assert curves(tmp_path) == curves(straight["bidsm"])
+
+
+def signal_at(monkeypatch, iteration, *numbers, during="training_step"):
+    """Send signals to this process in an iteration (counted from 0), or in the validation after so many."""
+    step = getattr(Method, during)
+
+    def step_and_send(self, v, i):
+        if self.iteration == iteration:
+            for number in numbers:
+                signal.raise_signal(number)
+        return step(self, v, i)
+
+    monkeypatch.setattr(Method, during, step_and_send)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("during", "iteration", "left_at"),
+    [
+        ("training_step", 22, 23),
+        ("training_step", 29, 30),
+        ("validation_step", 30, 30),
+        ("training_step", 59, 60),
+    ],
+    ids=["in an iteration", "before a validation", "in a validation", "in the last iteration"],
+)
+def test_a_signal_loses_nothing(during, iteration, left_at, number, code, straight, tmp_path, monkeypatch):
+    handler = signal.getsignal(number)
+    signal_at(monkeypatch, iteration, number, during=during)
+    sentence = f"Stopped by {number.name} after iteration {left_at}; "
+    with pytest.raises(InterruptedRunError, match=sentence) as stop:
+        train(tmp_path / "stopped", *LONG, *METHODS["dsm"])
+    assert stop.value.exit_code == code
+    assert signal.getsignal(number) is handler  # given back: a later signal is not swallowed
+    assert checkpoint(tmp_path / "stopped")["global_step"] == left_at
+    monkeypatch.undo()
+    train(tmp_path / "resumed", *LONG, *METHODS["dsm"], "ckpt=last")
+    assert signal.getsignal(number) is handler
+    assert same_state(tmp_path / "resumed", straight["dsm"])
+    assert curves(tmp_path / "resumed") == curves(straight["dsm"])
+
+
+def test_a_second_interrupt_leaves_at_once(tmp_path, monkeypatch):
+    signal_at(monkeypatch, 5, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(SystemExit) as leave:
+        train(tmp_path, "method=dsm", "callbacks.checkpoints.every=4", "n_validations=1")
+    assert leave.value.code == 130
+    assert checkpoint(tmp_path)["global_step"] == 4

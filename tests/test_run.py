@@ -1,0 +1,270 @@
+"""train and evaluate: what a run counts, changes and leaves."""
+
+import json
+import math
+import re
+
+import matplotlib.image
+import pytest
+import torch
+from shell import checkpoint, curves, evaluate, same, same_state, start, tiny, train
+
+from eblvm_lit import run
+from eblvm_lit.functional import params_of
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.levels import run_levels
+from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.seeding import keyed_generator
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that is over, whose best checkpoint is not its last one: its steps are too large."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    long = ["trainer.max_steps=30", "n_validations=3", "select=best", "optimizer.lr=3", "method=bidsm"]
+    return folder, train(folder, *long, "method.n_lower_steps=1", "method.n_unroll=0")
+
+
+# --- what a run leaves ------------------------------------------------------------------------------------
+
+
+def test_the_command_line_leaves_the_whole_folder_and_nothing_else(tmp_path):
+    args = ["debug=fast", "data=line_blobs", "method=dsm", "show_config=true", "hydra.run.dir=run"]
+    process = start("train.py", *args, folder=tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    folder = tmp_path / "run"
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
+    pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
+    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
+    assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
+    for picture in pictures:
+        assert matplotlib.image.imread(folder / picture)[..., :3].std() > 0.01  # it shows something
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert all(f"{metrics[name]:,.4f}" in out for name in metrics)  # the results table
+    assert "noise_std: 0.05" in out  # the configuration's tree
+    assert err == ""  # no hints of libraries, no warnings
+    assert "Traceback" not in (folder / "train.log").read_text()
+
+
+def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_path):
+    folder, metrics = finished
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert metrics.keys() >= {"iteration", "test/fisher", "test/log_likelihood", "test/posterior_kl"}
+    best = checkpoint(folder, "best")["eblvm_lit"]["iteration"]
+    assert metrics["iteration"] == best < 30  # select=best
+    assert evaluate(tmp_path, folder / "checkpoints" / "best.ckpt") == metrics
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == metrics
+    last = evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")
+    assert last["iteration"] == 30
+    assert last["test/fisher"] != metrics["test/fisher"]
+
+
+def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
+    folder, metrics = finished
+    losses = {row["iteration"]: row["val/loss"] for row in curves(folder) if "val/loss" in row}
+    assert list(losses) == [10, 20, 30]
+    assert min(losses, key=losses.get) == metrics["iteration"]
+
+
+def test_another_metric_can_pick_the_best(tmp_path):
+    monitor = "callbacks.checkpoints.monitor=val/fisher"
+    train(tmp_path, "method=dsm", "optimizer.lr=0.3", monitor, "trainer.max_steps=20", "n_validations=4")
+    values = {row["iteration"]: row["val/fisher"] for row in curves(tmp_path) if "val/fisher" in row}
+    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == min(values, key=values.get)
+
+
+def test_annealed_importance_sampling_is_reproduced_by_evaluate_and_moves_with_its_seed(tmp_path):
+    sampled = [f"callbacks.evaluation.metrics.log_likelihood.{k}" for k in ("max_enumerated=0", "n_chains=9")]
+    metrics = train(tmp_path, "method=dsm", *sampled)
+    assert "test/ais_effective_sample_size" in metrics
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert evaluate(tmp_path / "same", last) == metrics
+    other = evaluate(tmp_path / "other", last, "seed=7")
+    assert other["test/log_likelihood"] != metrics["test/log_likelihood"]
+    assert other["test/fisher"] == metrics["test/fisher"]
+
+
+def test_tensorboard_gets_the_same_curves_as_the_csv_file(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(tmp_path, "logger=tensorboard", "method=dsm")
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for name in ("train/upper_loss", "train/upper_lr", "val/loss", "val/fisher", "test/fisher"):
+        written = [(event.step, event.value) for event in events.Scalars(name)]
+        assert written == [
+            (row["iteration"], pytest.approx(row[name])) for row in curves(tmp_path) if name in row
+        ]
+
+
+def test_debug_overfit_sees_one_minibatch_again_and_again(tmp_path, monkeypatch):
+    seen = []
+    step = Method.training_step
+    monkeypatch.setattr(
+        Method, "training_step", lambda self, v, i: (seen.append(v.clone()), step(self, v, i))[1]
+    )
+    short = ["trainer.max_steps=30", "n_validations=1", "optimizer.lr=0.01", "noise.std=1"]
+    train(tmp_path, "debug=overfit", "method=dsm", "method.compile=false", "show_config=false", *short)
+    assert len(seen) == 30
+    assert all(torch.equal(v, seen[0]) for v in seen)
+    losses = [row["train/upper_loss"] for row in curves(tmp_path) if "train/upper_loss" in row]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_other_precisions_train_and_are_reproduced_by_evaluate(precision, tmp_path):
+    k, n = "method.n_lower_steps=1", "method.n_unroll=1"
+    metrics = train(
+        tmp_path, f"trainer.precision={precision}", k, n, "trainer.max_steps=3", "n_validations=1"
+    )
+    dtype = torch.float64 if precision == "64-true" else torch.float32
+    assert checkpoint(tmp_path)["state_dict"]["energy.W"].dtype == dtype
+    assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == metrics
+
+
+# --- what is counted --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (0, 2), (1, 0), (1, 2), (5, 0), (5, 2)])
+def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
+    schedule = ["optimizer.lr=0.01", "final_lr=0.001", "trainer.max_steps=6", "n_validations=2"]
+    train(
+        tmp_path, f"method.n_lower_steps={k}", f"method.n_unroll={n}", *schedule, "callbacks.evaluation=null"
+    )
+    saved = checkpoint(tmp_path)
+    assert saved["global_step"] == saved["eblvm_lit"]["iteration"] == 6
+    lower, upper = (state["state"][0]["step"].item() for state in saved["optimizer_states"])
+    assert (lower, upper) == (6 * k, 6)
+    rows = {row["iteration"]: row for row in curves(tmp_path)}
+    assert list(rows) == [1, 2, 3, 4, 5, 6]
+    assert [i for i, row in rows.items() if "val/loss" in row] == [3, 6]
+    for i, row in rows.items():
+        lr = 0.001 + 0.009 * (1 + math.cos(math.pi * (i - 1) / 6)) / 2
+        assert row["train/upper_lr"] == row["train/lower_lr"] == pytest.approx(lr)
+        assert ("train/lower_loss" in row) == (k > 0)
+
+
+def test_the_learning_rate_of_the_schedule_is_the_one_that_is_used(tmp_path):
+    # plain gradient descent whose rate is cut by a millionth from the second iteration on
+    cut = [
+        "schedule@optimizer.schedule=exponential",
+        "optimizer.schedule.every=1",
+        "optimizer.schedule.factor=1e-6",
+    ]
+    once = ["method=dsm", "optimizer=sgd", "optimizer.lr=0.01", "n_validations=1"]
+    train(tmp_path / "once", *once, "trainer.max_steps=1")
+    train(tmp_path / "cut", *once, *cut, "trainer.max_steps=4")
+    train(tmp_path / "whole", *once, "trainer.max_steps=4")
+    w = {name: checkpoint(tmp_path / name)["state_dict"]["energy.W"] for name in ("once", "cut", "whole")}
+    moved = (w["whole"] - w["once"]).norm()
+    assert moved > 0
+    assert (w["cut"] - w["once"]).norm() < 1e-4 * moved
+
+
+def test_validation_is_deterministic(tmp_path):
+    still = ["optimizer.lr=1e-30", "n_validations=5", "method.n_unroll=0"]
+    train(tmp_path, *still)
+    losses = [row["val/loss"] for row in curves(tmp_path) if "val/loss" in row]
+    assert len(losses) == 5
+    assert len(set(losses)) == 1
+
+
+def test_a_run_is_a_function_of_its_seed(tmp_path):
+    few = ["method.n_lower_steps=1", "method.n_unroll=1"]
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        train(tmp_path / name, *few, f"seed={seed}")
+    assert same_state(tmp_path / "one", tmp_path / "again")
+    assert curves(tmp_path / "one") == curves(tmp_path / "again")
+    assert not same(checkpoint(tmp_path / "one")["state_dict"], checkpoint(tmp_path / "other")["state_dict"])
+
+
+# --- what a level moves -----------------------------------------------------------------------------------
+
+
+def situation_of(folder, *overrides):
+    """A bi-level method at its start, a minibatch and noise."""
+    parts = run.build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
+    method, data = parts.method, parts.data
+    data.setup()
+    optimizers = {
+        level.name: StatefulOptimizer(
+            dict(method.players()[level.player].named_parameters()), level.optimizer
+        )
+        for level in method.levels()
+    }
+    v, lr = data.splits.train[:8], torch.tensor(0.01)
+    noise = method.draw_noise(v, keyed_generator(0, "test"))
+    return method, method.situation(optimizers, {"lower": lr, "upper": lr}), v, noise
+
+
+def snapshot(situation):
+    return {
+        "theta": {k: v.clone() for k, v in situation.params["theta"].items()},
+        "phi": {k: v.clone() for k, v in situation.params["phi"].items()},
+        "lower": {k: v.clone() for k, v in flat(situation.states["lower"]).items()},
+        "upper": {k: v.clone() for k, v in flat(situation.states["upper"]).items()},
+    }
+
+
+def flat(state):
+    return {
+        f"{slot}/{name}": tensor
+        for slot, value in state.items()
+        for name, tensor in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+
+
+def changed(before, after):
+    return {key for key in before if not same(before[key], after[key])}
+
+
+def test_each_level_moves_its_own_player_and_optimizer_state_alone(tmp_path):
+    method, situation, v, noise = situation_of(tmp_path)
+    start = snapshot(situation)
+    lower, upper = method.levels()
+    after_lower, _ = run_levels([lower], situation, v, noise)
+    assert changed(start, snapshot(after_lower)) == {"phi", "lower"}
+    after_upper, _ = run_levels([upper], after_lower, v, noise)
+    assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
+    assert changed(start, snapshot(situation)) == set()  # nothing is changed in place
+    method.advance(situation, v, noise)  # writes into the live tensors
+    assert changed(snapshot(after_upper), snapshot(situation)) == set()
+    assert same(params_of(method.energy), after_upper.params["theta"])
+    assert same(params_of(method.posterior), after_upper.params["phi"])
+
+
+def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):
+    torch.manual_seed(0)
+    none = ["method.n_lower_steps=0", "method.n_unroll=2"]
+    train(tmp_path, *none)
+    method = run.build(tiny(tmp_path, *none)).method
+    after = checkpoint(tmp_path)
+    for name, value in method.state_dict().items():
+        assert torch.equal(value, after["state_dict"][name]) == name.startswith("posterior."), name
+    lower = after["optimizer_states"][0]["state"]
+    assert all(not slot.any() for entry in lower.values() for slot in entry.values())
+
+
+def test_clipping_bounds_the_step_and_the_logged_norm_is_the_one_before(tmp_path):
+    small = [
+        "method=dsm",
+        "optimizer=sgd",
+        "optimizer.lr=1",
+        "optimizer.clip_norm=1e-3",
+        "trainer.max_steps=1",
+    ]
+    train(tmp_path, *small, "n_validations=1")
+    before = run.build(tiny(tmp_path, *small)).method.state_dict()
+    after = checkpoint(tmp_path)["state_dict"]
+    moved = math.sqrt(sum((after[name] - before[name]).square().sum().item() for name in before))
+    assert moved == pytest.approx(1e-3, rel=1e-2)
+    assert curves(tmp_path)[0]["train/upper_grad_norm"] > 1
+
+
+def test_help_names_the_groups_without_waiting_for_torch(tmp_path):
+    process = start("train.py", "--help", folder=tmp_path)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    for group in ("method", "data", "objective", "hypergradient", "logger"):
+        assert re.search(rf"(?m)^{group}:", out), group
+    assert "bidsm" in out
+    assert "train.py ckpt=last" in out
