@@ -20,9 +20,7 @@ LEGEND = (
 
 def speed_table(title: str, rows: list[Row]) -> Table:
     """Narrow enough for a terminal of 80 columns."""
-    table = Table(
-        "method", title=f"{title}: seconds per 100 iterations", box=box.SIMPLE, title_justify="left"
-    )
+    table = Table("method", title=f"{title}: seconds per 100 iterations", box=box.SIMPLE, title_justify="left")
     for column in ("s/100", "ref.", "gain", "bare", "around", "1st [s]", "MiB"):
         table.add_column(column.replace("[", r"\["), justify="right", no_wrap=True)
     for row in rows:

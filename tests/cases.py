@@ -200,9 +200,7 @@ POSTERIORS = [
     bernoulli_case("bernoulli-relaxed", 0.1, None),
     bernoulli_case("bernoulli-binary", 0.0, bernoulli_nodes),
     gaussian_case("linear-gaussian", lambda: LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
-    gaussian_case(
-        "mlp-gaussian", lambda: NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)
-    ),
+    gaussian_case("mlp-gaussian", lambda: NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)),
 ]
 
 

@@ -1,12 +1,16 @@
 """Tiny runs of the whole shell, in this process or in one of their own."""
 
+import copy
+import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from eblvm_lit import run
@@ -28,9 +32,25 @@ def configure(*overrides, name="config"):
         return compose(name, list(overrides))
 
 
+composed = functools.cache(configure)
+
+
+def is_value(override):
+    """Whether an override sets a key, and does not choose from a group, add or delete."""
+    return bool(re.fullmatch(r"[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
+
+
 def tiny(folder, *overrides):
-    """The configuration of a tiny run into a folder."""
-    return configure(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
+    """The configuration of a tiny run into a folder.
+
+    Composing takes longer than such a run, so groups are composed once, and values are set as Hydra would set them.
+    """
+    overrides = [*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides]
+    values = [override for override in overrides if is_value(override)]
+    cfg = copy.deepcopy(composed(*(override for override in overrides if not is_value(override))))
+    for override in OverridesParser.create().parse_overrides(values):
+        OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
+    return cfg
 
 
 def train(folder, *overrides):
@@ -43,6 +63,11 @@ def evaluate(folder, ckpt, *overrides):
     return run.evaluate(configure(f"ckpt={ckpt}", f"run_dir={folder}", *overrides, name="evaluate"))
 
 
+def of_checkpoint(metrics):
+    """Final metrics without those of the run itself, which a checkpoint does not know."""
+    return {k: v for k, v in metrics.items() if not k.startswith("train/")}
+
+
 def checkpoint(folder, name="last"):
     """A run's checkpoint."""
     return torch.load(Path(folder) / "checkpoints" / f"{name}.ckpt", weights_only=True)
@@ -50,7 +75,11 @@ def checkpoint(folder, name="last"):
 
 def curves(folder):
     """A run's curves, row by row, without what depends on the clock."""
-    rows = read_curves(Path(folder) / "metrics.csv")
+    path = Path(folder) / "metrics.csv"
+    header = path.read_text().splitlines()[0].split(",")
+    assert header[0] == "iteration"
+    assert len(header) == len(set(header))
+    rows = read_curves(path)
     return [{k: v for k, v in row.items() if k != "train/iterations_per_second"} for row in rows]
 
 
@@ -75,7 +104,8 @@ def same_state(one, other, name="last"):
 def start(script, *args, folder):
     """Start a script of the repository as a user would, in an empty folder of its own."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "COLUMNS": "200"}
+    paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
     return subprocess.Popen(
         [sys.executable, str(ROOT / script), *args],
         cwd=folder,

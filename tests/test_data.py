@@ -76,9 +76,7 @@ def test_stream_order_changes_with_epoch_and_seed_only():
     assert all(a != b for a, b in itertools.combinations(orders, 2))
 
 
-@given(
-    n=st.integers(1, 20), batch_size=st.integers(1, 9), position=st.integers(0, 70), more=st.integers(1, 20)
-)
+@given(n=st.integers(1, 20), batch_size=st.integers(1, 9), position=st.integers(0, 70), more=st.integers(1, 20))
 def test_stream_resumed_anywhere_equals_uninterrupted(n, batch_size, position, more):
     whole = take(BatchStream(torch.arange(n), batch_size=batch_size, seed=5), position + more)
     stream = BatchStream(torch.arange(n), batch_size=batch_size, seed=5)
@@ -256,10 +254,7 @@ def test_blobs_are_round_even_and_where_they_should_be(toy, centres):
 def test_swiss_roll_follows_the_law_of_scikit_learn():
     v = SwissRoll().load().train
     reference = torch.from_numpy(make_swiss_roll(50_000, random_state=0)[0][:, [0, 2]])
-    grid = [
-        torch.histogramdd(x.double(), bins=[8, 8], range=[-12.0, 15.0, -12.0, 15.0]).hist
-        for x in (v, reference)
-    ]
+    grid = [torch.histogramdd(x.double(), bins=[8, 8], range=[-12.0, 15.0, -12.0, 15.0]).hist for x in (v, reference)]
     assert (grid[0] - grid[1]).abs().sum() / 50_000 < 0.05
     radius = v.norm(dim=1) / torch.pi  # uniform on [1.5, 4.5]
     assert radius.mean().item() == pytest.approx(3.0, abs=0.02)
@@ -354,9 +349,7 @@ def test_real_frey_faces_have_the_published_statistics():
     assert train.mean().item() == pytest.approx(0.6049, abs=5e-5)
     assert train.std().item() == pytest.approx(0.1763, abs=5e-5)
     # Neighbours resemble each other in the right picture shape only.
-    rough = {
-        shape: train.view(-1, *shape).diff(dim=1).abs().mean() for shape in ((28, 20), (20, 28), (14, 40))
-    }
+    rough = {shape: train.view(-1, *shape).diff(dim=1).abs().mean() for shape in ((28, 20), (20, 28), (14, 40))}
     assert min(rough, key=rough.get) == data.image_shape[1:]
 
 

@@ -111,9 +111,7 @@ def test_plain_autograd_leaves_no_trace():
         assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)  # still the outermost
     assert not x.requires_grad
     assert x.grad is None
-    hessian = torch.func.vmap(lambda e: torch.func.jvp(grad(lambda y: (y**3).sum()), (x,), (e,))[1])(
-        torch.eye(2).to(x)
-    )
+    hessian = torch.func.vmap(lambda e: torch.func.jvp(grad(lambda y: (y**3).sum()), (x,), (e,))[1])(torch.eye(2).to(x))
     assert torch.equal(hessian, torch.diag(6 * X))  # torch.func is back, and nests in its own transforms
 
 
@@ -174,9 +172,7 @@ def bilevel_levels(energy, q, objective, divergence, hypergradient):
         return hypergradient(problem, situation.params["theta"], situation.params["phi"])
 
     return [
-        Level(
-            "lower", "phi", 2, lower_rule, lambda v, generator: lower_noise(v, 2, generator), lower_gradient
-        ),
+        Level("lower", "phi", 2, lower_rule, lambda v, generator: lower_noise(v, 2, generator), lower_gradient),
         Level("upper", "theta", 1, upper_rule, upper_noise, upper_gradient),
     ]
 
@@ -212,9 +208,7 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     def run():
         situation, records = start, []
         for iteration in range(2):
-            noise = {
-                level.name: level.noise(v, keyed_generator(0, level.name, iteration)) for level in levels
-            }
+            noise = {level.name: level.noise(v, keyed_generator(0, level.name, iteration)) for level in levels}
             situation, record = run_levels(levels, situation, v, noise)
             records.append(record)
         return situation, records
@@ -225,9 +219,7 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     close(plain, functional, rtol=1e-9, atol=1e-11)
     assert not any(x.requires_grad for x in pytree.tree_leaves(plain))
     end = functional[0].params
-    change = {
-        name: (end[player][name] - p).abs().max() for player in params for name, p in params[player].items()
-    }
+    change = {name: (end[player][name] - p).abs().max() for player in params for name, p in params[player].items()}
     # c is not in the surrogate score: it is reached through phi alone (by CG, if the curvature is positive)
     through_phi = change.pop("c")
     assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"

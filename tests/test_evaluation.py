@@ -207,9 +207,7 @@ def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
     double = in_float64(model)
     expected = (-double.free_energy(v.double())).mean() - double.log_partition()
     assert result == pytest.approx(expected.item(), abs=1e-12)
-    assert all(
-        torch.equal(p, before[name]) and p.dtype == torch.float32 for name, p in model.named_parameters()
-    )
+    assert all(torch.equal(p, before[name]) and p.dtype == torch.float32 for name, p in model.named_parameters())
 
 
 def test_log_likelihood_of_an_improper_model_is_minus_infinity():
@@ -316,9 +314,7 @@ def test_bernoulli_kl_is_the_sum_over_all_latent_states(parametrisation):
 
 def test_divergences_vanish_at_the_exact_posterior():
     grbm, gaussian, v = random_grbm(3, 6), random_gaussian_model(), normal(50, 3)
-    assert posterior_divergence(grbm, bernoulli_posterior(grbm), v)["posterior_kl"] == pytest.approx(
-        0, abs=1e-14
-    )
+    assert posterior_divergence(grbm, bernoulli_posterior(grbm), v)["posterior_kl"] == pytest.approx(0, abs=1e-14)
     exact = posterior_divergence(gaussian, gaussian_posterior(gaussian), v)
     assert exact == pytest.approx({"posterior_kl": 0, "posterior_fisher": 0}, abs=1e-14)
     sampled = posterior_divergence(MixtureEnergy(grbm), bernoulli_posterior(grbm), v)
@@ -350,9 +346,7 @@ def test_gaussian_laws_of_any_scale_agree_with_quadrature():
     values = q.divergences(p)
     expected = (weight * (laws[0].log_prob(h) - laws[1].log_prob(h))).sum()
     assert values["posterior_kl"].item() == pytest.approx(expected.item(), abs=1e-9)
-    assert values["posterior_fisher"].item() == pytest.approx(
-        (0.5 * weight * gap.square()).sum().item(), abs=1e-9
-    )
+    assert values["posterior_fisher"].item() == pytest.approx((0.5 * weight * gap.square()).sum().item(), abs=1e-9)
 
 
 def test_estimates_agree_with_the_closed_forms():

@@ -192,9 +192,7 @@ def test_samples_of_images_are_mean_images_beside_training_images():
     slopes = np.polyfit(shown, train.numpy().T, 1, full=True)[1]
     assert slopes.min() < 1e-8  # the first tile is one of the training images, rescaled
     low, high = (np.polyfit(shown, train[slopes.argmin()].numpy(), 1) @ [[0, 1], [1, 1]]).tolist()
-    np.testing.assert_allclose(
-        right[:3, :2].flatten(), ((expected[0] - low) / (high - low)).clamp(0, 1), atol=1e-4
-    )
+    np.testing.assert_allclose(right[:3, :2].flatten(), ((expected[0] - low) / (high - low)).clamp(0, 1), atol=1e-4)
 
 
 def test_samples_of_bytes_are_shown_in_colour_and_as_models_see_them():
@@ -302,9 +300,7 @@ def test_long_curves_are_smoothed_and_their_first_values_do_not_set_the_scale(tm
     assert panel.get_ylim()[1] < 20
 
 
-@pytest.mark.parametrize(
-    "text", ["", "iteration,val/loss\n", "val/loss\n1\n2\n", "iteration,val/loss\n1,2\n"]
-)
+@pytest.mark.parametrize("text", ["", "iteration,val/loss\n", "val/loss\n1\n2\n", "iteration,val/loss\n1,2\n"])
 def test_files_without_curves_give_no_figure(tmp_path, text):
     path = tmp_path / "metrics.csv"
     path.write_text(text)

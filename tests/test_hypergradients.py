@@ -103,9 +103,7 @@ def test_unrolling_converges_to_the_implicit_gradient_at_the_predicted_rate(at_o
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, optimum)[1])
     torch.testing.assert_close(
         limit,
-        toy.P @ flat(toy.theta)
-        + toy.R.T @ exact
-        + toy.B.T @ (toy.Q @ (exact - toy.r) + toy.R @ flat(toy.theta)),
+        toy.P @ flat(toy.theta) + toy.R.T @ exact + toy.B.T @ (toy.Q @ (exact - toy.r) + toy.R @ flat(toy.theta)),
     )
     errors = []
     for n in (0, 10, 40, 41):
@@ -244,9 +242,7 @@ def bilevel_problem(energy_case, objective):
         return objective.loss(score, points, noise).mean()
 
     theta, phi = params_of(energy), params_of(q)
-    exact = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(
-        theta
-    )
+    exact = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(theta)
     return BilevelProblem(upper, lower, None, {}, None), theta, phi, flat(exact)
 
 

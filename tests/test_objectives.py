@@ -82,9 +82,7 @@ def test_mean_of_sliced_score_matching_is_score_matching():
     field = lambda x: (x @ A).tanh() @ C  # noqa: E731
     exact = SM().loss(field, v, {})
     jacobian = torch.func.vmap(torch.func.jacrev(field))(v)
-    torch.testing.assert_close(
-        exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1)
-    )
+    torch.testing.assert_close(exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1))
     for case in OBJECTIVES[1:3]:
         noise, weights = case.nodes(case.make(), 3)
         sliced = torch.stack([case.make().loss(field, v, {"u": u.expand(4, -1)}) for u in noise["u"]])
@@ -193,9 +191,9 @@ def test_images_and_vectors_give_the_same(case):
     loss = objective.loss(image_score, points, noise)
     assert loss.shape == (5,)
     torch.testing.assert_close(loss, objective.loss(flat_score, flat_points, flat_noise))
-    assert {
-        name: x.shape for name, x in objective.noise(images.flatten(1), (), keyed_generator(0)).items()
-    } == {name: x.shape for name, x in flat_noise.items()}
+    assert {name: x.shape for name, x in objective.noise(images.flatten(1), (), keyed_generator(0)).items()} == {
+        name: x.shape for name, x in flat_noise.items()
+    }
 
 
 @denoising
@@ -221,9 +219,7 @@ def test_noise_is_a_function_of_the_generator(case):
     assert all(x.dtype == torch.float32 for x in objective.noise(v.float(), (), keyed_generator(0)).values())
     lower = objective.lower_noise(v, (2, 4), keyed_generator(1))
     noise = {name: x[1, 2] for name, x in one.items()}
-    assert torch.equal(
-        objective.perturb(v, {name: x[1, 2] for name, x in lower.items()}), objective.perturb(v, noise)
-    )
+    assert torch.equal(objective.perturb(v, {name: x[1, 2] for name, x in lower.items()}), objective.perturb(v, noise))
 
 
 @pytest.mark.parametrize("case", OBJECTIVES[1:], ids=str)

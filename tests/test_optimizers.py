@@ -43,9 +43,7 @@ def test_twenty_steps_are_those_of_torch(case):
 @every_optimizer
 def test_the_rate_given_is_the_rate_used(case):
     optimizer, params = case.make(), some_params()
-    small, large = (
-        optimizer.update(params, params, optimizer.init(params), lr)[0] for lr in (0.1, torch.tensor(0.3))
-    )
+    small, large = (optimizer.update(params, params, optimizer.init(params), lr)[0] for lr in (0.1, torch.tensor(0.3)))
     for name, p in params.items():
         torch.testing.assert_close(3 * (small[name] - p), large[name] - p)
 
@@ -121,9 +119,7 @@ def situation_of(*levels):
 def leaves(situation):
     def flatten(prefix, tree):
         if isinstance(tree, dict):
-            return {
-                path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()
-            }
+            return {path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()}
         return {prefix: tree}
 
     return {**flatten(("params",), situation.params), **flatten(("states",), situation.states)}

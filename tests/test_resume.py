@@ -4,11 +4,11 @@ import signal
 import time
 
 import pytest
-from shell import TINY, checkpoint, curves, same_state, start, train
 
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
+from shell import TINY, checkpoint, curves, of_checkpoint, same_state, start, train
 
 # A rate that falls, validations at 15, 30, 45, 60, checkpoints at multiples of 7 beside them, and three epochs
 # of 22 batches the last of which is short.
@@ -85,11 +85,11 @@ def test_a_run_can_go_on_from_its_best_checkpoint(straight, tmp_path):
 def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
     # after the first validation every step makes it worse
     worse = [*LONG, "optimizer.lr=3", "method=dsm", "select=best"]
-    whole = train(tmp_path / "whole" / "run", *worse)
+    whole = of_checkpoint(train(tmp_path / "whole" / "run", *worse))
     assert whole["iteration"] < 30
     with pytest.raises(RuntimeError):
         train(tmp_path / "crashed", *worse, *CRASH, "+callbacks.crash.iteration=38")
-    assert train(tmp_path / "resumed", *worse, "ckpt=last") == whole
+    assert of_checkpoint(train(tmp_path / "resumed", *worse, "ckpt=last")) == whole
 
 
 def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(straight, tmp_path):

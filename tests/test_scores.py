@@ -112,9 +112,7 @@ def test_theta_gradient_of_the_exact_score(case, energy_case):
     noise = objective.noise(v, (), keyed_generator(0))
     points = objective.perturb(v, noise)
     theta = params_of(energy)
-    grads = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(
-        theta
-    )
+    grads = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(theta)
 
     x = points.clone().requires_grad_()
     s = torch.autograd.grad(-enumerated_free_energy(energy_case, energy, x).sum(), x, create_graph=True)[0]

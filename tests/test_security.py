@@ -8,11 +8,11 @@ import pytest
 import torch
 from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
-from shell import evaluate, train
 
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.instantiation import instantiate
+from shell import evaluate, train
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,20 @@ def test_a_hostile_configuration_is_refused_wherever_it_stands(attack, content, 
         assert not sentinel.exists()
 
 
+def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
+    built = []
+    monkeypatch.setattr("eblvm_lit.objectives.sm.SM.__init__", lambda self: built.append(self))
+    honest = {"_target_": "eblvm_lit.objectives.sm.SM"}
+    instantiate([honest], "node")
+    assert len(built) == 1
+    with pytest.raises(ConfigError, match=r"may not name 'os.system'"):
+        instantiate([honest, [{"a": attacks(sentinel)["a function of os"][0]}]], "node")
+    assert len(built) == 1
+
+
 def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(sentinel):
     # Resolved once, an escaped interpolation is a string; resolved again it would be a node with a target.
-    target = "{_target_: eblvm_lit.console.prepare_folder, path: '%s'}" % sentinel
+    target = f"{{_target_: eblvm_lit.console.prepare_folder, path: '{sentinel}'}}"
     cfg = OmegaConf.create({"node": {"a": '\\${oc.create:"' + target + '"}'}})
     plain = OmegaConf.to_container(cfg, resolve=True)
     hydra_instantiate(plain)

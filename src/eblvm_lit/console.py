@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.tree import Tree
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.instantiation import to_plain
 
 __all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "show_config", "show_results"]
 

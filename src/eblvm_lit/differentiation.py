@@ -38,9 +38,7 @@ def plain_autograd() -> Iterator[None]:
         yield
 
 
-def grad_and_value(
-    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Callable:
+def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
     """As ``torch.func.grad_and_value``: maps the arguments to (gradient, value), or (gradient, (value, aux)).
 
     Args:

@@ -3,59 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
-import torch
 from torch import Tensor, nn
 
-__all__ = ["Bound", "Params", "bind", "params_of", "sum_event", "tree_map"]
+__all__ = ["Params", "bind", "params_of", "sum_event", "tree_map"]
 
 Params = dict[str, Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 
-class _Dispatch(nn.Module):
-    """Gives ``torch.func.functional_call``, which only knows ``forward``, every method of a module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, method: str, *args: Any) -> Any:
-        return getattr(self.module, method)(*args)
-
-
-class Bound:
-    """A module seen with other parameters than its own; made by :func:`bind`."""
-
-    def __init__(self, module: nn.Module, params: Mapping[str, Tensor]) -> None:
-        self._dispatch = _Dispatch(module)
-        self._params = {f"module.{name}": value for name, value in params.items()}
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            return torch.func.functional_call(
-                self._dispatch, self._params, (method, *args), tie_weights=False
-            )
-
-        return call
-
-
-def bind(module: nn.Module, params: Mapping[str, Tensor]) -> Bound:
+def bind(module: Module, params: Mapping[str, Tensor]) -> Module:
     """See a module with explicit parameters: every method becomes a pure function of them.
+
+    The view is a module of the same class that shares everything with ``module`` but the given parameters. Nothing is
+    swapped in and out, as ``torch.func.functional_call`` does: the module itself is never touched, several views of it
+    can be alive at once, any method can be called, and a call costs what a call of the module costs.
 
     Args:
         module: Any module; it is left as it is.
-        params: Values that stand in for its parameters, by name.
+        params: Values that stand in for its parameters, by name; the others stay its own.
 
     Returns:
-        An object with the methods of ``module``.
+        The view.
 
     Example:
+        >>> import torch
         >>> line = nn.Linear(1, 1, bias=False)
-        >>> bind(line, {"weight": torch.tensor([[3.0]])}).forward(torch.ones(1, 1))
+        >>> bind(line, {"weight": torch.tensor([[3.0]])})(torch.ones(1, 1))
         tensor([[3.]])
     """
-    return Bound(module, params)
+    return _view(module, params, "")
+
+
+def _view(module: Module, params: Mapping[str, Tensor], prefix: str) -> Module:
+    view = object.__new__(type(module))
+    view.__dict__.update(module.__dict__)
+    view.__dict__["_parameters"] = {name: params.get(prefix + name, p) for name, p in module._parameters.items()}
+    view.__dict__["_modules"] = {
+        name: None if child is None else _view(child, params, f"{prefix}{name}.")
+        for name, child in module._modules.items()
+    }
+    return view
 
 
 def params_of(module: nn.Module) -> Params:
@@ -79,6 +68,7 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
         Shape (*batch,).
 
     Example:
+        >>> import torch
         >>> sum_event(torch.ones(2, 3, 4, 5)).tolist()
         [60.0, 60.0]
     """

@@ -180,9 +180,7 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
     except EblvmError:
         raise
     except ImportError as error:
-        raise ConfigError(
-            f"{path} ({target.__name__}) needs a package that is not installed: {error}"
-        ) from error
+        raise ConfigError(f"{path} ({target.__name__}) needs a package that is not installed: {error}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path} ({target.__name__}) does not fit: {error}") from error
 

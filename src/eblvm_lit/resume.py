@@ -42,9 +42,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if cfg.ckpt != "last":
         if not Path(cfg.ckpt).is_file():
-            raise DataError(
-                f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind."
-            )
+            raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
         return Path(cfg.ckpt)
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -20,8 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
+from eblvm_lit.callbacks.curves import LogCurves
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.callbacks.group import grouped
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
@@ -62,9 +65,7 @@ def check_config(cfg: DictConfig) -> None:
         raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
     for part in OPTIONAL_PARTS:
         if cfg.get(part) is not None and part not in cfg.method:
-            raise ConfigError(
-                f"This method has no {part}: leave out {part}=..., or choose a method that has one."
-            )
+            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
     precision = str(cfg.trainer.precision)
     if precision not in PRECISIONS:
         raise ConfigError(
@@ -115,9 +116,7 @@ def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.T
         ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
     """
     loggers = [
-        instantiate(node, f"logger.{name}")
-        for name, node in (cfg.get("logger") or {}).items()
-        if node is not None
+        instantiate(node, f"logger.{name}") for name, node in (cfg.get("logger") or {}).items() if node is not None
     ]
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
     trainer_class = resolve_target(options.pop("_target_"))
@@ -129,7 +128,7 @@ def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.T
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # a validation loss is a function of a gradient
         "enable_checkpointing": False,  # ours are in callbacks
-        "callbacks": list(callbacks.values()),
+        "callbacks": grouped(callbacks),
         "logger": loggers,
         "plugins": [AtomicCheckpointIO()],
     }
@@ -150,10 +149,17 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def final_metrics(
-    parts: Parts, checkpoint: Mapping[str, Any], trainer: pl.Trainer | None = None
-) -> dict[str, float]:
-    """Final metrics and figures of a checkpoint's parameters.
+def leave(path: Path, metrics: Mapping[str, float], parts: Parts) -> None:
+    """Write the final metrics, draw the figures (some of them are of these metrics) and print a table."""
+    write_json(path, metrics)
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Figures):
+            callback.draw(parts.method, parts.data)
+    show_results(metrics, path.parent)
+
+
+def final_metrics(parts: Parts, checkpoint: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics of a checkpoint's parameters on the test split.
 
     Raises:
         NonFiniteError: If a metric is not finite.
@@ -172,13 +178,6 @@ def final_metrics(
             raise NonFiniteError(
                 f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
             )
-    if trainer is not None:
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=iteration)
-            logger.save()
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Figures):
-            callback.draw(parts.method, parts.data)
     return {"iteration": iteration, **metrics}
 
 
@@ -210,9 +209,15 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
     trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-    metrics = final_metrics(parts, _selected(cfg.select, parts, trainer), trainer)
-    write_json(folder / "metrics.json", metrics)
-    show_results(metrics, folder)
+    metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
+    curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
+    rates = [rate for callback in curves for rate in callback.rates]
+    if rates:
+        metrics["train/iterations_per_second"] = median(rates)
+    for logger in trainer.loggers:
+        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test/")}, step=metrics["iteration"])
+        logger.save()
+    leave(folder / "metrics.json", metrics, parts)
     return metrics
 
 
@@ -269,8 +274,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     parts = build(stored)
     parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
     metrics = final_metrics(parts, checkpoint)
-    write_json(folder / "evaluation.json", metrics)
-    show_results(metrics, folder)
+    leave(folder / "evaluation.json", metrics, parts)
     return metrics
 
 
@@ -278,9 +282,7 @@ def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
     """The configuration a checkpoint was trained with, and what ``cfg`` changes of it. Nothing in it is trusted."""
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
     if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
-        raise DataError(
-            f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing."
-        )
+        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     stored = OmegaConf.create(plain)
     stored.run_dir = cfg.run_dir
     stored.allow_packages = list(cfg.allow_packages)
@@ -306,7 +308,7 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         return _optimized(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)
-        if HydraConfig.get().mode == RunMode.MULTIRUN and not isinstance(error, InterruptedRunError):
+        if _in_sweep() and not isinstance(error, InterruptedRunError):
             raise CompactHydraException(str(error)) from None  # the other jobs of the sweep still run
         sys.exit(getattr(error, "exit_code", 1))
     except KeyboardInterrupt:  # while nothing was trained
@@ -316,11 +318,13 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         _close_wandb()
 
 
+def _in_sweep() -> bool:
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
 def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
     if name is not None and name not in metrics:
-        raise ConfigError(
-            f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}."
-        )
+        raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
     return None if name is None else metrics[name]
 
 

@@ -37,9 +37,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:
         # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(
-            f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}"
-        ) from None
+        raise DataError(f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}") from None
     ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
     if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
@@ -60,9 +58,7 @@ def _copy(source: Path, target: Path) -> None:
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes to a temporary name beside the file, flushes to the disk and renames: never half a file under its name."""
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Save, or leave what was there as it was."""
         if storage_options is not None:
             raise ConfigError("Checkpoints are local files: storage_options is not supported.")

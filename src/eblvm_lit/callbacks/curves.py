@@ -16,9 +16,13 @@ class LogCurves(pl.Callback):
 
     Every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. And ``val/loss`` at each
     validation, which Lightning itself would log one iteration too early.
+
+    Attributes:
+        rates: The iteration rates logged so far.
     """
 
     def __init__(self) -> None:
+        self.rates: list[float] = []
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
@@ -46,7 +50,8 @@ class LogCurves(pl.Callback):
         for level, optimizer in zip(pl_module.levels(), trainer.optimizers, strict=True):
             metrics[f"train/{level.name}_lr"] = optimizer.param_groups[0]["lr"]
         if iteration > self._since[0]:
-            metrics["train/iterations_per_second"] = (iteration - self._since[0]) / (now - self._since[1])
+            self.rates.append((iteration - self._since[0]) / (now - self._since[1]))
+            metrics["train/iterations_per_second"] = self.rates[-1]
             self._since = iteration, now
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=iteration)

@@ -45,4 +45,6 @@ class Figures(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Redraw, if asked."""
         if self.at_validation:
+            for logger in trainer.loggers:
+                logger.save()  # the curves are drawn from what it has written
             self.draw(pl_module, trainer.datamodule)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ProgressBar
 
-__all__ = ["CallbackGroup"]
+__all__ = ["CallbackGroup", "grouped"]
 
-HOOKS = tuple(name for name in dir(pl.Callback) if name.startswith("on_")) + ("setup", "teardown")
+HOOKS = ("setup", "teardown", *(name for name in dir(pl.Callback) if name.startswith("on_")))
 
 
 def _overrides(member: pl.Callback, hook: str) -> bool:
@@ -59,3 +60,17 @@ def _in_turn(functions: list[Callable[..., None]]) -> Callable[..., None]:
             function(*args, **kwargs)
 
     return call
+
+
+def grouped(callbacks: Mapping[str, pl.Callback]) -> list[pl.Callback]:
+    """This package's callbacks as one, beside those that Lightning looks for by their class.
+
+    Args:
+        callbacks: By name, in the order their hooks run.
+    """
+    own = {
+        name: callback
+        for name, callback in callbacks.items()
+        if type(callback).__module__.startswith("eblvm_lit.") and not isinstance(callback, ProgressBar)
+    }
+    return [CallbackGroup(own), *(callback for name, callback in callbacks.items() if name not in own)]

@@ -42,7 +42,7 @@ class StopOnNonFinite(pl.Callback):
     def check(self, method: Method) -> None:
         """Look at the last iteration's losses and gradients."""
         record = method.diagnostics
-        if not record or bool(torch.isfinite(sum(record.values()))):
+        if math.isfinite(sum(value.item() for value in record.values())):
             return
         for name, value in record.items():
             if not bool(torch.isfinite(value)):

@@ -41,27 +41,19 @@ class Preemption(pl.Callback):
     def __init__(self, *, save_dir: str) -> None:
         self.checkpoint = Path(save_dir) / "checkpoints" / "last.ckpt"
         self.received: int | None = None
-        self._previous: dict[int, object] = {}
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.received is not None and number == signal.SIGINT:  # the second Ctrl-C means it
-            log.error(
-                "Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name
-            )
+            log.error("Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name)
             raise SystemExit(128 + number)
         self.received = number
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Install the handlers over Lightning's, which are there by now and restore those of before at the end."""
+        """Install the handlers over Lightning's, which are there by now; at the end it restores those before both."""
         self.received = None
         if threading.current_thread() is threading.main_thread():  # elsewhere Python has no handlers
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._receive)
-
-    def _give_back(self) -> None:
-        while self._previous:
-            number, handler = self._previous.popitem()
-            signal.signal(number, handler)
+                signal.signal(number, self._receive)
 
     def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name
@@ -87,11 +79,6 @@ class Preemption(pl.Callback):
             self._leave(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Give the handlers back, before Lightning does so with its own."""
-        self._give_back()
+        """The signal came after the last validation."""
         if self.received is not None:
             self._leave(trainer)
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: Method, exception: BaseException) -> None:  # noqa: ARG002
-        """Give the handlers back."""
-        self._give_back()

@@ -71,9 +71,7 @@ class IterationBar(ProgressBar):
             return
         self._last = time.monotonic()
         rate, losses = self._describe(trainer, pl_module)
-        self._progress.update(
-            self._task, completed=trainer.global_step, rate=rate, losses=losses, refresh=True
-        )
+        self._progress.update(self._task, completed=trainer.global_step, rate=rate, losses=losses, refresh=True)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Give the terminal to metrics, which may have progress bars of their own."""
@@ -89,17 +87,14 @@ class IterationBar(ProgressBar):
             self._progress.live.transient = False
             self._progress.start()
         elif self._enabled:
-            print(
-                f"{trainer.global_step:,}/{trainer.max_steps:,}  "
-                + "  ".join(self._describe(trainer, pl_module))
-            )
+            print(f"{trainer.global_step:,}/{trainer.max_steps:,}  " + "  ".join(self._describe(trainer, pl_module)))
 
     def _stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Leave the bar as it ended."""
         if self._progress is not None:
             self._progress.update(self._task, completed=trainer.global_step, refresh=True)

@@ -86,9 +86,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         if array.dtype not in (torch.float32, torch.uint8):
             raise DataError(f"{where} is of type {array.dtype} instead of float32 or uint8.")
         if len(array) == 0 or tuple(array.shape[1:]) != self.event_shape:
-            raise DataError(
-                f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape})."
-            )
+            raise DataError(f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape}).")
         n_bad = array.numel() - int(array.isfinite().sum())
         if n_bad:
             raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
@@ -109,9 +107,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.setup()
         n_overfit = self.trainer.overfit_batches if self.trainer is not None else 0
         if n_overfit:
-            return OrderedBatches(
-                self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size
-            )
+            return OrderedBatches(self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size)
         # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
         # any later moment to move the stream would be too late.
         position = self.trainer.global_step if self.trainer is not None else 0

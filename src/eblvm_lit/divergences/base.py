@@ -34,12 +34,10 @@ class Divergence(ABC):
             raise ConfigError(f"A divergence needs n_particles >= 1, not {n_particles}.")
         self.n_particles = n_particles
 
-    def check(self, posterior: Posterior) -> None:
+    def check(self, posterior: Posterior) -> None:  # noqa: B027 - most fit every posterior
         """Refuse a posterior this divergence cannot train."""
 
-    def noise(
-        self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator
-    ) -> Tensor:
+    def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Noise for :meth:`loss`, shape (*shape, L, B, H)."""
         return posterior.noise((*shape, self.n_particles), v, generator)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from eblvm_lit.differentiation import grad
@@ -24,9 +23,11 @@ class Fisher(Divergence):
     Eq. 10.
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
+        >>> v = torch.zeros(5, 2)
         >>> Fisher().loss(p, q, v, q.noise((1,), v, torch.Generator())).shape
         torch.Size([5])
     """
@@ -39,7 +40,8 @@ class Fisher(Divergence):
         """
         if not posterior.continuous:
             raise ConfigError(
-                f"divergence=fisher needs continuous latents, but {type(posterior).__name__} is binary: use divergence=kl."
+                f"divergence=fisher needs continuous latents, but {type(posterior).__name__} is binary: "
+                "use divergence=kl."
             )
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ class KL(Divergence):
     Example:
         >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
+        >>> v = torch.zeros(5, 2)
         >>> KL().loss(p, q, v, q.noise((1,), v, torch.Generator())).shape
         torch.Size([5])
     """
@@ -47,7 +48,8 @@ class IWAE(Divergence):
     Example:
         >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> p, q, v = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
+        >>> v = torch.zeros(5, 2)
         >>> IWAE(n_particles=20).loss(p, q, v, q.noise((20,), v, torch.Generator())).shape
         torch.Size([5])
     """

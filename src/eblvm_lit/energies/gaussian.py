@@ -60,12 +60,7 @@ class GaussianLatentModel(MarginalEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         r""":math:`\tfrac12\|(v-b)/\sigma\|^2 - c^\top x - \tfrac12\|x\|^2 - \tfrac m2\log 2\pi, x = W^\top v`."""
         x = v @ self.W
-        return (
-            self._quadratic(v)
-            - x @ self.c
-            - 0.5 * x.square().sum(-1)
-            - 0.5 * self.h_dim * math.log(2 * math.pi)
-        )
+        return self._quadratic(v) - x @ self.c - 0.5 * x.square().sum(-1) - 0.5 * self.h_dim * math.log(2 * math.pi)
 
     def latent_mean(self, v: Tensor) -> Tensor:
         r"""Mean of p(h|v) = N(c + W'v, I), shape (B, m)."""
@@ -106,9 +101,9 @@ class GaussianLatentModel(MarginalEnergy):
         """
         precision = torch.diag((-2 * self.log_std).exp()) - self.W @ self.W.T
         eta = self.b * (-2 * self.log_std).exp() + self.W @ self.c
-        return torch.distributions.MultivariateNormal(
-            torch.linalg.solve(precision, eta), precision_matrix=precision
-        )
+        # asked for, because torch.compile switches this check off for the rest of the process
+        mean = torch.linalg.solve(precision, eta)
+        return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 
     def log_partition(self) -> Tensor:
         """log Z = -F(v) - log p(v), at the origin."""

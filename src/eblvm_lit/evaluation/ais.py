@@ -97,9 +97,7 @@ class AIS:
         """
         std = energy.visible_std()
         log_z_base = float(std.double().log().sum()) + 0.5 * std.numel() * math.log(2 * math.pi)
-        return estimate_from_log_weights(
-            self.log_weights(energy, generator), log_z_base + energy.h_dim * math.log(2)
-        )
+        return estimate_from_log_weights(self.log_weights(energy, generator), log_z_base + energy.h_dim * math.log(2))
 
     @torch.no_grad()
     def log_weights(self, energy: GRBM, generator: torch.Generator) -> Tensor:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
 
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.laws import latent_law
 from eblvm_lit.functional import Params, bind, params_of, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem
-from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
+from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.base import Posterior
 
@@ -50,13 +48,6 @@ class _ExactKL(nn.Module):
         return q.divergences(p)["posterior_kl"].mean()
 
 
-class Descent(NamedTuple):
-    """A point on the way down the lower level, with the optimizer's state there."""
-
-    phi: Params
-    state: State
-
-
 class HypergradientBias(Metric):
     r"""The relative error of the unrolled hypergradient, over grids of K and N.
 
@@ -64,17 +55,18 @@ class HypergradientBias(Metric):
         \| dJ(\theta, \phi^*(\theta)) / d\theta \|
 
     Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
-    KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where q = p
-    (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim: with fewer points the lower
-    optimum is not unique, and the hypergradient is not defined. From the live phi, K lower steps give phi^0, N unrolled ones the hypergradient; phi* is the optimum,
-    the reference is the implicit hypergradient there. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
+    KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where
+    q = p (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim: with fewer points
+    the optimum is not unique, and the hypergradient is not defined. From the live phi, K steps of gradient descent
+    give phi^0, N unrolled ones the hypergradient; phi* is the optimum, the reference is the implicit hypergradient
+    there. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
 
     Args:
         n_unrolls: Values of N.
         n_lower_steps: Values of K.
         batch_size: Examples in the minibatch; at most the split's.
-        descent: ``plain`` gradient descent (the theorem's) or ``live``: the method's own lower optimizer, afresh.
-        step_size: Of plain descent; null: the inverse of the Hessian's largest eigenvalue at phi*.
+        step_size: Of the gradient descent; null: the inverse of the Hessian's largest eigenvalue at phi*.
+        n_series: The bias at phi* itself (K to infinity) is computed for N up to this.
         n_reference_steps: Most L-BFGS iterations to phi*.
         n_terms: Conjugate-gradient steps of the reference hypergradient.
 
@@ -85,11 +77,11 @@ class HypergradientBias(Metric):
     def __init__(
         self,
         *,
-        n_unrolls: Sequence[int] = (0, 1, 2, 5, 10, 20),
-        n_lower_steps: Sequence[int] = (0, 1, 5, 10, 20),
+        n_unrolls: Sequence[int] = (0, 1, 2, 5, 10, 20, 50),
+        n_lower_steps: Sequence[int] = (0, 5, 20, 100),
         batch_size: int = 1400,
-        descent: Literal["plain", "live"] = "plain",
         step_size: float | None = None,
+        n_series: int = 500,
         n_reference_steps: int = 300,
         n_terms: int = 200,
     ) -> None:
@@ -97,14 +89,12 @@ class HypergradientBias(Metric):
             raise ConfigError("n_unrolls and n_lower_steps are non-empty lists of numbers >= 0.")
         if min(batch_size, n_reference_steps, n_terms) < 1:
             raise ConfigError("batch_size, n_reference_steps and n_terms must be at least 1.")
-        if descent not in ("plain", "live"):
-            raise ConfigError(f"descent is 'plain' or 'live', not {descent!r}.")
         self.n_unrolls, self.n_lower_steps = sorted(set(n_unrolls)), sorted(set(n_lower_steps))
         self.batch_size, self.n_reference_steps, self.n_terms = batch_size, n_reference_steps, n_terms
-        self.descent, self.step_size = descent, step_size
+        self.step_size, self.n_series = step_size, n_series
 
     def problem(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> BilevelProblem:
-        """The bi-level problem of one minibatch and one draw of noise."""
+        """The bi-level problem of one minibatch and one draw of noise; the step size is still missing."""
         noise = {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((), v, generator),
@@ -114,21 +104,17 @@ class HypergradientBias(Metric):
         return BilevelProblem(
             upper=lambda theta, phi: method.upper_loss(theta, phi, v, noise).mean(),
             lower=lambda theta, phi, i: bind(pair, pair.params(theta, phi)).forward(points),  # noqa: ARG005
-            optimizer=method.lower_optimizer,
+            optimizer=None,
             state={},
-            lr=method.lower_optimizer.lr,
+            lr=0.0,
         )
 
-    def _descend(
-        self, problem: BilevelProblem, theta: Params, start: Descent, rule: Optimizer, n: int
-    ) -> Descent:
-        """n steps of a rule, with its schedule."""
-        gradient = grad_and_value(problem.lower, argnums=1)
-        phi, state = start
-        for i in range(n):
-            grads, _ = gradient(theta, phi, 0)
-            phi, state = rule.update(phi, grads, state, rule.schedule(rule.lr, i, n))
-        return Descent(phi, state)
+    def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
+        """n steps down the lower level."""
+        for _ in range(n):
+            grads = grad(problem.lower, argnums=1)(theta, phi, 0)
+            phi = tree_map(lambda p, g: p - problem.lr * g, phi, grads)
+        return phi
 
     def reference(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Params, Params]:
         """The lower optimum, and the hypergradient there."""
@@ -160,6 +146,17 @@ class HypergradientBias(Metric):
             w = hessian_product(problem, theta, phi, tree_map(lambda x, size=size: x / size, w))
         return _norm(w)
 
+    def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
+        """N and the hypergradient of N steps unrolled from phi*, for N up to ``n_series``, without unrolling."""
+        (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
+        total = tree_map(torch.zeros_like, term)
+        for n in range(self.n_series + 1):
+            if n in self.n_unrolls or n % 50 == 0:
+                yield n, tree_map(torch.sub, direct, mixed_product(problem, theta, best, total))
+            total = tree_map(lambda t, x: t + problem.lr * x, total, term)
+            bent = hessian_product(problem, theta, best, term)
+            term = tree_map(lambda x, hx: x - problem.lr * hx, term, bent)
+
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases by K and N, and distances of phi from phi* by K; see :meth:`Metric.compute`."""
@@ -167,20 +164,17 @@ class HypergradientBias(Metric):
             return {}
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         problem = self.problem(method, v, generator)
-        theta, phi = (
-            tree_map(Tensor.double, params_of(player)) for player in (method.energy, method.posterior)
-        )
+        theta, phi = (tree_map(Tensor.double, params_of(player)) for player in (method.energy, method.posterior))
         best, reference = self.reference(problem, theta, phi)
-        rule = method.lower_optimizer
-        if self.descent == "plain":
-            rule = SGD(lr=self.step_size or 1 / self._largest_eigenvalue(problem, theta, best))
-        problem = problem._replace(optimizer=rule, lr=rule.lr)
-        found = {"reference_kl": float(problem.lower(theta, best, 0))}
-        scale = _norm(reference)
+        rule = SGD(lr=self.step_size or 1 / self._largest_eigenvalue(problem, theta, best))
+        problem = problem._replace(optimizer=rule, state=rule.init(phi), lr=rule.lr)
+        found, scale = {"optimum_kl": float(problem.lower(theta, best, 0))}, _norm(reference)
+        for n, grads in self._series(problem, theta, best):
+            found[f"hypergradient_bias_optimum_n{n}"] = _distance(grads, reference) / scale
         for k in self.n_lower_steps:
-            start = self._descend(problem, theta, Descent(phi, rule.init(phi)), rule, k)
-            found[f"phi_distance_k{k}"] = _distance(start.phi, best)
+            start = self._descend(problem, theta, phi, k)
+            found[f"phi_distance_k{k}"] = _distance(start, best)
             for n in self.n_unrolls:
-                _, grads = Unroll(n_unroll=n)(problem._replace(state=start.state), theta, start.phi)
+                _, grads = Unroll(n_unroll=n)(problem, theta, start)
                 found[f"hypergradient_bias_k{k}_n{n}"] = _distance(grads, reference) / scale
         return found

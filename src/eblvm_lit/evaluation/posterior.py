@@ -58,9 +58,7 @@ class PosteriorDivergence(Metric):
         if laws[0] is None or type(laws[0]) is not type(laws[1]):
             return mean_over_rows(lambda x: self._estimate(energy, posterior, x, generator), v, ROWS)
         exact_p, exact_q = in_float64(energy), in_float64(posterior)
-        return mean_over_rows(
-            lambda x: latent_law(exact_q, x).divergences(latent_law(exact_p, x)), v.double(), ROWS
-        )
+        return mean_over_rows(lambda x: latent_law(exact_q, x).divergences(latent_law(exact_p, x)), v.double(), ROWS)
 
     def _estimate(
         self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator

@@ -31,9 +31,7 @@ class Picture(ABC):
     name: str
 
     @abstractmethod
-    def draw(
-        self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator
-    ) -> Figure | None:
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it.
 
         Args:

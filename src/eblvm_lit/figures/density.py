@@ -129,6 +129,4 @@ class Density(Picture):
     def _brightest(observed: Tensor, model: Tensor) -> float:
         """The end of the scale: the data's brightest bins are chance, the model's peaks are not."""
         bins = observed[observed > 0]
-        return max(
-            float(part.quantile(q)) for part, q in ((bins, 0.99), (model.flatten(), 0.999)) if len(part)
-        )
+        return max(float(part.quantile(q)) for part, q in ((bins, 0.99), (model.flatten(), 0.999)) if len(part))

@@ -31,11 +31,11 @@ def draw_bias(metrics: dict[str, float]) -> Figure | None:
         >>> draw_bias({"test/hypergradient_bias_k5_n0": 1.0, "test/phi_distance_k5": 2.0}).axes[0].get_yscale()
         'log'
     """
-    biases: dict[int, dict[int, float]] = {}
+    biases: dict[str, dict[int, float]] = {}
     distances: dict[int, float] = {}
     for name, value in metrics.items():
-        if match := re.search(r"hypergradient_bias_k(\d+)_n(\d+)$", name):
-            biases.setdefault(int(match[1]), {})[int(match[2])] = value
+        if match := re.search(r"hypergradient_bias_(optimum|k\d+)_n(\d+)$", name):
+            biases.setdefault(match[1], {})[int(match[2])] = value
         elif match := re.search(r"phi_distance_k(\d+)$", name):
             distances[int(match[1])] = value
     if not biases:
@@ -43,10 +43,9 @@ def draw_bias(metrics: dict[str, float]) -> Figure | None:
     figure = new_figure(8, 3.4)
     left, right = figure.subplots(1, 2)
     frame(left, "bias of the hypergradient")
-    for k, row in sorted(biases.items()):
-        left.plot(
-            *zip(*sorted(row.items()), strict=True), marker="o", markersize=3, linewidth=1.2, label=f"K = {k}"
-        )
+    for start, row in sorted(biases.items(), key=lambda item: (len(item[0]), item[0])):
+        label = r"$\phi^0 = \phi^*$" if start == "optimum" else f"K = {start[1:]}"
+        left.plot(*zip(*sorted(row.items()), strict=True), marker="o", markersize=3, linewidth=1.2, label=label)
     left.set(yscale="log", xlabel="unrolled steps N", ylabel="relative error")
     left.legend(fontsize=8, frameon=False)
     frame(right, r"distance of $\phi$ from $\phi^*$")

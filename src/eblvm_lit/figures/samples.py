@@ -49,17 +49,13 @@ class Samples(Picture):
             raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
         self.n, self.n_points, self.sampler = n, n_points, Gibbs(n_steps=n_steps)
 
-    def draw(
-        self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator
-    ) -> Figure | None:
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where Gibbs sampling fits."""
         energy = getattr(method, "energy", None)
         if not Gibbs.supports(energy) or (data.image_shape is None and data.bounds is None):
             return None
         images = data.image_shape is not None
-        samples = self.sampler.sample(
-            energy, self.n if images else self.n_points, generator, mean=images
-        ).cpu()
+        samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images).cpu()
         shuffled = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()
         examples = data.as_float(data.splits.train[shuffled[: len(samples)]])
         return self._images(examples, samples, data) if images else self._dots(examples, samples, data)

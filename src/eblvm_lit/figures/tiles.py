@@ -36,9 +36,7 @@ def tile(images: Tensor, image_shape: tuple[int, int, int], background: float = 
     board = torch.full((rows, columns, channels, height + 1, width + 1), background, dtype=torch.float32)
     places = board.view(-1, channels, height + 1, width + 1)
     places[: len(images), :, :-1, :-1] = images.detach().reshape(-1, *image_shape).float().cpu()
-    return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[
-        :-1, :-1
-    ]
+    return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1]
 
 
 def show_tiles(

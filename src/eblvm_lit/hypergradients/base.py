@@ -44,7 +44,7 @@ class Hypergradient(ABC):
 
     n_draws: int
 
-    def check(self, divergence: Divergence) -> None:
+    def check(self, divergence: Divergence) -> None:  # noqa: B027 - most fit every divergence
         """Refuse a lower level this hypergradient does not fit."""
 
     @abstractmethod

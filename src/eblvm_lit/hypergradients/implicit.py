@@ -14,7 +14,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 
-__all__ = ["Implicit", "conjugate_gradient", "hessian_product", "neumann"]
+__all__ = ["Implicit", "conjugate_gradient", "hessian_product", "mixed_product", "neumann"]
 
 LinearMap = Callable[[Params], Params]
 
@@ -37,6 +37,17 @@ def hessian_product(problem: BilevelProblem, theta: Params, phi: Params, w: Para
         {'f': tensor(12.)}
     """
     return grad(_slope, argnums=2)(problem, theta, phi, w)
+
+
+def mixed_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
+    r"""The mixed derivative times a vector, :math:`\partial_\theta \partial_\phi G(\theta, \phi)\, w`.
+
+    Example:
+        >>> problem = BilevelProblem(None, lambda theta, phi, i: theta["t"] * phi["f"], None, {}, 0.1)
+        >>> mixed_product(problem, {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}, {"f": torch.tensor(2.0)})
+        {'t': tensor(2.)}
+    """
+    return grad(_slope, argnums=1)(problem, theta, phi, w)
 
 
 def conjugate_gradient(matvec: LinearMap, b: Params, n_terms: int) -> Params:
@@ -166,5 +177,5 @@ class Implicit(Hypergradient):
                 product = hessian_product(problem, theta, phi, w)
             return tree_map(lambda hw, x: hw + self.damping * x, product, w)
 
-        indirect = grad(_slope, argnums=1)(problem, theta, phi, self.solve(matvec, outer))
+        indirect = mixed_product(problem, theta, phi, self.solve(matvec, outer))
         return value, tree_map(torch.sub, direct, indirect)

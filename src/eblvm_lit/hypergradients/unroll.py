@@ -55,9 +55,7 @@ class Unroll(Hypergradient):
         if descent not in ("live", "plain"):
             raise ConfigError(f"The unrolled descent is 'live' or 'plain', not {descent!r}.")
         if (descent == "plain") != (step_size is not None):
-            raise ConfigError(
-                "step_size belongs to plain descent: set both descent=plain and step_size, or neither."
-            )
+            raise ConfigError("step_size belongs to plain descent: set both descent=plain and step_size, or neither.")
         self.n_draws = n_unroll
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 

@@ -73,9 +73,7 @@ class CSVCurves(Logger):
             rows = read_curves(curves)
             iterations = [int(row["iteration"]) for row in rows]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{curves} is damaged ({error}): repair it, or move it away to start new curves."
-            ) from None
+            raise DataError(f"{curves} is damaged ({error}): repair it, or move it away to start new curves.") from None
         for at, row in zip(iterations, rows, strict=True):
             del row["iteration"]
             if at <= iteration:

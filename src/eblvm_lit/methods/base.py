@@ -105,9 +105,7 @@ class Method(pl.LightningModule):
 
     def _give_up_compiling(self, error: CompilationError) -> None:
         if self.compile_mode is True:
-            raise ConfigError(
-                f"method.compile=true, but {error}: use method.compile=auto or false."
-            ) from error
+            raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
         log.warning("compile=auto: running eagerly, because %s.", error)
         self._compiled = None
 
@@ -137,7 +135,8 @@ class Method(pl.LightningModule):
         )
         if self.compile_mode is True and compiler_available(self.device) is None:
             raise ConfigError(
-                f"method.compile=true, but no compiler for {self.device.type} was found: use method.compile=auto or false."
+                f"method.compile=true, but no compiler for {self.device.type} was found: "
+                "use method.compile=auto or false."
             )
         self._compiled = compile_step(self.advance) if wanted else None
         data = self.trainer.datamodule
@@ -194,12 +193,8 @@ class Method(pl.LightningModule):
         shapes = {key: tuple(value.shape) for key, value in self.state_dict().items()}
         stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
         if shapes != stored:
-            differing = sorted(
-                key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key)
-            )
-            raise ConfigError(
-                f"{path} holds a model of other sizes than this run's ({', '.join(differing)})."
-            )
+            differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
+            raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
         return found["iteration"]
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:

@@ -82,9 +82,7 @@ class BiSM(Method):
         if n_lower_steps < 0:
             raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_lower_steps}.")
         if (n_unroll is None) == (hypergradient is None):
-            raise ConfigError(
-                "A bi-level method needs either n_unroll (N) or another hypergradient, and not both."
-            )
+            raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
         if posterior.continuous != energy.continuous:
             kinds = {True: "continuous", False: "binary"}
             raise ConfigError(
@@ -136,16 +134,12 @@ class BiSM(Method):
         data = {name: value[i] for name, value in noise["data"].items()}
         points = self.objective.perturb(v, data)
         model, posterior = bind(self.energy, theta), bind(self.posterior, phi)
-        return self.objective.lower_weight(data) * self.divergence.loss(
-            model, posterior, points, noise["latent"][i]
-        )
+        return self.objective.lower_weight(data) * self.divergence.loss(model, posterior, points, noise["latent"][i])
 
     def _lower_draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         return self.lower_noise(v, self.n_lower_steps, generator)
 
-    def _lower_gradient(
-        self, situation: Situation, v: Tensor, noise: Any, step: int
-    ) -> tuple[Tensor, Params]:
+    def _lower_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:
         theta = situation.params["theta"]
         grads, loss = grad_and_value(lambda phi: self.lower_loss(theta, phi, v, noise, step).mean())(
             situation.params["phi"]
@@ -167,9 +161,7 @@ class BiSM(Method):
         score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
         return self.objective.loss(score, points, noise["data"])
 
-    def _upper_gradient(
-        self, situation: Situation, v: Tensor, noise: Any, step: int
-    ) -> tuple[Tensor, Params]:  # noqa: ARG002
+    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
         problem = BilevelProblem(
             upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
             lower=lambda theta, phi, i: self.lower_loss(theta, phi, v, noise["unrolled"], i).mean(),
@@ -181,7 +173,7 @@ class BiSM(Method):
         return self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
-        r"""Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the law's Jacobian in phi."""
+        r"""Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
         data = {name: value[0] for name, value in noise["data"].items()}
         points = self.objective.perturb(v, data)
         weight = torch.as_tensor(self.objective.lower_weight(data)).expand(len(v)).unsqueeze(-1) / len(v)

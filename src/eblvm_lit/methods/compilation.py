@@ -53,9 +53,7 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
         device: Where the run is.
     """
     if n_iterations * n_inner_steps < MIN_INNER_STEPS:
-        log.info(
-            "compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations
-        )
+        log.info("compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations)
         return False
     compiler = compiler_available(device)
     if compiler is None:
@@ -125,10 +123,9 @@ def compile_step(step: Callable[..., Any]) -> Callable[..., Any]:
             result = compiled(*args)
         except Exception as error:
             # Dynamo, Inductor, the C++ compiler, a full disk: their errors have no base class in common
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason was given"
-            raise CompilationError(
-                f"the iteration could not be compiled ({type(error).__name__}: {reason})"
-            ) from error
+            cause = getattr(error, "inner_exception", error)
+            reason = next(iter(str(cause).strip().splitlines()), "no reason was given")
+            raise CompilationError(f"the iteration could not be compiled ({type(cause).__name__}: {reason})") from error
         is_first = False
         return result
 

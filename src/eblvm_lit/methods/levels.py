@@ -81,7 +81,8 @@ def run_levels(
     for level in levels:
         for step in range(level.n_steps):
             loss, grads = level.gradient(situation, v, noise[level.name], step)
-            record[f"{level.name}_loss"], record[f"{level.name}_grad_norm"] = loss, _norm(grads)
+            if step == level.n_steps - 1:
+                record[f"{level.name}_loss"], record[f"{level.name}_grad_norm"] = loss, _norm(grads)
             if level.optimizer.clip_norm is not None:
                 grads = _clip(grads, level.optimizer.clip_norm)
             moved, state = level.optimizer.update(

@@ -77,14 +77,10 @@ class ScoreMatching(Method):
 
     def loss(self, theta: Params, v: Tensor, noise: Noise) -> Tensor:
         """The objective per example, shape (B,)."""
-        return self.objective.loss(
-            ExactScore(bind(self.energy, theta)), self.objective.perturb(v, noise), noise
-        )
+        return self.objective.loss(ExactScore(bind(self.energy, theta)), self.objective.perturb(v, noise), noise)
 
     def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
-        grads, loss = grad_and_value(lambda theta: self.loss(theta, v, noise).mean())(
-            situation.params["theta"]
-        )
+        grads, loss = grad_and_value(lambda theta: self.loss(theta, v, noise).mean())(situation.params["theta"])
         return loss, grads
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -33,7 +34,7 @@ class MLP(nn.Module):
             raise ConfigError(f"An MLP needs at least an input and an output size, not {list(sizes)}.")
         self.out_dim = sizes[-1]
         layers: list[nn.Module] = []
-        for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+        for n_in, n_out in pairwise(sizes):
             layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
         self.layers = nn.Sequential(*layers)
 

@@ -35,9 +35,7 @@ class Optimizer(ABC):
 
     slots: tuple[str, ...] = ()
 
-    def __init__(
-        self, *, lr: float, schedule: Schedule | None = None, clip_norm: float | None = None
-    ) -> None:
+    def __init__(self, *, lr: float, schedule: Schedule | None = None, clip_norm: float | None = None) -> None:
         if not lr > 0:
             raise ConfigError(f"An optimizer needs lr > 0, not {lr}.")
         if clip_norm is not None and not clip_norm > 0:

@@ -72,9 +72,7 @@ class Step(Schedule):
 
     def __init__(self, *, factor: float = 0.1, n_stages: int = 6) -> None:
         if not factor > 0 or n_stages < 1:
-            raise ConfigError(
-                f"A step schedule needs factor > 0 and n_stages >= 1, not {factor} and {n_stages}."
-            )
+            raise ConfigError(f"A step schedule needs factor > 0 and n_stages >= 1, not {factor} and {n_stages}.")
         self.factor, self.n_stages = factor, n_stages
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -96,9 +94,7 @@ class Exponential(Schedule):
 
     def __init__(self, *, factor: float, every: int = 1) -> None:
         if not factor > 0 or every < 1:
-            raise ConfigError(
-                f"An exponential schedule needs factor > 0 and every >= 1, not {factor} and {every}."
-            )
+            raise ConfigError(f"An exponential schedule needs factor > 0 and every >= 1, not {factor} and {every}.")
         self.factor, self.every = factor, every
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002

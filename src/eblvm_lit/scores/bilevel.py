@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from eblvm_lit.differentiation import grad
@@ -27,6 +26,7 @@ class BilevelScore:
         noise: Noise of one latent per example, shape (B, H).
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
