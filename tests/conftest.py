@@ -1,5 +1,10 @@
 """What the tests share."""
 
+import os
+
+# Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from eblvm_lit import run
+from eblvm_lit.composition import build
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods import base, compilation
 from eblvm_lit.methods.compilation import CompilationError, compile_step
@@ -17,14 +17,14 @@ from shell import checkpoint, curves, same, tiny, train
 
 def iterate(folder, *overrides, n=3, step=None):
     """Parameters and losses after some iterations, eager or by a compiled step, in double precision."""
-    parts = run.build(tiny(folder, *overrides))
+    parts = build(tiny(folder, *overrides))
     method, data = parts.method.double(), parts.data
     data.setup()
     optimizers = {
         level.name: StatefulOptimizer(dict(method.players()[level.player].named_parameters()), level.optimizer)
         for level in method.levels()
     }
-    advance = method.advance if step is None else step(method.advance)
+    advance = method.advance if step is None else step(method.advance, torch.device("cpu"))
     lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
     records = []
     for i in range(n):
@@ -89,7 +89,7 @@ def counted(monkeypatch):
     """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
     sizes = []
 
-    def compile_counted(step):
+    def compile_counted(step, device):
         def call(situation, v, noise):
             sizes.append(len(v))
             with base.plain_autograd():
@@ -194,9 +194,9 @@ def test_an_error_after_the_first_call_is_not_taken_for_one_of_the_compiler(monk
             raise ValueError("bad x")
         return x
 
-    compiled = compile_step(step)
+    compiled = compile_step(step, torch.device("cpu"))
     assert compiled(1) == 1
     with pytest.raises(ValueError, match="bad x"):
         compiled(-1)
     with pytest.raises(CompilationError, match=r"could not be compiled \(ValueError: bad x\)"):
-        compile_step(step)(-1)
+        compile_step(step, torch.device("cpu"))(-1)

@@ -11,6 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from eblvm_lit import run
+from eblvm_lit.checks import check_config
+from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import instantiate, resolve_target
 from shell import CONF, configure, save_config, tiny, train
@@ -82,13 +84,13 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     cfg = configure(place, *COMPANIONS.get(option, ()), f"run_dir={tmp_path}")
     # whatever the choice, the configuration names every argument, and so can be read instead of the code
     assert mismatches(save_config(cfg)) == []
-    run.check_config(cfg)
-    parts = run.build(cfg)
+    check_config(cfg)
+    parts = build(cfg)
     if option == "trainer=gpu" and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="trainer: No supported gpu"):
-            run.build_trainer(cfg, parts.callbacks)
+            build_trainer(cfg, parts.callbacks)
         return
-    trainer = run.build_trainer(cfg, parts.callbacks)
+    trainer = build_trainer(cfg, parts.callbacks)
     assert len(trainer.loggers) == {"none": 0, "csv": 1}.get(name if group == "logger" else "csv", 2)
     assert list(parts.callbacks) == ORDER
 
@@ -148,7 +150,7 @@ def test_parts_can_be_composed_anew():
 @pytest.mark.parametrize("model", names("model"))
 @pytest.mark.parametrize("method", ["dsm", "bidsm"])
 def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(method, model, tmp_path):
-    parts = run.build(tiny(tmp_path, f"method={method}", f"model={model}"))
+    parts = build(tiny(tmp_path, f"method={method}", f"model={model}"))
     assert (parts.method.posterior is None) == (method == "dsm")
     if method == "bidsm":
         assert parts.method.posterior.continuous == parts.method.energy.continuous

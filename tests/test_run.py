@@ -8,7 +8,7 @@ import matplotlib.image
 import pytest
 import torch
 
-from eblvm_lit import run
+from eblvm_lit.composition import build
 from eblvm_lit.functional import params_of
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import run_levels
@@ -191,7 +191,7 @@ def test_a_run_is_a_function_of_its_seed(tmp_path):
 
 def situation_of(folder, *overrides):
     """A bi-level method at its start, a minibatch and noise."""
-    parts = run.build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
+    parts = build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
     method, data = parts.method, parts.data
     data.setup()
     optimizers = {
@@ -243,7 +243,7 @@ def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):
     torch.manual_seed(0)
     none = ["method.n_lower_steps=0", "method.n_unroll=2"]
     train(tmp_path, *none)
-    method = run.build(tiny(tmp_path, *none)).method
+    method = build(tiny(tmp_path, *none)).method
     after = checkpoint(tmp_path)
     for name, value in method.state_dict().items():
         assert torch.equal(value, after["state_dict"][name]) == name.startswith("posterior."), name
@@ -260,7 +260,7 @@ def test_clipping_bounds_the_step_and_the_logged_norm_is_the_one_before(tmp_path
         "trainer.max_steps=1",
     ]
     train(tmp_path, *small, "n_validations=1")
-    before = run.build(tiny(tmp_path, *small)).method.state_dict()
+    before = build(tiny(tmp_path, *small)).method.state_dict()
     after = checkpoint(tmp_path)["state_dict"]
     moved = math.sqrt(sum((after[name] - before[name]).square().sum().item() for name in before))
     assert moved == pytest.approx(1e-3, rel=1e-2)

@@ -10,136 +10,30 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
+from eblvm_lit.callbacks.checkpoints import Checkpoints, load_checkpoint
 from eblvm_lit.callbacks.curves import LogCurves
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
-from eblvm_lit.callbacks.group import grouped
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
+from eblvm_lit.checks import check_config, check_integer
+from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
-from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
-from eblvm_lit.instantiation import check_arguments, instantiate, resolve_target
 from eblvm_lit.loggers.csv import CSVCurves
-from eblvm_lit.methods.base import Method
 from eblvm_lit.resume import find_checkpoint
 
 __all__ = ["evaluate", "main", "train"]
 
 log = logging.getLogger(__name__)
-
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-# Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
-OPTIONAL_PARTS = ("posterior", "divergence")
-
-
-class Parts(NamedTuple):
-    """What a configuration describes."""
-
-    data: ArrayDataModule
-    method: Method
-    callbacks: dict[str, pl.Callback]
-
-
-def check_config(cfg: DictConfig) -> None:
-    """Refuse what cannot work before anything is built.
-
-    Raises:
-        ConfigError: In one sentence.
-    """
-    try:
-        OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
-    for part in OPTIONAL_PARTS:
-        if cfg.get(part) is not None and part not in cfg.method:
-            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
-    precision = str(cfg.trainer.precision)
-    if precision not in PRECISIONS:
-        raise ConfigError(
-            f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
-            f"use one of {', '.join(PRECISIONS)}."
-        )
-    if cfg.trainer.devices not in (1, "1") or cfg.trainer.num_nodes != 1:
-        raise ConfigError("Only one device is supported for now: use trainer.devices=1, one process per job.")
-    _check_integer("seed", cfg.seed, 0, 2**32 - 1)
-    _check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
-    _check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
-    _check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
-    _check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
-    if cfg.select not in ("best", "last"):
-        raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")
-
-
-def _check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
-    if type(value) is int and lowest <= value and (highest is None or value <= highest):
-        return
-    bounds = f"of at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-    raise ConfigError(f"{name} must be an integer {bounds}, not {value!r}.")
-
-
-def build(cfg: DictConfig) -> Parts:
-    """Data, method and callbacks of a configuration."""
-    packages = list(cfg.get("allow_packages") or ())
-    pl.seed_everything(cfg.seed, verbose=False)  # the initial parameters; all other noise is keyed
-    data = instantiate(cfg.data, "data", packages)
-    method = instantiate(cfg.method, "method", packages)
-    if method.energy.event_shape != data.event_shape:
-        raise ConfigError(
-            f"The model takes v of shape {method.energy.event_shape}, the data have {tuple(data.event_shape)}: "
-            "choose the model that fits the data, or set its sizes."
-        )
-    callbacks = {
-        name: instantiate(node, f"callbacks.{name}", packages)
-        for name, node in cfg.callbacks.items()
-        if node is not None
-    }
-    return Parts(data, method, callbacks)
-
-
-def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.Trainer:
-    """Lightning's trainer, with what this package needs.
-
-    Raises:
-        ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
-    """
-    loggers = [
-        instantiate(node, f"logger.{name}") for name, node in (cfg.get("logger") or {}).items() if node is not None
-    ]
-    options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    trainer_class = resolve_target(options.pop("_target_"))
-    check_arguments(trainer_class, options, "trainer")
-    own = {
-        "max_epochs": -1,  # one endless epoch: iterations are what is counted
-        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations,
-        "check_val_every_n_epoch": None,
-        "num_sanity_val_steps": 0,
-        "inference_mode": False,  # a validation loss is a function of a gradient
-        "enable_checkpointing": False,  # ours are in callbacks
-        "callbacks": grouped(callbacks),
-        "logger": loggers,
-        "plugins": [AtomicCheckpointIO()],
-    }
-    if both := sorted(own.keys() & options.keys()):
-        raise ConfigError(
-            f"trainer.{both[0]} cannot be set: runs are made of iterations (max_steps), n_validations, callbacks."
-        )
-    try:
-        return trainer_class(**options, **own)
-    except (MisconfigurationException, ValueError) as error:
-        raise ConfigError(f"trainer: {error}") from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -287,7 +181,7 @@ def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
     stored.run_dir = cfg.run_dir
     stored.allow_packages = list(cfg.allow_packages)
     if cfg.seed is not None:
-        _check_integer("seed", cfg.seed, 0, 2**32 - 1)
+        check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed
     if cfg.data_root is not None:
         stored.data.root = cfg.data_root

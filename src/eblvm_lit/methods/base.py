@@ -138,7 +138,7 @@ class Method(pl.LightningModule):
                 f"method.compile=true, but no compiler for {self.device.type} was found: "
                 "use method.compile=auto or false."
             )
-        self._compiled = compile_step(self.advance) if wanted else None
+        self._compiled = compile_step(self.advance, self.device) if wanted else None
         data = self.trainer.datamodule
         self._full_batch = min(data.batch_size, len(data.splits.train))
         self._generator = torch.Generator(self.device)

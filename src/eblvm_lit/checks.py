@@ -1,0 +1,62 @@
+"""What is refused before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["check_config", "check_integer"]
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+# Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
+OPTIONAL_PARTS = ("posterior", "divergence")
+
+
+def check_config(cfg: DictConfig) -> None:
+    """Refuse what cannot work before anything is built.
+
+    Raises:
+        ConfigError: In one sentence.
+    """
+    try:
+        OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
+    for part in OPTIONAL_PARTS:
+        if cfg.get(part) is not None and part not in cfg.method:
+            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
+    precision = str(cfg.trainer.precision)
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
+            f"use one of {', '.join(PRECISIONS)}."
+        )
+    if cfg.trainer.devices not in (1, "1") or cfg.trainer.num_nodes != 1:
+        raise ConfigError("Only one device is supported for now: use trainer.devices=1, one process per job.")
+    check_integer("seed", cfg.seed, 0, 2**32 - 1)
+    check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
+    check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
+    check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
+    check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
+    if cfg.select not in ("best", "last"):
+        raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")
+
+
+def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Refuse anything but an integer in a range.
+
+    Example:
+        >>> check_integer("seed", -1, 0)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: seed must be an integer of at least 0, not -1.
+    """
+    if type(value) is int and lowest <= value and (highest is None or value <= highest):
+        return
+    bounds = f"of at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    raise ConfigError(f"{name} must be an integer {bounds}, not {value!r}.")
