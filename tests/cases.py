@@ -33,7 +33,7 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.scores.exact import Exact, ExactScore
 
 V_DIM, H_DIM = 2, 3
 
@@ -263,9 +263,12 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """A score. make(energy_case, energy, v, noise): its score function, with the true posterior if any."""
+    """A score. make(energy_case, energy, v, noise): its score function, with the true posterior if any.
 
-    cls: type
+    classes: what is covered.
+    """
+
+    classes: tuple[type, ...]
 
 
 def make_bilevel(case, energy, v, noise):
@@ -273,8 +276,12 @@ def make_bilevel(case, energy, v, noise):
 
 
 SCORES = [
-    ScoreCase(name="exact", cls=ExactScore, make=lambda case, energy, v, noise: ExactScore(energy)),
-    ScoreCase(name="bilevel", cls=BilevelScore, make=make_bilevel),
+    ScoreCase(
+        name="exact",
+        classes=(Exact, ExactScore),
+        make=lambda case, energy, v, noise: Exact().function(energy, None),
+    ),
+    ScoreCase(name="bilevel", classes=(BilevelScore,), make=make_bilevel),
 ]
 
 # --- objectives -------------------------------------------------------------------------------------------

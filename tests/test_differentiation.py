@@ -13,7 +13,7 @@ from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.methods.levels import Gradient, Level, Situation, run_levels
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
@@ -149,7 +149,7 @@ def bilevel_levels(energy, q, objective, divergence, hypergradient):
     def lower_gradient(situation, v, noise, step):
         theta, phi = situation.params["theta"], situation.params["phi"]
         grads, loss = grad_and_value(lambda phi: lower_loss(theta, phi, v, noise, step))(phi)
-        return loss, grads
+        return Gradient(loss, grads)
 
     def upper_noise(v, generator):
         unrolled = lower_noise(v, hypergradient.n_draws, generator)
@@ -169,7 +169,7 @@ def bilevel_levels(energy, q, objective, divergence, hypergradient):
             situation.states["lower"],
             situation.lrs["lower"],
         )
-        return hypergradient(problem, situation.params["theta"], situation.params["phi"])
+        return Gradient(*hypergradient(problem, situation.params["theta"], situation.params["phi"]))
 
     return [
         Level("lower", "phi", 2, lower_rule, lambda v, generator: lower_noise(v, 2, generator), lower_gradient),

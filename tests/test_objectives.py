@@ -202,7 +202,7 @@ def test_cotangent_is_the_derivative_by_the_score(case):
     for v in (torch.randn(5, 2), torch.randn(5, 1, 2, 3)):
         noise, s = objective.noise(v, (), keyed_generator(0)), torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
-        torch.testing.assert_close(objective.cotangent(s, noise), expected)
+        torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
 
 
 @every_objective

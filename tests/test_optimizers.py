@@ -7,7 +7,7 @@ import torch
 
 from cases import OPTIMIZERS, SCHEDULES
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.methods.levels import Gradient, Level, Situation, run_levels
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Cosine, Exponential, Step
 from eblvm_lit.optimizers.sgd import SGD
@@ -105,7 +105,7 @@ def quadratic_level(name, player, n_steps, optimizer, other):
 
     def gradient(situation, v, noise, step):
         gaps = {k: p - situation.params[other][k] + noise[step] for k, p in situation.params[player].items()}
-        return 0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum(), gaps
+        return Gradient(0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum(), gaps)
 
     return Level(name, player, n_steps, optimizer, lambda v, generator: torch.randn(n_steps), gradient)
 
@@ -170,7 +170,7 @@ def test_levels_run_in_order_with_their_own_noise():
 @pytest.mark.parametrize("scale", [0.01, 100.0])
 def test_gradients_are_clipped_over_the_whole_level(scale):
     grads = {"x": scale * torch.randn(2, 3), "y": scale * torch.randn(4)}
-    level = Level("upper", "theta", 1, SGD(lr=1.0, clip_norm=0.5), None, lambda *_: (torch.zeros(()), grads))
+    level = Level("upper", "theta", 1, SGD(lr=1.0, clip_norm=0.5), None, lambda *_: Gradient(torch.zeros(()), grads))
     start = situation_of(level)
     end, record = run_levels([level], start, torch.zeros(1), {"upper": None})
     twins = [g.clone().requires_grad_() for g in grads.values()]

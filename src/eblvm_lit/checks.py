@@ -13,7 +13,7 @@ __all__ = ["check_config", "check_integer"]
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
-OPTIONAL_PARTS = ("posterior", "divergence")
+OPTIONAL_PARTS = ("posterior", "divergence", "score")
 
 
 def check_config(cfg: DictConfig) -> None:

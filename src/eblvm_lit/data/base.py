@@ -113,6 +113,13 @@ class ArrayDataModule(LightningDataModule, ABC):
         position = self.trainer.global_step if self.trainer is not None else 0
         return BatchStream(self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position)
 
+    def batch_sizes(self) -> list[int]:
+        """The sizes that training and validation batches have, short last ones included."""
+        self.setup()
+        pairs = (self.splits.train, self.batch_size), (self.splits.val, self.eval_batch_size)
+        sizes = {min(len(array), size) for array, size in pairs} | {len(array) % size for array, size in pairs}
+        return sorted(sizes - {0})
+
     def val_dataloader(self) -> OrderedBatches:
         """The validation split in order."""
         self.setup()

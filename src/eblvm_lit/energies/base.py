@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from eblvm_lit.differentiation import divergence, grad
 
-__all__ = ["Energy", "MarginalEnergy"]
+__all__ = ["ConditionalEnergy", "Energy", "MarginalEnergy"]
 
 
 class Energy(nn.Module, ABC):
@@ -47,3 +48,43 @@ class MarginalEnergy(Energy):
     def score_divergence(self, v: Tensor) -> Tensor:
         r"""Trace of the Hessian of log p, :math:`\nabla_v \cdot s(v)`, shape (B,)."""
         return divergence(self.score, v)
+
+
+class ConditionalEnergy(MarginalEnergy):
+    """An energy whose p(h|v) and p(v|h) can be drawn from, with noise that is drawn outside."""
+
+    @abstractmethod
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """E[h|v], shape (B, H), of v (B, *event)."""
+
+    @abstractmethod
+    def visible_mean(self, h: Tensor) -> Tensor:
+        """E[v|h], shape (*L, B, *event), of h (*L, B, H)."""
+
+    @abstractmethod
+    def visible_std(self) -> Tensor:
+        """Standard deviation of p(v|h), which is normal, shape (*event)."""
+
+    @abstractmethod
+    def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Noise for :meth:`draw_latent`, shape (*shape, H), of like's type and device."""
+
+    @abstractmethod
+    def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """h ~ p(h|v), shape (*L, B, H), of v (B, *event) and noise (*L, B, H)."""
+
+    def visible_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Noise for :meth:`draw_visible`, shape (*shape, *event), of like's type and device."""
+        return torch.randn((*shape, *self.event_shape), generator=generator, dtype=like.dtype, device=like.device)
+
+    def draw_visible(self, h: Tensor, noise: Tensor) -> Tensor:
+        """v ~ p(v|h), shape (*L, B, *event), of h (*L, B, H) and noise (*L, B, *event)."""
+        return self.visible_mean(h) + self.visible_std() * noise
+
+    def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """h ~ p(h|v), shape (B, H)."""
+        return self.draw_latent(v, self.latent_noise((len(v),), v, generator))
+
+    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
+        """v ~ p(v|h), shape (*L, B, *event)."""
+        return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))

@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["GaussianLatentModel"]
 
 
-class GaussianLatentModel(MarginalEnergy):
+class GaussianLatentModel(ConditionalEnergy):
     r"""Gaussian visible units v, Gaussian latent units h.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b)/\sigma\|^2 + \tfrac12 \|h - c\|^2 - v^\top W h
@@ -74,16 +74,13 @@ class GaussianLatentModel(MarginalEnergy):
         """Standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp()
 
-    def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw of p(h|v), shape (B, m)."""
-        mean = self.latent_mean(v)
-        return mean + torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers, shape (*shape, m)."""
+        return torch.randn((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
-    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw of p(v|h), shape (B, d)."""
-        mean = self.visible_mean(h)
-        eps = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return mean + self.visible_std() * eps
+    def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """h ~ p(h|v), shape (*L, B, m)."""
+        return self.latent_mean(v) + noise
 
     def score(self, v: Tensor) -> Tensor:
         r""":math:`-(v-b)/\sigma^2 + W (c + W^\top v)`, shape (B, d)."""

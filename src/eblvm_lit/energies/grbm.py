@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["GRBM"]
@@ -17,7 +17,7 @@ __all__ = ["GRBM"]
 MAX_ENUMERATED = 24
 
 
-class GRBM(MarginalEnergy):
+class GRBM(ConditionalEnergy):
     r"""Gaussian visible units v, binary latent units h.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h
@@ -95,17 +95,13 @@ class GRBM(MarginalEnergy):
         """Standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp().expand(self.event_shape)
 
-    def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw of p(h|v), shape (B, m)."""
-        mean = self.latent_mean(v)
-        u = torch.rand(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return (u < mean).to(mean.dtype)
+    def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Uniform numbers in [0, 1), shape (*shape, m)."""
+        return torch.rand((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
-    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw of p(v|h), shape (B, d)."""
-        mean = self.visible_mean(h)
-        eps = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return mean + self.visible_std() * eps
+    def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """Bits h ~ p(h|v), shape (*L, B, m)."""
+        return (noise < self.latent_mean(v)).to(noise.dtype)
 
     def score(self, v: Tensor) -> Tensor:
         r""":math:`-(v-b)/\sigma^2 + U\,\mathrm{sigmoid}(c + U^\top v)`, shape (B, d)."""

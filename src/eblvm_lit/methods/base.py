@@ -67,6 +67,17 @@ class Method(pl.LightningModule):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss by which models are selected, per example, shape (B,)."""
 
+    def memory(self) -> dict[str, Tensor]:
+        """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
+        return {}
+
+    def check_batch_size(self, n: int) -> None:
+        """Refuse batches of n examples; asked before the first iteration, of every size that will come.
+
+        Raises:
+            ConfigError: If the method cannot use them.
+        """
+
     def inner_steps(self) -> int:
         """Gradient evaluations in one iteration, unrolled ones included."""
         return sum(level.n_steps for level in self.levels())
@@ -79,6 +90,7 @@ class Method(pl.LightningModule):
             params={name: params_of(player) for name, player in self.players().items()},
             states={name: optimizer.functional_state() for name, optimizer in optimizers.items()},
             lrs=dict(lrs),
+            memory=self.memory(),
         )
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -91,6 +103,7 @@ class Method(pl.LightningModule):
         with torch.no_grad():
             _copy_into(situation.params, after.params)
             _copy_into(situation.states, after.states)
+            _copy_into(situation.memory, after.memory)
         return record
 
     def _step(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -141,6 +154,8 @@ class Method(pl.LightningModule):
         self._compiled = compile_step(self.advance, self.device) if wanted else None
         data = self.trainer.datamodule
         self._full_batch = min(data.batch_size, len(data.splits.train))
+        for n in data.batch_sizes():
+            self.check_batch_size(n)
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
         self._noise_seed = derive_seed(self.seed, "noise", self.global_rank)

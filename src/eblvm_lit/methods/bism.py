@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad_and_value
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -16,7 +15,8 @@ from eblvm_lit.functional import Params, bind
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.posterior_fit import PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Law, Posterior
@@ -79,24 +79,22 @@ class BiSM(Method):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
-        if n_lower_steps < 0:
-            raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_lower_steps}.")
         if (n_unroll is None) == (hypergradient is None):
             raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
-        if posterior.continuous != energy.continuous:
-            kinds = {True: "continuous", False: "binary"}
-            raise ConfigError(
-                f"{type(posterior).__name__} has {kinds[posterior.continuous]} latents, "
-                f"{type(energy).__name__} has {kinds[energy.continuous]} ones: choose a posterior that fits the model."
-            )
-        divergence.check(posterior)
         if hypergradient is not None:
             hypergradient.check(divergence)
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
         self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
-        self.n_lower_steps = n_lower_steps
-        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
+        self.optimizer = optimizer
+        self.lower = PosteriorFit(
+            energy=energy,
+            posterior=posterior,
+            divergence=divergence,
+            n_steps=n_lower_steps,
+            optimizer=lower_optimizer or optimizer,
+            objective=objective,
+        )
 
     def players(self) -> dict[str, torch.nn.Module]:
         """The model and the posterior."""
@@ -104,55 +102,21 @@ class BiSM(Method):
 
     def levels(self) -> Sequence[Level]:
         """K steps on phi, then one on theta."""
-        return [
-            Level(
-                "lower",
-                "phi",
-                self.n_lower_steps,
-                self.lower_optimizer,
-                self._lower_draws,
-                self._lower_gradient,
-            ),
-            Level("upper", "theta", 1, self.optimizer, self._upper_noise, self._upper_gradient),
-        ]
+        return [self.lower.level(), Level("upper", "theta", 1, self.optimizer, self._upper_noise, self._upper_gradient)]
+
+    def check_batch_size(self, n: int) -> None:
+        """Refuse what the objective refuses."""
+        self.objective.check_batch_size(n)
 
     def inner_steps(self) -> int:
         """K + N + 1."""
-        return self.n_lower_steps + self.hypergradient.n_draws + 1
-
-    # ------------------------------------------------------------------ lower level
-
-    def lower_noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Noise of n evaluations of G."""
-        return {
-            "data": self.objective.lower_noise(v, (n,), generator),
-            "latent": self.divergence.noise(self.posterior, v, (n,), generator),
-        }
-
-    def lower_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
-        """G per example with the i-th draw of noise, shape (B,)."""
-        data = {name: value[i] for name, value in noise["data"].items()}
-        points = self.objective.perturb(v, data)
-        model, posterior = bind(self.energy, theta), bind(self.posterior, phi)
-        return self.objective.lower_weight(data) * self.divergence.loss(model, posterior, points, noise["latent"][i])
-
-    def _lower_draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        return self.lower_noise(v, self.n_lower_steps, generator)
-
-    def _lower_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:
-        theta = situation.params["theta"]
-        grads, loss = grad_and_value(lambda phi: self.lower_loss(theta, phi, v, noise, step).mean())(
-            situation.params["phi"]
-        )
-        return loss, grads
-
-    # ------------------------------------------------------------------ upper level
+        return self.lower.n_steps + self.hypergradient.n_draws + 1
 
     def _upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         return {
             "data": self.objective.noise(v, (), generator),
             "latent": self.posterior.noise((), v, generator),
-            "unrolled": self.lower_noise(v, self.hypergradient.n_draws, generator),
+            "unrolled": self.lower.noise(v, self.hypergradient.n_draws, generator),
         }
 
     def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any) -> Tensor:
@@ -161,22 +125,22 @@ class BiSM(Method):
         score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
         return self.objective.loss(score, points, noise["data"])
 
-    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
+    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         problem = BilevelProblem(
             upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
-            lower=lambda theta, phi, i: self.lower_loss(theta, phi, v, noise["unrolled"], i).mean(),
-            optimizer=self.lower_optimizer,
+            lower=lambda theta, phi, i: self.lower.loss(theta, phi, v, noise["unrolled"], i).mean(),
+            optimizer=self.lower.optimizer,
             state=situation.states["lower"],
             lr=situation.lrs["lower"],
             information=lambda phi, w: self.information_product(phi, w, v, noise["unrolled"]),
         )
-        return self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
+        loss, grads = self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
+        return Gradient(loss, grads)
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
         r"""Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
-        data = {name: value[0] for name, value in noise["data"].items()}
-        points = self.objective.perturb(v, data)
-        weight = torch.as_tensor(self.objective.lower_weight(data)).expand(len(v)).unsqueeze(-1) / len(v)
+        points, weight = self.lower.points(v, noise, 0)
+        weight = torch.as_tensor(weight).expand(len(v)).unsqueeze(-1) / len(v)
 
         def law(phi: Params) -> Law:
             return bind(self.posterior, phi).law(points)

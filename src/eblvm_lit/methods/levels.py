@@ -12,7 +12,7 @@ from torch import Tensor
 from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 
-__all__ = ["Level", "Situation", "run_levels"]
+__all__ = ["Gradient", "Level", "Situation", "run_levels"]
 
 
 class Situation(NamedTuple):
@@ -22,11 +22,29 @@ class Situation(NamedTuple):
         params: Parameters of each player (``theta``, ``phi``) by name.
         states: Optimizer state of each level.
         lrs: Learning rate of each level.
+        memory: What else lasts from one iteration to the next, such as persistent chains.
     """
 
     params: dict[str, Params]
     states: dict[str, State]
     lrs: dict[str, Tensor]
+    memory: dict[str, Tensor] = {}  # noqa: RUF012 - never changed, as nothing of a situation is
+
+
+class Gradient(NamedTuple):
+    """What a level's step moves along.
+
+    Attributes:
+        loss: A number, for the record.
+        grads: The gradient with respect to the player's parameters.
+        diagnostics: Other numbers for the record, by name.
+        memory: New values of what lasts, by name.
+    """
+
+    loss: Tensor
+    grads: Params
+    diagnostics: dict[str, Tensor] = {}  # noqa: RUF012
+    memory: dict[str, Tensor] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -39,7 +57,7 @@ class Level:
         n_steps: How many steps an iteration.
         optimizer: Its update rule.
         noise: (v, generator) -> the noise of all its steps, drawn before the iteration.
-        gradient: (situation, v, noise, step) -> loss, gradient with respect to the player's parameters.
+        gradient: (situation, v, noise, step) -> the gradient with respect to the player's parameters.
     """
 
     name: str
@@ -47,7 +65,7 @@ class Level:
     n_steps: int
     optimizer: Optimizer
     noise: Callable[[Tensor, torch.Generator], Any]
-    gradient: Callable[[Situation, Tensor, Any, int], tuple[Tensor, Params]]
+    gradient: Callable[[Situation, Tensor, Any, int], Gradient]
 
 
 def _norm(grads: Params) -> Tensor:
@@ -74,15 +92,17 @@ def run_levels(
         noise: Each level's noise.
 
     Returns:
-        Where it ends; and, for each level with a step, loss and gradient norm (before clipping) of its last step,
-        under ``<level>_loss`` and ``<level>_grad_norm``.
+        Where it ends; and, for each level with a step, loss, gradient norm (before clipping) and diagnostics of its
+        last step, under ``<level>_loss``, ``<level>_grad_norm`` and ``<level>_<diagnostic>``.
     """
     record: dict[str, Tensor] = {}
     for level in levels:
         for step in range(level.n_steps):
-            loss, grads = level.gradient(situation, v, noise[level.name], step)
+            found = level.gradient(situation, v, noise[level.name], step)
+            grads = found.grads
             if step == level.n_steps - 1:
-                record[f"{level.name}_loss"], record[f"{level.name}_grad_norm"] = loss, _norm(grads)
+                values = {"loss": found.loss, "grad_norm": _norm(grads), **found.diagnostics}
+                record |= {f"{level.name}_{name}": value for name, value in values.items()}
             if level.optimizer.clip_norm is not None:
                 grads = _clip(grads, level.optimizer.clip_norm)
             moved, state = level.optimizer.update(
@@ -91,5 +111,6 @@ def run_levels(
             situation = situation._replace(
                 params={**situation.params, level.player: moved},
                 states={**situation.states, level.name: state},
+                memory={**situation.memory, **found.memory},
             )
     return situation, record

@@ -1,4 +1,4 @@
-"""Score matching with the exact marginal score."""
+"""Score matching with a score that the model alone gives."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.differentiation import grad_and_value
-from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Level, Situation
-from eblvm_lit.objectives.base import Noise, Objective
+from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.scores.base import ScoreEstimator
+from eblvm_lit.scores.exact import Exact
 
 __all__ = ["ScoreMatching"]
 
 
 class ScoreMatching(Method):
-    r"""Any objective with the exact score :math:`-\nabla_v F(v)`: the baselines SM, SSM, DSM and MDSM.
+    r"""Any objective with a score that the model alone gives: the baselines SM, SSM, DSM, MDSM, KSD, IS-KSD and IS-DSM.
 
     Args:
-        energy: An energy with a tractable free energy.
+        energy: The model.
         objective: Functional of the score.
         optimizer: Rule of the only level.
+        score: How the score is had; exactly if not given.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy whose marginal is not tractable.
+        ConfigError: For an energy whose score cannot be had that way.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -50,18 +51,16 @@ class ScoreMatching(Method):
     def __init__(
         self,
         *,
-        energy: MarginalEnergy,
+        energy: Energy,
         objective: Objective,
         optimizer: Optimizer,
+        score: ScoreEstimator | None = None,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
-        if not isinstance(energy, MarginalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has no tractable marginal, so exact score matching cannot train it: "
-                "use a bi-level or variational method."
-            )
+        self.score = score or Exact()
+        self.score.check(energy)
         self.energy, self.objective, self.optimizer = energy, objective, optimizer
 
     def players(self) -> dict[str, torch.nn.Module]:
@@ -70,20 +69,28 @@ class ScoreMatching(Method):
 
     def levels(self) -> Sequence[Level]:
         """One step on theta."""
-        return [Level("upper", "theta", 1, self.optimizer, self._noise, self._gradient)]
+        return [Level("upper", "theta", 1, self.optimizer, self.noise, self._gradient)]
 
-    def _noise(self, v: Tensor, generator: torch.Generator) -> Noise:
-        return self.objective.noise(v, (), generator)
+    def check_batch_size(self, n: int) -> None:
+        """Refuse what the objective refuses."""
+        self.objective.check_batch_size(n)
 
-    def loss(self, theta: Params, v: Tensor, noise: Noise) -> Tensor:
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of one evaluation of the loss."""
+        return {"data": self.objective.noise(v, (), generator), "score": self.score.noise(self.energy, v, generator)}
+
+    def loss(self, theta: Params, v: Tensor, noise: Any) -> Tensor:
         """The objective per example, shape (B,)."""
-        return self.objective.loss(ExactScore(bind(self.energy, theta)), self.objective.perturb(v, noise), noise)
+        return self._loss(bind(self.energy, theta), v, noise)
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> tuple[Tensor, Params]:  # noqa: ARG002
+    def _loss(self, energy: Energy, v: Tensor, noise: Any) -> Tensor:
+        points = self.objective.perturb(v, noise["data"])
+        return self.objective.loss(self.score.function(energy, noise["score"]), points, noise["data"])
+
+    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         grads, loss = grad_and_value(lambda theta: self.loss(theta, v, noise).mean())(situation.params["theta"])
-        return loss, grads
+        return Gradient(loss, grads)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The training objective, per example, shape (B,)."""
-        noise = self.objective.noise(v, (), generator)
-        return self.objective.loss(ExactScore(self.energy), self.objective.perturb(v, noise), noise)
+        return self._loss(self.energy, v, self.noise(v, generator))

@@ -19,7 +19,13 @@ class Objective(ABC):
 
     One iteration is: draw ``noise``, ``perturb`` the data, estimate the score there, take ``loss``. Noise may have
     leading dimensions (one slice per inner step); :meth:`perturb` and :meth:`loss` see one slice.
+
+    Attributes:
+        pointwise: Whether the loss needs the score's values alone, at the perturbed points: then :meth:`cotangent` is
+            its derivative by them. False for the losses that differentiate the score.
     """
+
+    pointwise: bool
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
@@ -36,6 +42,13 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,), of the perturbed v."""
+
+    def check_batch_size(self, n: int) -> None:  # noqa: B027 - most take any
+        """Refuse a number of examples that the loss is not defined for."""
+
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
+        """d (sum of the losses) / d s, shape (B, *event), of the scores s at the perturbed v; if ``pointwise``."""
+        raise NotImplementedError(f"{type(self).__name__} is not a function of the score's values alone")
 
     def lower_weight(self, noise: Noise) -> Tensor | float:  # noqa: ARG002 - part of the contract
         """Weight of each example in the lower-level loss, shape (B,) or a number."""

@@ -32,6 +32,8 @@ class DSM(Objective):
         [2.25]
     """
 
+    pointwise = True
+
     def __init__(self, *, noise_std: float) -> None:
         if not noise_std > 0:
             raise ConfigError(f"DSM needs noise_std > 0, not {noise_std}.")
@@ -45,10 +47,10 @@ class DSM(Objective):
         """v + sigma eps."""
         return v + self.noise_std * noise["eps"]
 
-    def cotangent(self, s: Tensor, noise: Noise) -> Tensor:
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
         """d loss / d s at the score's value s, shape (B, *event)."""
         return s + noise["eps"] / self.noise_std
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
-        return 0.5 * sum_event(self.cotangent(score(v), noise).square())
+        return 0.5 * sum_event(self.cotangent(score(v), v, noise).square())

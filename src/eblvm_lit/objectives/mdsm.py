@@ -39,6 +39,8 @@ class MDSM(Objective):
         tensor([0.1000, 0.3162, 1.0000])
     """
 
+    pointwise = True
+
     def __init__(
         self,
         *,
@@ -78,7 +80,7 @@ class MDSM(Objective):
         """v_i + sigma_i eps_i."""
         return v + self._sigma(noise) * noise["eps"]
 
-    def cotangent(self, s: Tensor, noise: Noise) -> Tensor:
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
         """d loss / d s at the score's value s, shape (B, *event)."""
         return self._residual(s, noise) / self._sigma(noise)
 

@@ -26,6 +26,8 @@ class SM(Objective):
         [-1.0]
     """
 
+    pointwise = False
+
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:  # noqa: ARG002
         """Nothing is random."""
         return {}

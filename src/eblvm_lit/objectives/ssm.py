@@ -33,6 +33,8 @@ class SSM(Objective):
         [-1.0]
     """
 
+    pointwise = False
+
     def __init__(self, *, projection: Literal["rademacher", "gaussian"] = "rademacher") -> None:
         if projection not in ("rademacher", "gaussian"):
             raise ConfigError(f"SSM projection is 'rademacher' or 'gaussian', not {projection!r}.")

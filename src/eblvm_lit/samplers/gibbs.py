@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["Gibbs"]
@@ -38,7 +38,7 @@ class Gibbs:
     @staticmethod
     def supports(energy: object) -> bool:
         """Whether p(h|v) and p(v|h) of this energy can be drawn from."""
-        return hasattr(energy, "sample_latent") and hasattr(energy, "sample_visible")
+        return isinstance(energy, ConditionalEnergy)
 
     @torch.no_grad()
     def latents(self, energy: Energy, n: int, generator: torch.Generator) -> Tensor:

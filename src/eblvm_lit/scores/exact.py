@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.scores.base import ScoreEstimator
 
-__all__ = ["ExactScore"]
+__all__ = ["Exact", "ExactScore"]
 
 
 class ExactScore:
@@ -34,3 +38,26 @@ class ExactScore:
     def divergence(self, v: Tensor) -> Tensor:
         """Its divergence, shape (B,)."""
         return self.energy.score_divergence(v)
+
+
+class Exact(ScoreEstimator):
+    """The exact score, for models with a tractable marginal.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> Exact().function(GRBM(v_dim=2, h_dim=3), None)(torch.zeros(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def check(self, energy: Energy) -> None:
+        """Refuse an energy without a free energy."""
+        if not isinstance(energy, MarginalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has no tractable marginal, so exact score matching cannot train it: "
+                "use a bi-level or variational method."
+            )
+
+    def function(self, energy: MarginalEnergy, noise: Any) -> ExactScore:  # noqa: ARG002
+        """The exact score."""
+        return ExactScore(energy)

@@ -1,0 +1,71 @@
+"""Unadjusted Langevin dynamics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["Langevin"]
+
+
+class Langevin:
+    r"""Some steps of Langevin dynamics of one or several variables at once, with noise that is drawn outside.
+
+    .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
+
+    With s = sqrt(a) its stationary law is exp(-E) up to O(a). VaGES refines latents with s apart from a, mostly much
+    smaller: then it descends the energy more than it samples (Bao et al. 2021, appendix G).
+
+    Args:
+        n_steps: Number of steps.
+        step_size: a.
+        noise_std: s; sqrt(a) if not given.
+
+    Raises:
+        ConfigError: For a negative n_steps or noise_std, or a step size that is not positive.
+
+    Example:
+        >>> langevin, x = Langevin(n_steps=500, step_size=0.1), torch.zeros(2000, 1)
+        >>> noise = langevin.noise(x, torch.Generator().manual_seed(0))
+        >>> (end,) = langevin.run(lambda x: (x - 3).square().sum() / 2, (x,), (noise,))
+        >>> abs(end.mean() - 3) < 0.1, abs(end.std() - 1) < 0.1
+        (tensor(True), tensor(True))
+    """
+
+    def __init__(self, *, n_steps: int, step_size: float, noise_std: float | None = None) -> None:
+        if n_steps < 0:
+            raise ConfigError(f"Langevin dynamics need n_steps >= 0, not {n_steps}.")
+        if not step_size > 0:
+            raise ConfigError(f"Langevin dynamics need step_size > 0, not {step_size}.")
+        if noise_std is not None and noise_std < 0:
+            raise ConfigError(f"Langevin dynamics need noise_std >= 0 or null, not {noise_std}.")
+        self.n_steps, self.step_size = n_steps, step_size
+        self.noise_std = math.sqrt(step_size) if noise_std is None else noise_std
+
+    def noise(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Noise of one variable, shape (n_steps, *x.shape)."""
+        return torch.randn((self.n_steps, *x.shape), generator=generator, dtype=x.dtype, device=x.device)
+
+    def run(
+        self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """Where the chains are after the last step; nothing is differentiated through them.
+
+        Args:
+            energy: Total energy of all chains, a scalar, of the variables.
+            start: The variables; each of any shape.
+            noise: Of each variable, shape (n_steps, *shape of the variable).
+        """
+        x = tuple(part.detach() for part in start)
+        slope = grad(energy, argnums=tuple(range(len(x))))
+        for step in range(self.n_steps):
+            moves = zip(x, slope(*x), noise, strict=True)
+            x = tuple(part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
+            x = tuple(part.detach() for part in x)
+        return x
