@@ -1,0 +1,1 @@
+"""Tables and figures that compare runs: ``python -m eblvm_lit.reports DIR...``."""

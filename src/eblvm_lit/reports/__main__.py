@@ -1,0 +1,85 @@
+"""Compare runs: python -m eblvm_lit.reports DIR... [--out FOLDER] [--metric NAME ...]."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eblvm_lit.console import prepare_folder
+from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.reports.groups import group_runs
+from eblvm_lit.reports.runs import read_runs
+from eblvm_lit.reports.table import choose_metrics, footnotes, lines, to_csv, to_markdown
+from eblvm_lit.reports.terminal import show
+
+__all__ = ["main", "report"]
+
+OUT = "outputs/report"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line.
+
+    Example:
+        >>> parser().parse_args(["outputs", "--metric", "test/fisher"]).metric
+        ['test/fisher']
+    """
+    parser = argparse.ArgumentParser(
+        "python -m eblvm_lit.reports", description="Compare runs, beside published values."
+    )
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="a run's folder, or one that holds some at any depth")
+    parser.add_argument("--out", metavar="FOLDER", default=OUT, help=f"where the report is written (default: {OUT})")
+    parser.add_argument(
+        "--metric", metavar="NAME", nargs="+", default=[], help="columns of the table (default: test/...)"
+    )
+    return parser
+
+
+def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> list[Path]:
+    """Print the comparison of all runs below some folders, and write it as tables and figures.
+
+    Args:
+        folders: Run folders, or folders that hold some.
+        out: Where to.
+        metrics: Columns of the table; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
+
+    Returns:
+        The files.
+
+    Raises:
+        EblvmError: For everything the user can mend.
+    """
+    runs, unfinished = read_runs(folders)
+    groups = group_runs(runs)
+    columns = choose_metrics(groups, metrics)
+    table, notes = lines(groups, columns), footnotes(groups, columns)
+    if unfinished:
+        notes.append(f"Unfinished or failed (no metrics.json), left out: {', '.join(map(str, unfinished))}.")
+    folder = prepare_folder(out)
+    try:
+        paths = [folder / "table.md", folder / "table.csv"]
+        paths[0].write_text(to_markdown(table, notes), encoding="utf-8")
+        paths[1].write_text(to_csv(groups, columns), encoding="utf-8")
+        show(table, notes)
+        from eblvm_lit.reports.curves import draw_reports  # takes seconds, for which the table need not wait
+
+        return paths + draw_reports(groups, folder)
+    except OSError as error:
+        raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Report; one sentence and exit code 1 for the user's errors."""
+    given = parser().parse_args(argv)
+    sys.stdout.reconfigure(errors="replace")  # terminals that lack a letter such as ±
+    try:
+        paths = report(given.folders, given.out, given.metric)
+    except EblvmError as error:
+        sys.exit(f"ERROR: {error}")
+    print("\n".join(["", "Written:", *(f"  {path}" for path in paths)]))
+
+
+if __name__ == "__main__":
+    main()

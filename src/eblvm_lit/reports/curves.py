@@ -1,0 +1,152 @@
+"""Curves of many methods in one figure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
+from eblvm_lit.reports.groups import Group
+
+__all__ = ["Band", "band", "draw_bands", "draw_reports"]
+
+# Okabe and Ito's colours, told apart by colour-blind readers; pale yellow is left out.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333a45")
+STYLES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
+WORDS = {"log_likelihood": "log-likelihood", "fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL"}
+FIRST = "val/log_likelihood"
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve over seeds.
+
+    Attributes:
+        label: Of the group.
+        iterations: Those at which all of its runs have a value, shape (T,).
+        mean: Over runs, shape (T,).
+        std: Sample standard deviation over runs, shape (T,); zeros for a single run.
+        n: Number of runs.
+    """
+
+    label: str
+    iterations: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    n: int
+
+
+def band(group: Group, metric: str) -> Band | None:
+    """Mean and spread of a metric over the runs of a group, at the iterations they have in common.
+
+    Args:
+        group: The runs; those without the metric are left out.
+        metric: A column of ``metrics.csv``.
+
+    Returns:
+        The curve; None with fewer than two such iterations.
+    """
+    curves = [run.curves[metric] for run in group.runs if metric in run.curves]
+    common = sorted(set.intersection(*map(set, curves))) if curves else []
+    if len(common) < 2:
+        return None
+    values = np.array([[curve[at] for at in common] for curve in curves])
+    std = values.std(0, ddof=1) if len(curves) > 1 else np.zeros(len(common))
+    return Band(group.label, np.array(common), values.mean(0), std, len(curves))
+
+
+def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
+    """Draw one figure a data set and validated metric, as PNG and PDF.
+
+    Args:
+        groups: Of all data sets.
+        folder: Where to.
+
+    Returns:
+        The files, the log-likelihood's first.
+    """
+    names = {name for group in groups for run in group.runs for name in run.curves if name.startswith("val/")}
+    paths = []
+    for metric in sorted(names, key=lambda name: (name != FIRST, name)):
+        for data in dict.fromkeys(group.data for group in groups):
+            bands = [band(group, metric) for group in groups if group.data == data]
+            if any(bands):
+                stem = folder / f"{data}_{metric.replace('/', '_')}"
+                paths += _save(draw_bands(bands, data, metric), stem)
+    return paths
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
+    legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # letters that publishers accept and readers can select
+        for path in paths:
+            figure.savefig(path, dpi=300, bbox_inches="tight", bbox_extra_artists=legends)
+    return paths
+
+
+def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
+    """Draw curves with bands of one standard deviation, the legend beside them in the order of their ends.
+
+    Args:
+        bands: One a group; None keeps the colour of a group that lacks the metric for its other figures.
+        data: Name of the data set.
+        metric: Name of the metric.
+    """
+    figure = new_figure(4.4, 3.0)
+    axes = figure.subplots()
+    _prepare(axes, data, metric)
+    drawn = []
+    for i, curve in enumerate(bands):
+        if curve is None:
+            continue
+        look = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+        (line,) = axes.plot(curve.iterations, curve.mean, linewidth=1.3, **look)
+        if curve.n > 1:
+            low, high = curve.mean - curve.std, curve.mean + curve.std
+            axes.fill_between(curve.iterations, low, high, color=look["color"], alpha=0.16, linewidth=0)
+        drawn.append((curve, line))
+    _legend(axes, sorted(drawn, key=lambda entry: -entry[0].mean[-1]))
+    return figure
+
+
+def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
+    """Right of the axes, which keep their size however long the labels are."""
+    counts = {curve.n for curve, _ in drawn}
+    labels = [curve.label if len(counts) == 1 else f"{curve.label} (n = {curve.n})" for curve, _ in drawn]
+    legend = axes.legend(
+        [line for _, line in drawn],
+        [textwrap.fill(label, 36, subsequent_indent="   ", break_long_words=False) for label in labels],
+        title=None if counts == {1} else f"mean ± s.d.{f' of {max(counts)} runs' * (len(counts) == 1)}",
+        **{
+            "loc": "center left",
+            "bbox_to_anchor": (1.01, 0.5),
+            "frameon": False,
+            "labelcolor": INK,
+            "handlelength": 2.6,
+        },
+        **{"fontsize": 8, "title_fontsize": 8, "alignment": "left", "labelspacing": 0.4},
+    )
+    legend.get_title().set_color(INK)
+    legend.set_in_layout(False)
+
+
+def _prepare(axes: Axes, data: str, metric: str) -> None:
+    frame(axes, data.replace("_", " "))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e2e8f0", linewidth=0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
+    axes.set_xlabel("iteration", color=INK, fontsize=9)
+    name = metric.split("/")[-1]
+    axes.set_ylabel(f"validation {WORDS.get(name, name.replace('_', ' '))}", color=INK, fontsize=9)

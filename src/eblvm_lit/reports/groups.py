@@ -1,0 +1,154 @@
+"""Runs that differ in their seed alone, and how the groups of them are told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eblvm_lit.reports.runs import Run
+
+__all__ = ["Group", "group_runs", "science"]
+
+# Keys that change where a run writes, reads or begins, and what it shows, but not what it computes.
+INCIDENTAL = frozenset(
+    (
+        *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
+        *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
+        *("at_validation", "allow_packages", "optimized_metric"),
+    )
+)
+INCIDENTAL_PARTS = (
+    *("logger", "callbacks.figures", "callbacks.curves", "callbacks.nonfinite", "callbacks.preemption"),
+    *("callbacks.progress", "callbacks.checkpoints.every"),
+)
+# Parts whose settings are known by their own names: n_unroll is method.n_unroll.
+PLAIN_PARTS = ("method", "model", "optimizer", "data", "trainer")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        runs: They.
+        data: Name of the data set.
+        method: Name of the method.
+        settings: What tells the group from others of the same report, such as ``n_unroll=5``.
+    """
+
+    runs: tuple[Run, ...]
+    data: str
+    method: str
+    settings: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the runs have in common, by dotted path."""
+        return science(self.runs[0])
+
+    @property
+    def label(self) -> str:
+        """Method and settings."""
+        return ", ".join([self.method, *self.settings])
+
+    @property
+    def repeats_a_seed(self) -> bool:
+        """Whether some runs are not independent, so that their spread is too small."""
+        return len({run.config.get("seed") for run in self.runs}) < len(self.runs)
+
+
+def science(run: Run) -> dict[str, Any]:
+    """The settings of a run that its results may depend on, but for the seed."""
+    return {path: value for path, value in run.config.items() if not _incidental(path)}
+
+
+def _incidental(path: str) -> bool:
+    return not INCIDENTAL.isdisjoint(path.split(".")) or any(f"{path}.".startswith(f"{p}.") for p in INCIDENTAL_PARTS)
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Gather runs that differ in their seed alone.
+
+    Args:
+        runs: Of any methods and data sets.
+
+    Returns:
+        The groups, ordered by data set, method and settings.
+    """
+    gathered: dict[frozenset[tuple[str, Any]], list[Run]] = {}
+    for run in runs:
+        gathered.setdefault(frozenset(science(run).items()), []).append(run)
+    groups = [Group(tuple(runs), _data_name(runs[0]), _method_name(runs[0])) for runs in gathered.values()]
+    groups = [replace(group, settings=_settings(group, groups)) for group in groups]
+    return sorted(groups, key=lambda group: [_natural(text) for text in (group.data, group.label)])
+
+
+def _data_name(run: Run) -> str:
+    by_class = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _class_name(run.config["data._target_"])).lower()
+    return run.choices.get("data", by_class)
+
+
+def _method_name(run: Run) -> str:
+    classes = [run.config[path] for path in ("method._target_", "method.objective._target_") if path in run.config]
+    return run.choices.get("method", " ".join(map(_class_name, classes)))
+
+
+def _class_name(target: str) -> str:
+    return target.rsplit(".", 1)[-1]
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """Sorts n_unroll=10 after n_unroll=5."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", text)
+    return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
+
+
+def _settings(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
+    """Settings that differ among the groups of the same method, or that the user has set apart from other methods."""
+    on_data = [other for other in groups if other.data == group.data]
+    rivals = [other for other in on_data if other.method == group.method]
+    explicit = {path for other in rivals for run in other.runs for path in _explicit(run)}
+    derived = {prefix for run in group.runs for prefix in run.derived}
+    shown: dict[tuple[str, tuple[Any, ...]], str] = {}
+    for path in sorted(group.config, key=lambda path: (path.count("."), path)):
+        differs = len(set(_values(path, rivals))) > 1
+        if path in explicit:
+            # what most groups share needs no word
+            telling = differs or 2 * _values(path, on_data).count(group.config[path]) <= len(on_data)
+        else:
+            copied = any(f"{path}.".startswith(f"{prefix}.") for prefix in derived)
+            telling = differs and not copied and not _explained(path, rivals)
+        if telling:
+            # without .hydra nobody knows that posterior.h_dim is model.h_dim; the same name and values say so
+            shown.setdefault((path.rsplit(".", 1)[-1], _values(path, on_data)), path)
+    return tuple(_show(path, group) for path in shown.values() if path not in ("data._target_", "method._target_"))
+
+
+def _explicit(run: Run) -> Iterable[str]:
+    """Paths that the command line set, be it a value or a choice from a group."""
+    for key in run.explicit:
+        yield from (path for path in (key, f"method.{key}._target_", f"{key}._target_") if path in run.config)
+
+
+def _values(path: str, groups: Sequence[Group]) -> tuple[Any, ...]:
+    return tuple(group.config.get(path) for group in groups)
+
+
+def _explained(path: str, rivals: Sequence[Group]) -> bool:
+    """Whether a setting is there because of the class it belongs to, and is the same wherever it is."""
+    owner = path.rpartition(".")[0]
+    if path.endswith("._target_") or len(set(_values(f"{owner}._target_", rivals))) == 1:
+        return False
+    return len(set(_values(path, rivals)) - {None}) == 1
+
+
+def _show(path: str, group: Group) -> str:
+    value = group.config[path]
+    if path.endswith("._target_"):
+        path = path.removesuffix("._target_")
+        part = path.rsplit(".", 1)[-1]
+        return f"{part}={group.runs[0].choices.get(part, _class_name(value))}"
+    part, _, name = path.partition(".")
+    return f"{name if part in PLAIN_PARTS else path}={str(value).lower() if isinstance(value, bool) else value}"
