@@ -1,0 +1,1 @@
+"""Noise distributions that data are told apart from."""

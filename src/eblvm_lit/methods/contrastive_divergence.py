@@ -1,0 +1,139 @@
+"""Contrastive divergence, with chains that start anew at each minibatch or persist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import Params, bind, sum_event
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.samplers.chains.base import Chain, State, energy_of
+
+__all__ = ["ContrastiveDivergence"]
+
+
+class ContrastiveDivergence(Method):
+    r"""CD-k and PCD-k: maximum likelihood with a negative phase of k steps.
+
+    .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
+
+    v^- are held fixed: the gradient tends to that of -log p(v) as k grows. Where F is not tractable E(v, h) stands for
+    it, at the latents of each phase. CD starts its chains at the minibatch. PCD has chains that go on from one
+    iteration to the next; they are in the checkpoint, and all of them move at every minibatch, a short one, too.
+    They start at the first minibatch, over and over if it has fewer rows than there are chains. Reference: Hinton
+    2002; Tieleman 2008.
+
+    Args:
+        energy: The model.
+        chain: What draws the negative phase.
+        optimizer: Rule of the only level.
+        n_chains: Number of persistent chains (PCD); null for chains that start at each minibatch (CD).
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy the chain cannot sample, or fewer than one persistent chain.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.samplers.chains.gibbs import GibbsChain
+        >>> pcd = ContrastiveDivergence(
+        ...     energy=GRBM(v_dim=2, h_dim=3), chain=GibbsChain(n_steps=1), n_chains=10, optimizer=Adam(lr=1e-3))
+        >>> {name: tuple(value.shape) for name, value in pcd.memory().items()}
+        {'chain_started': (), 'chain_h': (10, 3)}
+    """
+
+    posterior = None
+    divergence = None
+    objective = None
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        chain: Chain,
+        optimizer: Optimizer,
+        n_chains: int | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        if n_chains is not None and n_chains < 1:
+            raise ConfigError(
+                f"n_chains must be >= 1, or null for chains that start at each minibatch, not {n_chains}."
+            )
+        chain.check(energy)
+        self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains
+        self._lasting = [] if n_chains is None else list(chain.shapes(energy))
+        if n_chains is not None:
+            self.register_buffer("chain_started", torch.tensor(False))
+            for name, shape in chain.shapes(energy).items():
+                self.register_buffer(f"chain_{name}", torch.zeros(n_chains, *shape))
+
+    def players(self) -> dict[str, torch.nn.Module]:
+        """The model alone."""
+        return {"theta": self.energy}
+
+    def levels(self) -> Sequence[Level]:
+        """One step on theta."""
+        return [Level("upper", "theta", 1, self.optimizer, self.noise, self._gradient)]
+
+    def memory(self) -> dict[str, Tensor]:
+        """The persistent chains, and whether they have started."""
+        names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
+        return {name: self.get_buffer(name) for name in names}
+
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of both phases."""
+        n = len(v) if self.n_chains is None else self.n_chains
+        return {
+            "positive": self.chain.start_noise(self.energy, v, generator),
+            "negative": self.chain.noise(self.energy, n, v, generator),
+        }
+
+    def _resume(self, positive: State, memory: dict[str, Tensor]) -> State:
+        """Where the persistent chains go on; at the positive phase before they have started."""
+        rows = torch.arange(self.n_chains, device=positive["v"].device) % len(positive["v"])
+        started = memory["chain_started"]
+        return {name: torch.where(started, memory[f"chain_{name}"], positive[name][rows]) for name in self._lasting}
+
+    def phases(self, energy: Energy, memory: dict[str, Tensor], v: Tensor, noise: Any) -> tuple[State, State]:
+        """Positive and negative phase.
+
+        Args:
+            energy: The model.
+            memory: The persistent chains; nothing of it is changed.
+            v: The minibatch, shape (B, *event).
+            noise: Their random numbers.
+        """
+        positive = self.chain.start(energy, v, noise["positive"])
+        start = positive if self.n_chains is None else self._resume(positive, memory)
+        return positive, self.chain.run(energy, start, noise["negative"])
+
+    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+        theta, memory = situation.params["theta"], situation.memory
+        positive, negative = self.phases(bind(self.energy, theta), memory, v, noise)
+
+        def loss(theta: Params) -> Tensor:
+            energy = bind(self.energy, theta)
+            return energy_of(energy, positive).mean() - energy_of(energy, negative).mean()
+
+        grads, value = grad_and_value(loss)(theta)
+        lasting = {f"chain_{name}": negative[name] for name in self._lasting}
+        if lasting:
+            lasting["chain_started"] = torch.ones_like(memory["chain_started"])
+        return Gradient(value, grads, memory=lasting)
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        r"""The squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction v' in one step, shape (B,)."""
+        state = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
+        return sum_event((v - self.chain.reconstruct(self.energy, state)).square())

@@ -1,0 +1,156 @@
+"""Noise-contrastive estimation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from eblvm_lit.contrasts.base import Contrast
+from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import Params, bind, params_of
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.optimizers.base import Optimizer
+
+__all__ = ["NCE", "SelfNormalised"]
+
+ROWS = 10_000  # of the training split at a time
+
+
+class SelfNormalised(nn.Module):
+    """An energy and a learned estimate c of its log Z; together they are theta.
+
+    Args:
+        energy: The energy.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> [name for name, _ in SelfNormalised(GRBM(v_dim=2, h_dim=3)).named_parameters()]
+        ['c', 'energy.W', 'energy.b', 'energy.c', 'energy.log_std']
+    """
+
+    def __init__(self, energy: Energy) -> None:
+        super().__init__()
+        self.energy = energy
+        self.c = nn.Parameter(torch.zeros(()))
+
+
+class NCE(Method):
+    r"""Noise-contrastive estimation: theta and c by telling data from noise.
+
+    .. math:: -\log \sigma(-F(v) - c - \log\nu - \log p_n(v)) - \sum_{i \le \nu} \log \sigma(F(y_i) + c + \log\nu
+        + \log p_n(y_i)), \quad y_i \sim p_n
+
+    Least where exp(-F(v) - c) is the data's law; c is then log Z. Reference: Gutmann and Hyvarinen 2012.
+
+    Args:
+        energy: The model; its free energy must be tractable.
+        contrast: p_n.
+        optimizer: Rule of the only level, which moves theta and c.
+        nu: Number of y for each v.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy without a free energy, or fewer than one y.
+
+    Attributes:
+        model: The energy with c.
+
+    Example:
+        >>> from eblvm_lit.contrasts.normal import StandardNormal
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> nce = NCE(energy=GRBM(v_dim=2, h_dim=3), contrast=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> nce.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    objective = None
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        contrast: Contrast,
+        optimizer: Optimizer,
+        nu: int = 1,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        if nu < 1:
+            raise ConfigError(f"Noise-contrastive estimation needs nu >= 1 noise samples for each v, not {nu}.")
+        self.check_energy(energy)
+        self.model, self.contrast, self.optimizer, self.nu = SelfNormalised(energy), contrast, optimizer, nu
+        contrast.prepare(energy.event_shape)
+        self.posterior, self.divergence = None, None  # not of the class, where they would hide a subclass's modules
+
+    @staticmethod
+    def check_energy(energy: Energy) -> None:
+        """Refuse an energy without a free energy."""
+        if not isinstance(energy, MarginalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has no tractable free energy, which NCE needs: use method=vnce."
+            )
+
+    @property
+    def energy(self) -> Energy:
+        """The model without c."""
+        return self.model.energy
+
+    def players(self) -> dict[str, nn.Module]:
+        """The model with c."""
+        return {"theta": self.model}
+
+    def levels(self) -> Sequence[Level]:
+        """One step on theta and c."""
+        return [Level("upper", "theta", 1, self.optimizer, self.noise, self._gradient)]
+
+    def on_fit_start(self) -> None:
+        """Fit p_n to the training split."""
+        super().on_fit_start()
+        data = self.trainer.datamodule
+        self.contrast.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
+
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one evaluation of the loss."""
+        return {"contrast": self.contrast.noise((self.nu,), v, generator)}
+
+    def latent_law(self, params: Mapping[str, Params]) -> Any:  # noqa: ARG002
+        """What latents are drawn from at the parameters of the players; nothing here, they are summed out."""
+        return None
+
+    def log_densities(self, energy: Energy, q: Any, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Log of the density up to Z, at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        return -energy.free_energy(v), -energy.free_energy(y)
+
+    def terms(self, model: SelfNormalised, q: Any, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
+        """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
+        y = self.contrast.sample(noise["contrast"].flatten(0, 1))
+        at_v, at_y = self.log_densities(model.energy, q, v, y, noise)
+        offset = model.c + math.log(self.nu)
+        data = logsigmoid(at_v - offset - self.contrast.log_prob(v))
+        contrast = logsigmoid(offset + self.contrast.log_prob(y) - at_y)
+        return -data, -contrast.view(self.nu, -1).sum(0)
+
+    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+        q = self.latent_law(situation.params)
+
+        def loss(theta: Params) -> Tensor:
+            return sum(self.terms(bind(self.model, theta), q, v, noise)).mean()
+
+        grads, value = grad_and_value(loss)(situation.params["theta"])
+        return Gradient(value, grads)
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss itself, per example, shape (B,)."""
+        q = self.latent_law({name: params_of(player) for name, player in self.players().items()})
+        return sum(self.terms(self.model, q, v, self.noise(v, generator)))

@@ -1,0 +1,157 @@
+"""Variational noise-contrastive estimation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.contrasts.base import Contrast
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.divergences.kl import IWAE
+from eblvm_lit.energies.base import ConditionalEnergy, Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import Params, bind
+from eblvm_lit.methods.levels import Level
+from eblvm_lit.methods.nce import NCE
+from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["VNCE", "TruePosterior"]
+
+
+class TruePosterior:
+    r"""p(h|v) in the place of q, :math:`\log p(h|v) = F(v) - E(v, h)`.
+
+    Args:
+        energy: The model.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> p, v = TruePosterior(GRBM(v_dim=2, h_dim=3)), torch.zeros(5, 2)
+        >>> h, log_p = p.rsample_and_log_prob(v, p.noise((7,), v, torch.Generator()))
+        >>> h.shape, log_p.shape
+        (torch.Size([7, 5, 3]), torch.Size([7, 5]))
+    """
+
+    def __init__(self, energy: ConditionalEnergy) -> None:
+        self.energy = energy
+
+    def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
+        """Noise for one draw, shape (*shape, B, H)."""
+        return self.energy.latent_noise((*shape, len(v)), v, generator)
+
+    def rsample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """h ~ p(h|v), shape (*L, B, H), and log p(h|v), shape (*L, B)."""
+        h = self.energy.draw_latent(v, noise)
+        return h, self.energy.free_energy(v) - self.energy.energy(v, h)
+
+
+class VNCE(NCE):
+    r"""Noise-contrastive estimation with bounds in the place of the free energy.
+
+    .. math:: -F(v) \to -E(v, h) - \log q(h|v), \quad
+        -F(y) \to \log \frac1L \sum_{l=1}^L \exp(-E(y, h_l) - \log q(h_l|y)), \quad h, h_l \sim q
+
+    in NCE's loss, at the data and at the noise. An iteration is K steps on phi down the divergence of q(h|v) from
+    p(h|v) at the data; then one step on theta and c, at that phi. With posterior=null h come from p(h|v) itself, and
+    the loss is NCE's. Reference: Rhodes and Gutmann 2019; Bao et al. 2021, code.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        contrast: p_n.
+        optimizer: Rule of the upper level, which moves theta and c.
+        posterior: q(h|v; phi); null for p(h|v).
+        divergence: Of q from p; null where there is no q.
+        n_lower_steps: K.
+        n_particles: L.
+        nu: Number of y for each v.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For a number below its range, or parts that do not fit together.
+
+    Example:
+        >>> from eblvm_lit.contrasts.normal import StandardNormal
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> vnce = VNCE(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
+        ...             divergence=KL(), contrast=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> [(level.name, level.n_steps) for level in vnce.levels()]
+        [('lower', 5), ('upper', 1)]
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        contrast: Contrast,
+        optimizer: Optimizer,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: int = 5,
+        n_particles: int = 5,
+        nu: int = 1,
+        lower_optimizer: Optimizer | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(energy=energy, contrast=contrast, optimizer=optimizer, nu=nu, seed=seed, compile=compile)
+        if (posterior is None) != (divergence is None):
+            raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both (p(h|v)).")
+        if posterior is None and not isinstance(energy, ConditionalEnergy):
+            raise ConfigError(f"{type(energy).__name__} has no p(h|v) to draw from: give a posterior and a divergence.")
+        self.posterior, self.divergence = posterior, divergence
+        self.bound, self.lower = IWAE(n_particles=n_particles), None
+        if posterior is not None:
+            self.lower = PosteriorFit(
+                energy=energy,
+                posterior=posterior,
+                divergence=divergence,
+                n_steps=n_lower_steps,
+                optimizer=lower_optimizer or optimizer,
+                view=lambda theta: bind(self.model, theta).energy,
+            )
+
+    @staticmethod
+    def check_energy(energy: Energy) -> None:
+        """Refuse nothing: no free energy is needed."""
+
+    def players(self) -> dict[str, nn.Module]:
+        """The model with c, and the posterior if there is one."""
+        return {"theta": self.model} if self.posterior is None else {"theta": self.model, "phi": self.posterior}
+
+    def levels(self) -> Sequence[Level]:
+        """K steps on phi, if there is one; then one on theta and c."""
+        return super().levels() if self.lower is None else [self.lower.level(), *super().levels()]
+
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one evaluation of the loss."""
+        contrast = super().noise(v, generator)["contrast"]
+        y = contrast.flatten(0, 1)  # for its number of rows
+        q = TruePosterior(self.energy) if self.posterior is None else self.posterior
+        return {
+            "contrast": contrast,
+            "at_data": q.noise((1,), v, generator),
+            "at_noise": q.noise((self.bound.n_particles,), y, generator),
+        }
+
+    def latent_law(self, params: Mapping[str, Params]) -> Posterior | TruePosterior:
+        """The posterior; held, as nothing of the loss is differentiated through it."""
+        if self.posterior is None:
+            return TruePosterior(bind(self.model, params["theta"]).energy)
+        return bind(self.posterior, params["phi"])
+
+    def log_densities(
+        self, energy: Energy, q: Posterior | TruePosterior, v: Tensor, y: Tensor, noise: Any
+    ) -> tuple[Tensor, Tensor]:
+        """The bounds at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        at_data = -self.bound.loss(energy, q, v, noise["at_data"])  # of one particle: the evidence bound
+        return at_data, -self.bound.loss(energy, q, y, noise["at_noise"])

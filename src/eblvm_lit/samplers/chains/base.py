@@ -1,0 +1,74 @@
+"""What every chain of a negative phase offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+
+__all__ = ["Chain", "State", "energy_of"]
+
+State = dict[str, Tensor]
+
+
+def energy_of(energy: Energy, state: State) -> Tensor:
+    """The energy of what a chain samples: F(v) where it is tractable, E(v, h) elsewhere, shape (B,).
+
+    Args:
+        energy: The model.
+        state: ``v`` (B, *event) and, unless the model has a free energy, ``h`` (B, H).
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> energy_of(GRBM(v_dim=2, h_dim=3), {"v": torch.zeros(5, 2)}).shape
+        torch.Size([5])
+    """
+    if isinstance(energy, MarginalEnergy):
+        return energy.free_energy(state["v"])
+    return energy.energy(state["v"], state["h"])
+
+
+class Chain(ABC):
+    """Where the positive phase is, how the negative phase moves from there, and what of it lasts.
+
+    Attributes:
+        n_steps: k, the steps of a negative phase.
+    """
+
+    n_steps: int
+
+    @abstractmethod
+    def check(self, energy: Energy) -> None:
+        """Refuse an energy this chain cannot sample.
+
+        Raises:
+            ConfigError: Saying what can.
+        """
+
+    @abstractmethod
+    def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
+        """What of a state a chain goes on from, by name: the shape of one row."""
+
+    @abstractmethod
+    def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
+        """Noise for :meth:`start` at v, shape (B, *event)."""
+
+    @abstractmethod
+    def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
+        """The positive phase: v, and latents of p(h|v), or nearly so."""
+
+    @abstractmethod
+    def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
+        """Noise for :meth:`run` of n chains, of like's type and device."""
+
+    @abstractmethod
+    def run(self, energy: Energy, state: State, noise: Any) -> State:
+        """The negative phase: where the chains are after k steps; nothing is differentiated through them."""
+
+    @abstractmethod
+    def reconstruct(self, energy: Energy, state: State) -> Tensor:
+        """The mean of v after one step from a positive phase, shape (B, *event)."""

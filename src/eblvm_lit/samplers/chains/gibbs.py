@@ -1,0 +1,79 @@
+"""Gibbs sweeps as the chain of a negative phase."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import ConditionalEnergy, Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.chains.base import Chain, State
+
+__all__ = ["GibbsChain"]
+
+
+class GibbsChain(Chain):
+    r"""k block Gibbs sweeps, from h ~ p(h|v) on.
+
+    .. math:: h_0 \sim p(h|v), \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad t = 1, \dots, k
+
+    Only h lasts: v_{t+1} depends on nothing else. Reference: Hinton 2002; Tieleman 2008.
+
+    Args:
+        n_steps: k.
+
+    Raises:
+        ConfigError: With fewer than one sweep.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> grbm, chain, g, v = GRBM(v_dim=2, h_dim=3), GibbsChain(n_steps=5), torch.Generator(), torch.zeros(7, 2)
+        >>> state = chain.start(grbm, v, chain.start_noise(grbm, v, g))
+        >>> end = chain.run(grbm, state, chain.noise(grbm, 7, v, g))
+        >>> end["v"].shape, end["h"].shape
+        (torch.Size([7, 2]), torch.Size([7, 3]))
+    """
+
+    def __init__(self, *, n_steps: int = 1) -> None:
+        if n_steps < 1:
+            raise ConfigError(f"A Gibbs chain needs n_steps >= 1, not {n_steps}.")
+        self.n_steps = n_steps
+
+    def check(self, energy: Energy) -> None:
+        """Refuse an energy without drawable conditionals."""
+        if not isinstance(energy, ConditionalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, which a Gibbs chain needs: "
+                "use chain=langevin."
+            )
+
+    def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
+        """The latents."""
+        return {"h": (energy.h_dim,)}
+
+    def start_noise(self, energy: ConditionalEnergy, v: Tensor, generator: torch.Generator) -> Tensor:
+        """Noise of h, shape (B, H)."""
+        return energy.latent_noise((len(v),), v, generator)
+
+    def start(self, energy: ConditionalEnergy, v: Tensor, noise: Tensor) -> State:
+        """v and h ~ p(h|v)."""
+        return {"v": v, "h": energy.draw_latent(v, noise)}
+
+    def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
+        """Noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
+        return {
+            "v": energy.visible_noise((self.n_steps, n), like, generator),
+            "h": energy.latent_noise((self.n_steps, n), like, generator),
+        }
+
+    def run(self, energy: ConditionalEnergy, state: State, noise: State) -> State:
+        """v and h after the last sweep."""
+        h = state["h"].detach()
+        for v_noise, h_noise in zip(noise["v"], noise["h"], strict=True):
+            v = energy.draw_visible(h, v_noise).detach()
+            h = energy.draw_latent(v, h_noise).detach()
+        return {"v": v, "h": h}
+
+    def reconstruct(self, energy: ConditionalEnergy, state: State) -> Tensor:
+        """E[v|h]."""
+        return energy.visible_mean(state["h"])

@@ -1,0 +1,100 @@
+"""Langevin dynamics as the chain of a negative phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.chains.base import Chain, State, energy_of
+from eblvm_lit.samplers.langevin import Langevin
+
+__all__ = ["LangevinChain"]
+
+
+class LangevinChain(Chain):
+    r"""k Langevin steps on v down F where that is tractable, on (v, h) jointly down E elsewhere.
+
+    .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
+
+    Without a free energy the positive phase needs latents, too: Langevin steps on h alone at fixed v, from N(0, I).
+    Nothing here is published for CD; short chains of this kind are usual for deep energies (Nijkamp et al. 2019).
+
+    Args:
+        n_steps: k.
+        step_size: a.
+        noise_std: s; sqrt(a) if not given, with which the chain samples the model up to O(a).
+        n_latent_steps: Steps of the positive phase's latents; of no use where F is tractable.
+
+    Raises:
+        ConfigError: With fewer than one step, or values outside of Langevin dynamics' ranges.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> grbm, chain, g = GRBM(v_dim=2, h_dim=3), LangevinChain(n_steps=5, step_size=0.01), torch.Generator()
+        >>> state = chain.start(grbm, torch.zeros(7, 2), {})
+        >>> chain.run(grbm, state, chain.noise(grbm, 7, state["v"], g))["v"].shape
+        torch.Size([7, 2])
+    """
+
+    def __init__(
+        self, *, n_steps: int, step_size: float, noise_std: float | None = None, n_latent_steps: int = 20
+    ) -> None:
+        if n_steps < 1 or n_latent_steps < 1:
+            raise ConfigError(
+                f"A Langevin chain needs n_steps >= 1 and n_latent_steps >= 1, not {n_steps} and {n_latent_steps}."
+            )
+        self.n_steps = n_steps
+        self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
+        self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)
+        self.descent = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
+
+    def check(self, energy: Energy) -> None:
+        """Refuse binary latents where they would have to move."""
+        if not energy.continuous and not isinstance(energy, MarginalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has binary latents and no free energy: Langevin dynamics cannot move them; "
+                "use a model with continuous latents."
+            )
+
+    def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
+        """v, and h where F is not tractable."""
+        shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
+        return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) else shapes
+
+    def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
+        """Where latents begin, shape (B, H), and the noise of their steps, if there are latents."""
+        if "h" not in self.shapes(energy):
+            return {}
+        h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
+        return {"h": h, "steps": self.latent_steps.noise(h, generator)}
+
+    def start(self, energy: Energy, v: Tensor, noise: State) -> State:
+        """v, and latents that Langevin steps have brought towards p(h|v)."""
+        if "h" not in self.shapes(energy):
+            return {"v": v}
+        (h,) = self.latent_steps.run(lambda h: energy.energy(v, h).sum(), (noise["h"],), (noise["steps"],))
+        return {"v": v, "h": h}
+
+    def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
+        """Noise of each variable that moves, shape (k, n, *its shape)."""
+        rows = {name: like.new_empty(n, *shape) for name, shape in self.shapes(energy).items()}
+        return {name: self.steps.noise(x, generator) for name, x in rows.items()}
+
+    def run(self, energy: Energy, state: State, noise: State) -> State:
+        """Where the variables are after the last step."""
+        end = self.steps.run(self._total(energy, state), tuple(state.values()), tuple(noise[name] for name in state))
+        return dict(zip(state, end, strict=True))
+
+    def reconstruct(self, energy: Energy, state: State) -> Tensor:
+        """v after one step without its noise."""
+        none = tuple(torch.zeros_like(x).unsqueeze(0) for x in state.values())
+        end = self.descent.run(self._total(energy, state), tuple(state.values()), none)
+        return dict(zip(state, end, strict=True))["v"]
+
+    @staticmethod
+    def _total(energy: Energy, state: State) -> Callable[..., Tensor]:
+        return lambda *x: energy_of(energy, dict(zip(state, x, strict=True))).sum()
