@@ -13,7 +13,17 @@ __all__ = ["check_config", "check_integer"]
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
-OPTIONAL_PARTS = ("posterior", "divergence", "score")
+OPTIONAL_PARTS = (
+    "objective",
+    "posterior",
+    "divergence",
+    "score",
+    "chain",
+    "contrast",
+    "particles",
+    "estimate",
+    "covariance",
+)
 
 
 def check_config(cfg: DictConfig) -> None:
@@ -27,8 +37,9 @@ def check_config(cfg: DictConfig) -> None:
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
+    taken = {*cfg.method, *(cfg.method.get("score") or ())}
     for part in OPTIONAL_PARTS:
-        if cfg.get(part) is not None and part not in cfg.method:
+        if cfg.get(part) is not None and part not in taken:
             raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
     precision = str(cfg.trainer.precision)
     if precision not in PRECISIONS:

@@ -44,13 +44,16 @@ class StopOnNonFinite(pl.Callback):
         record = method.diagnostics
         if math.isfinite(sum(value.item() for value in record.values())):
             return
-        for name, value in record.items():
-            if not bool(torch.isfinite(value)):
-                level, _, quantity = name.partition("_")
-                raise NonFiniteError(
-                    f"The {level} level's {quantity.replace('_', ' ')} is {value.item()} at iteration "
-                    f"{method.iteration}: {CURE}"
-                )
+        broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
+        # what the method has a remedy for is the cause, the others follow from it
+        remedies = {name: method.remedy(name.partition("_")[2]) for name in broken}
+        name = next((name for name, remedy in remedies.items() if remedy), next(iter(broken), None))
+        if name is not None:  # a sum of finite numbers may overflow
+            level, _, quantity = name.partition("_")
+            raise NonFiniteError(
+                f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
+                f"{method.iteration}: {remedies[name] or CURE}"
+            )
 
     def check_parameters(self, method: Method) -> None:
         """Look at what would be saved, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,13 @@ class Method(pl.LightningModule):
         self._generator: torch.Generator | None = None
         self.description: dict[str, Any] = {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As any module's. Lightning notes the hook it is in some 20 times an iteration: no parameter, no search."""
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     # ------------------------------------------------------------------ what a method says about itself
 
     @abstractmethod
@@ -77,6 +85,10 @@ class Method(pl.LightningModule):
         Raises:
             ConfigError: If the method cannot use them.
         """
+
+    def remedy(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
+        """What the user can do where a quantity of :attr:`diagnostics`, named without its level, is not finite."""
+        return None
 
     def inner_steps(self) -> int:
         """Gradient evaluations in one iteration, unrolled ones included."""
@@ -183,6 +195,9 @@ class Method(pl.LightningModule):
         situation = self.situation(raw, self._lrs)
         # The one step Lightning sees and counts.
         wrapped[-1].step(closure=lambda: self._run(situation, v, noise))
+
+    # Lightning asks for the signature in every iteration; this is where ``inspect`` looks first.
+    training_step.__signature__ = inspect.signature(training_step)
 
     def _run(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> None:
         self.diagnostics = self._step(situation, v, noise)

@@ -1,0 +1,52 @@
+"""How much memory a run needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+__all__ = ["MemoryMeter"]
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class MemoryMeter:
+    """Measures the largest amount of memory in use since it was made, above what was in use then.
+
+    On a GPU that of torch's allocator; elsewhere the resident memory of this process, which Linux alone tells.
+
+    Args:
+        device: Where the computation is.
+
+    Example:
+        >>> meter = MemoryMeter(torch.device("cpu"))
+        >>> big = torch.ones(25 * 2**20)  # 100 MiB
+        >>> peak = meter.peak()
+        >>> peak is None or 80 < peak < 200
+        True
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.start = torch.cuda.memory_allocated(device) / 2**20
+        else:
+            try:
+                RESET.write_text("5")  # sets the peak to what is in use now
+                self.start = _resident("VmHWM")
+            except OSError:  # another system, or not allowed
+                self.start = None
+
+    def peak(self) -> float | None:
+        """The largest amount so far in MiB; None where it cannot be measured."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20 - self.start
+        return None if self.start is None else _resident("VmHWM") - self.start
+
+
+def _resident(name: str) -> float:
+    """An entry of this process' status, MiB."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) / 2**10

@@ -1,0 +1,85 @@
+"""The score of an importance-sampled free energy."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.scores.base import ScoreEstimator
+
+__all__ = ["Importance", "ImportanceScore"]
+
+
+class ImportanceScore:
+    r"""The score of a free energy that is estimated with uniformly drawn binary latents.
+
+    .. math:: s(v) = -\nabla_v \hat F(v), \quad
+        \hat F(v) = -\log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{2^{-m}}, \quad h_l \sim \mathrm{Bernoulli}(1/2)^m
+
+    Biased for finite L: what VaGES is compared with. Reference: Bao et al. 2021, section 5.1 (IS-KSD).
+
+    Args:
+        energy: Gives E.
+        h: Latents of each v, shape (L, B, m).
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> ImportanceScore(GRBM(v_dim=2, h_dim=3), torch.ones(7, 5, 3))(torch.zeros(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, energy: Energy, h: Tensor) -> None:
+        self.energy, self.h = energy, h
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """The estimate of F(v), shape (B,)."""
+        n, m = len(self.h), self.h.shape[-1]
+        return math.log(n) - m * math.log(2) - torch.logsumexp(-self.energy.energy(v, self.h), 0)
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """The score, shape (B, *event)."""
+        return -grad(lambda x: self.free_energy(x).sum())(v)
+
+
+class Importance(ScoreEstimator):
+    """The score by importance sampling, with fresh latents for each v in each evaluation.
+
+    Args:
+        n_particles: L.
+
+    Raises:
+        ConfigError: With fewer than one particle, or (by :meth:`check`) for continuous latents.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> score, energy, v = Importance(n_particles=7), GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> score.function(energy, score.noise(energy, v, torch.Generator()))(v).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, *, n_particles: int = 5) -> None:
+        if n_particles < 1:
+            raise ConfigError(f"An importance-sampled score needs n_particles (L) >= 1, not {n_particles}.")
+        self.n_particles = n_particles
+
+    def check(self, energy: Energy) -> None:
+        """Refuse continuous latents, of which none are drawn uniformly."""
+        if energy.continuous:
+            raise ConfigError(
+                f"The importance-sampled score draws binary latents, {type(energy).__name__} has continuous ones: "
+                "use a variational method."
+            )
+
+    def noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Tensor:
+        """Uniform bits, shape (L, B, m)."""
+        shape = (self.n_particles, len(v), energy.h_dim)
+        return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
+
+    def function(self, energy: Energy, noise: Tensor) -> ImportanceScore:
+        """The estimate with these latents."""
+        return ImportanceScore(energy, noise)
