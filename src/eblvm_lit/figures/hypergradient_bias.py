@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
-import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
-from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.figures.base import Picture, frame, new_figure
+from eblvm_lit.figures.base import frame, new_figure
+from eblvm_lit.figures.results import ResultPicture
 
 __all__ = ["BiasCurves", "draw_bias"]
-
-RESULTS = ("evaluation.json", "metrics.json")
 
 
 def draw_bias(metrics: dict[str, float]) -> Figure | None:
@@ -54,7 +48,7 @@ def draw_bias(metrics: dict[str, float]) -> Figure | None:
     return figure
 
 
-class BiasCurves(Picture):
+class BiasCurves(ResultPicture):
     """The bias against N, one curve a K, and the distance of phi from its optimum against K.
 
     Args:
@@ -62,19 +56,4 @@ class BiasCurves(Picture):
     """
 
     name = "hypergradient_bias"
-
-    def __init__(self, *, folder: str) -> None:
-        self.folder = Path(folder)
-
-    def draw(
-        self,
-        method: LightningModule,  # noqa: ARG002 - what is drawn has been computed before
-        data: ArrayDataModule,  # noqa: ARG002
-        generator: torch.Generator,  # noqa: ARG002
-    ) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
-        for name in RESULTS:
-            path = self.folder / name
-            if path.is_file():
-                return draw_bias(json.loads(path.read_text()))
-        return None
+    draw_results = staticmethod(draw_bias)

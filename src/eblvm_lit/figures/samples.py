@@ -7,11 +7,13 @@ from matplotlib.figure import Figure
 from pytorch_lightning import LightningModule
 from torch import Tensor
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.tiles import show_tiles
 from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["Samples"]
 
@@ -19,17 +21,24 @@ DOTS = "#2b6cb0"
 
 
 class Samples(Picture):
-    """Gibbs samples beside as many training examples: dots in the plane, or images.
+    r"""Samples beside as many training examples: dots in the plane, or images.
 
-    Dots are draws of p(v|h) at the chains' last latents, images are E[v|h] there, as in Bao et al. 2020.
+    Where p(h|v) and p(v|h) can be drawn from these are Gibbs samples: dots are draws of p(v|h) at the chains' last
+    latents, images are E[v|h] there, as in Bao et al. 2020. For other models of the plane with real latents v and h
+    are moved together by Langevin dynamics,
+
+    .. math:: (v, h) \leftarrow (v, h) - \tfrac a2 \nabla E(v, h) + \sqrt a\, \epsilon
+
+    from v uniform in the data's window and h standard normal.
 
     Args:
         n: Number of images.
         n_points: Number of dots.
-        n_steps: Gibbs sweeps.
+        n_steps: Gibbs sweeps, or steps of Langevin dynamics.
+        step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
 
     Raises:
-        ConfigError: For a number below one.
+        ConfigError: For a number below one, or a step size that is not positive.
 
     Example:
         >>> from eblvm_lit.data.toy import Checkerboard
@@ -44,36 +53,50 @@ class Samples(Picture):
 
     name = "samples"
 
-    def __init__(self, *, n: int = 64, n_points: int = 2000, n_steps: int = 1000) -> None:
+    def __init__(self, *, n: int = 64, n_points: int = 2000, n_steps: int = 1000, step_size: float = 1e-3) -> None:
         if n < 1 or n_points < 1:
             raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
-        self.n, self.n_points, self.sampler = n, n_points, Gibbs(n_steps=n_steps)
+        self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
+        self.langevin = Langevin(n_steps=1, step_size=step_size)
 
     def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images and data with a window, where Gibbs sampling fits."""
-        energy = getattr(method, "energy", None)
-        if not Gibbs.supports(energy) or (data.image_shape is None and data.bounds is None):
+        """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
+        energy, images = getattr(method, "energy", None), data.image_shape is not None
+        if Gibbs.supports(energy) and (images or data.bounds is not None):
+            samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images)
+            title = f"Gibbs samples, {self.n_steps} sweeps"
+        elif data.bounds is not None and isinstance(energy, Energy) and energy.continuous:
+            samples = self._langevin(energy, data.bounds, generator)
+            title = f"Langevin samples, {self.n_steps} steps"
+        else:
             return None
-        images = data.image_shape is not None
-        samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images).cpu()
+        samples, titles = samples.cpu(), ("data", title)
         shuffled = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()
         examples = data.as_float(data.splits.train[shuffled[: len(samples)]])
-        return self._images(examples, samples, data) if images else self._dots(examples, samples, data)
+        return self._images(examples, samples, data, titles) if images else self._dots(examples, samples, data, titles)
 
-    def _titles(self) -> tuple[str, str]:
-        return "data", f"Gibbs samples, {self.sampler.n_steps} sweeps"
+    def _langevin(self, energy: Energy, bounds: Window, generator: torch.Generator) -> Tensor:
+        """The visible units of n_points independent chains after the last step, shape (n_points, 2)."""
+        p, n = next(energy.parameters()), self.n_points
+        options = {"generator": generator, "dtype": p.dtype, "device": p.device}
+        low, high = (torch.tensor(ends, dtype=p.dtype, device=p.device) for ends in zip(*bounds, strict=True))
+        v, h = low + (high - low) * torch.rand(n, 2, **options), torch.randn(n, energy.h_dim, **options)
+        for _ in range(self.n_steps):  # step by step, so that noise takes no memory
+            noise = tuple(self.langevin.noise(x, generator) for x in (v, h))
+            v, h = self.langevin.run(lambda v, h: energy.energy(v, h).sum(), (v, h), noise)
+        return v
 
-    def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule) -> Figure:
+    def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
         _, height, width = data.image_shape
         figure = new_figure(7.6, 3.7 * height / width + 0.4)
         limits = float(examples.min()), float(examples.max())
-        for panel, v, title in zip(figure.subplots(1, 2), (examples, samples), self._titles(), strict=True):
+        for panel, v, title in zip(figure.subplots(1, 2), (examples, samples), titles, strict=True):
             show_tiles(panel, v, data.image_shape, limits, title)
         return figure
 
-    def _dots(self, examples: Tensor, samples: Tensor, data: ArrayDataModule) -> Figure:
+    def _dots(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
         figure = new_figure(7.6, 3.9)
-        panels = plane(figure, data.bounds, self._titles())
+        panels = plane(figure, data.bounds, titles)
         for panel, v in zip(panels, (examples, samples), strict=True):
             panel.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
         figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout; saving is one

@@ -32,7 +32,7 @@ class MLP(nn.Module):
         super().__init__()
         if len(sizes) < 2:
             raise ConfigError(f"An MLP needs at least an input and an output size, not {list(sizes)}.")
-        self.out_dim = sizes[-1]
+        self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
             layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]

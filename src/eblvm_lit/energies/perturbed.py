@@ -1,0 +1,43 @@
+"""A GRBM at a known distance from the standard normal law."""
+
+from __future__ import annotations
+
+import torch
+
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["PerturbedGRBM"]
+
+
+class PerturbedGRBM(GRBM):
+    r"""The GRBM of the law N(0, I), moved away from it.
+
+    .. math:: W_{ij},\, b_i,\, c_j = p\, \epsilon, \quad \epsilon \sim N(0, 1), \quad \sigma = 1
+
+    With p = 0 the visible units are standard normal and independent of the latent ones. Models of one seed lie on a
+    line: their perturbations are the same numbers times p. Reference: Bao et al. 2021, appendix F.3 and code.
+
+    Args:
+        v_dim: Number of visible units d.
+        h_dim: Number of latent units m.
+        perturbation: p.
+        perturbation_seed: Seed of the perturbation, apart from the run's.
+
+    Raises:
+        ConfigError: For a size below 1 or a negative perturbation.
+
+    Example:
+        >>> PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0).score(torch.ones(1, 2))
+        tensor([[-1., -1.]], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, *, v_dim: int, h_dim: int, perturbation: float = 0.2, perturbation_seed: int = 0) -> None:
+        if perturbation < 0:
+            raise ConfigError(f"A perturbation must be >= 0, not {perturbation}.")
+        super().__init__(v_dim=v_dim, h_dim=h_dim, learn_std=False)
+        generator = keyed_generator(perturbation_seed, "perturbation")
+        with torch.no_grad():
+            for p in (self.W, self.b, self.c):
+                p.normal_(generator=generator).mul_(perturbation)

@@ -1,0 +1,189 @@
+"""Bias of the variational estimates against how wrong the posterior is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric, in_float64
+from eblvm_lit.evaluation.laws import BernoulliLaw, GaussianLaw, latent_law
+
+__all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of independent latents, each of shape (H,)."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+def bias_norms(coupling: Tensor, v: Tensor, p: Moments, q: Moments) -> tuple[Tensor, Tensor]:
+    r"""Norms of the biases of VaES and VaGES at one v, for an energy with the coupling :math:`-v^\top U h`.
+
+    With the differences :math:`\Delta` of the means and :math:`\Gamma` of the variances of h under q and p, the score
+    is off by :math:`U \Delta`, its derivative by :math:`c_j` by :math:`U_{ij} \Gamma_j`, and that by :math:`U_{kj}` by
+    :math:`v_k U_{ij} \Gamma_j + \delta_{ik} \Delta_j`; nothing else is off.
+
+    Args:
+        coupling: U, shape (d, H).
+        v: Shape (d,).
+        p: Of p(h|v).
+        q: Of q(h|v).
+
+    Returns:
+        Norms of VaES' bias, a vector, and of VaGES', a tensor of derivatives by (U, c).
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> [x.item() for x in bias_norms(torch.ones(1, 1), 2 * one, Moments(0 * one, one), Moments(one, one))]
+        [1.0, 1.0]
+    """
+    shift, spread = q.mean - p.mean, q.variance - p.variance
+    scaled = coupling * spread
+    square = (1 + v.square().sum()) * scaled.square().sum() + 2 * (v @ scaled * shift).sum()
+    return (coupling @ shift).norm(), (square + len(v) * shift.square().sum()).clamp(min=0).sqrt()
+
+
+def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tuple[Tensor, Tensor]:
+    r"""What the biases cannot exceed, given KL(q||p): both bounds go as :math:`\sqrt{\mathrm{KL}}` where it is small.
+
+    The differences of means and variances are bounded by Pinsker's inequality for bits,
+    :math:`|\Gamma_j| \le |\Delta_j|, \|\Delta\|^2 \le \mathrm{KL} / 2`; and for normal latents with
+    :math:`p = N(m, I)` by :math:`\|\Delta\|^2 \le 2\,\mathrm{KL}` and
+    :math:`\|\Gamma\| \le 2\,\mathrm{KL} + 2 \sqrt{\mathrm{KL}^2 + \mathrm{KL}}`. Made explicit from Bao et al. 2021,
+    Theorems 1 and 2.
+
+    Args:
+        coupling: U, shape (d, H).
+        v: Shape (d,).
+        kl: KL(q(h|v) || p(h|v)), a scalar.
+        binary: Whether latents are bits.
+
+    Returns:
+        Bounds on the two norms of :func:`bias_norms`.
+
+    Example:
+        >>> [round(x.item(), 3) for x in bias_bounds(torch.ones(1, 1), torch.zeros(1), torch.tensor(0.5), binary=True)]
+        [0.5, 1.0]
+    """
+    shift = (kl / 2 if binary else 2 * kl).sqrt()
+    spread = shift if binary else 2 * kl + 2 * (kl.square() + kl).sqrt()
+    widest = coupling.norm(dim=0).max()
+    vages = (1 + v.square().sum()).sqrt() * widest * spread + math.sqrt(len(v)) * shift
+    return torch.linalg.matrix_norm(coupling, ord=2) * shift, vages
+
+
+class ScoreBias(Metric):
+    r"""Biases of VaES and VaGES at one v against the divergences of q from p, all in closed form.
+
+    q starts as p(h|v), and its parameters are then perturbed with noise of growing size t. For each t, averaged over
+    some perturbations (geometric means): ``score_bias_vaes_t<i>``, ``score_bias_vages_t<i>``, ``score_bias_kl_t<i>``
+    and, for normal latents, ``score_bias_fisher_t<i>``; with ``_bound`` after the name what theory allows. Slopes
+    of the biases against the divergences in logarithmic axes are ``score_bias_slope_...``; and
+    ``score_bias_bound_ratio`` is the largest ratio of a bias to its bound, at most 1. Reference: Bao et al. 2021,
+    appendix F.4.
+
+    Args:
+        levels: The sizes t.
+        n_repeats: Perturbations of each size.
+        example: Which v of the split.
+
+    Raises:
+        ConfigError: For fewer than two levels, a level that is not positive, or numbers below their range.
+
+    Example:
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> method = LightningModule()
+        >>> method.energy, method.posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> found = ScoreBias(levels=[1e-3, 1e-2]).compute(method, torch.ones(1, 2), torch.Generator())
+        >>> found["score_bias_slope_vaes_kl"] > 0.45, found["score_bias_bound_ratio"] < 1
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        levels: Sequence[float] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
+        n_repeats: int = 20,
+        example: int = 0,
+    ) -> None:
+        if len(levels) < 2 or min(levels) <= 0:
+            raise ConfigError(f"The bias study needs at least two levels > 0, not {list(levels)}.")
+        if n_repeats < 1 or example < 0:
+            raise ConfigError(f"The bias study needs n_repeats >= 1 and example >= 0, not {n_repeats} and {example}.")
+        self.levels, self.n_repeats, self.example = sorted(levels), n_repeats, example
+
+    @torch.no_grad()
+    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """Biases, divergences, bounds and slopes; see :meth:`Metric.compute`."""
+        energy = getattr(method, "energy", None)
+        if not isinstance(energy, GRBM | GaussianLatentModel) or getattr(method, "posterior", None) is None:
+            return {}
+        energy, v = in_float64(energy), v[self.example].double()
+        coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
+        p = latent_law(energy, v.unsqueeze(0))
+        # the same directions at all levels: what differs between two of them is the level
+        shape = (self.n_repeats, 2, energy.h_dim)
+        directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
+        curves: dict[str, list[float]] = {}
+        worst = 0.0
+        for t in self.levels:
+            rows = [self._measure(coupling, v, p, t * direction) for direction in directions]
+            worst = max(worst, *(row[name] / row[f"{name}_bound"] for row in rows for name in ("vaes", "vages")))
+            for name in rows[0]:
+                logs = torch.tensor([row[name] for row in rows]).log()
+                curves.setdefault(name, []).append(float(logs.mean().exp()))
+        return {**_flat(curves), **_slopes(curves), "score_bias_bound_ratio": worst}
+
+    @staticmethod
+    def _measure(coupling: Tensor, v: Tensor, p: BernoulliLaw | GaussianLaw, direction: Tensor) -> dict[str, float]:
+        """One perturbed posterior: weights, biases and log standard deviations are all moved."""
+        q = _perturbed(p, v, direction)
+        divergences = {name.removeprefix("posterior_"): float(x) for name, x in q.divergences(p).items()}
+        vaes, vages = bias_norms(coupling, v, _moments(p), _moments(q))
+        kl = torch.tensor(divergences["kl"], dtype=v.dtype, device=v.device)
+        bounds = bias_bounds(coupling, v, kl, binary=isinstance(p, BernoulliLaw))
+        found = {"vaes": vaes, "vages": vages, "vaes_bound": bounds[0], "vages_bound": bounds[1]}
+        return {**{name: float(x) for name, x in found.items()}, **divergences}
+
+
+def _moments(law: BernoulliLaw | GaussianLaw) -> Moments:
+    if isinstance(law, BernoulliLaw):
+        mean = law.logits.squeeze(0).sigmoid()
+        return Moments(mean, mean * (1 - mean))
+    mean = law.mean.squeeze(0)
+    return Moments(mean, (2 * law.log_std).exp().expand(1, len(mean)).squeeze(0))
+
+
+def _perturbed(p: BernoulliLaw | GaussianLaw, v: Tensor, direction: Tensor) -> BernoulliLaw | GaussianLaw:
+    """What a linear posterior that equalled p gives at v once its parameters are perturbed."""
+    # a row of weights and a bias, each off by t N(0, 1), move their output by t sqrt(1 + |v|^2) N(0, 1)
+    shift = (1 + v.square().sum()).sqrt() * direction[0]
+    if isinstance(p, BernoulliLaw):
+        return BernoulliLaw(p.logits + shift)
+    return GaussianLaw(p.mean + shift, p.log_std + direction[1].unsqueeze(0))
+
+
+def _flat(curves: dict[str, list[float]]) -> dict[str, float]:
+    return {f"score_bias_{name}_t{i}": value for name, values in curves.items() for i, value in enumerate(values)}
+
+
+def _slopes(curves: dict[str, list[float]]) -> dict[str, float]:
+    """Least-squares slopes in logarithmic axes."""
+    found = {}
+    for divergence in ("kl", "fisher"):
+        for name in ("vaes", "vages"):
+            if divergence in curves:
+                x, y = (torch.tensor(curves[key]).log() for key in (divergence, name))
+                x = x - x.mean()
+                found[f"score_bias_slope_{name}_{divergence}"] = float((x * y).sum() / x.square().sum())
+    return found

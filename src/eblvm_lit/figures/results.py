@@ -1,0 +1,47 @@
+"""Figures of a run's final metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.figures.base import Picture
+
+__all__ = ["ResultPicture"]
+
+RESULTS = ("evaluation.json", "metrics.json")
+
+
+class ResultPicture(Picture):
+    """A figure of numbers that a metric has left in the run's folder; a subclass says how they are drawn.
+
+    Args:
+        folder: The run's folder, whose final metrics are drawn.
+
+    Attributes:
+        draw_results: Maps metrics by name to the figure, or to None where they are not among them.
+    """
+
+    draw_results: Callable[[dict[str, float]], Figure | None]
+
+    def __init__(self, *, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def draw(
+        self,
+        method: LightningModule,  # noqa: ARG002 - what is drawn has been computed before
+        data: ArrayDataModule,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`."""
+        for name in RESULTS:
+            path = self.folder / name
+            if path.is_file():
+                return self.draw_results(json.loads(path.read_text()))
+        return None

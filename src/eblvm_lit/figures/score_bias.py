@@ -1,0 +1,68 @@
+"""Bias of the variational estimates against the divergences of q from p."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from eblvm_lit.figures.base import frame, new_figure
+from eblvm_lit.figures.results import ResultPicture
+
+__all__ = ["ScoreBiasCurves", "draw_score_bias"]
+
+NAMES = {"vaes": "VaES", "vages": "VaGES"}
+AXES = {"kl": "KL(q || p)", "fisher": "Fisher divergence"}
+COLOURS = {"vaes": "#2b6cb0", "vages": "#c05621"}
+
+
+def draw_score_bias(metrics: dict[str, float]) -> Figure | None:
+    """Draw what :class:`~eblvm_lit.evaluation.score_bias.ScoreBias` found, in logarithmic axes.
+
+    Args:
+        metrics: Numbers by name, with or without a split's prefix.
+
+    Returns:
+        The figure; None without such numbers.
+
+    Example:
+        >>> found = {f"test/score_bias_{k}_t{i}": 10.0**i for k in ("kl", "vaes", "vages") for i in range(2)}
+        >>> draw_score_bias(found).axes[0].get_xlabel()
+        'KL(q || p)'
+    """
+    curves: dict[str, dict[int, float]] = {}
+    for name, value in metrics.items():
+        if match := re.search(r"score_bias_(\w+)_t(\d+)$", name):
+            curves.setdefault(match[1], {})[int(match[2])] = value
+    values = {name: np.array([row[i] for i in sorted(row)]) for name, row in curves.items()}
+    panels = [divergence for divergence in AXES if divergence in values]
+    if not panels:
+        return None
+    figure = new_figure(4.2 * len(panels), 3.5)
+    for axes, divergence in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        frame(axes)
+        x = values[divergence]
+        for name, label in NAMES.items():
+            colour = COLOURS[name]
+            axes.plot(x, values[name], color=colour, marker="o", markersize=3, linewidth=1.3, label=label)
+            if divergence == "kl" and f"{name}_bound" in values:
+                axes.plot(
+                    x, values[f"{name}_bound"], color=colour, linewidth=0.9, linestyle="--", label=f"{label}, bound"
+                )
+        guide = values["vaes"][0] / 3 * np.sqrt(x / x[0])
+        axes.plot(x, guide, color="#718096", linewidth=0.8, linestyle=":", label="slope 1/2")
+        axes.set(xscale="log", yscale="log", xlabel=AXES[divergence], ylabel="norm of the bias")
+        axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+class ScoreBiasCurves(ResultPicture):
+    """The biases of VaES and VaGES against each divergence, with their bounds.
+
+    Args:
+        folder: The run's folder, whose final metrics are drawn.
+    """
+
+    name = "score_bias"
+    draw_results = staticmethod(draw_score_bias)

@@ -1,0 +1,66 @@
+"""The multilayer perceptron with shortcuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn.functional import elu, leaky_relu
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["ResidualMLP"]
+
+
+class _Block(nn.Module):
+    """Two linear layers with a nonlinearity after each, beside a linear shortcut."""
+
+    def __init__(self, n_in: int, n_out: int, negative_slope: float | None) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(n_in, n_out), nn.Linear(n_out, n_out)
+        self.shortcut = nn.Linear(n_in, n_out)
+        self.negative_slope = negative_slope
+
+    def activation(self, x: Tensor) -> Tensor:
+        return elu(x) if self.negative_slope is None else leaky_relu(x, self.negative_slope)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.second(self.activation(self.first(x)))) + self.shortcut(x)
+
+
+class ResidualMLP(nn.Module):
+    r"""Residual blocks with a nonlinearity a between them, and none after the last.
+
+    .. math:: x \mapsto a(A_2\, a(A_1 x + a_1) + a_2) + S x + s
+
+    The feature network of the published toy model, with a = ELU and sizes 2, 100, 100, 100 (Bao et al. 2021, code),
+    and that of its posterior, with a leaky rectifier.
+
+    Args:
+        sizes: Width of the input, and of each block's output.
+        negative_slope: Slope below zero of a leaky rectifier; null: a is ELU.
+
+    Raises:
+        ConfigError: With fewer than two sizes.
+
+    Example:
+        >>> import torch
+        >>> ResidualMLP(sizes=[2, 8, 4])(torch.zeros(5, 2)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(self, *, sizes: Sequence[int], negative_slope: float | None = None) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ConfigError(f"A residual MLP needs at least an input and an output size, not {list(sizes)}.")
+        self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
+        self.blocks = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""
+        first, *others = self.blocks
+        x = first(x.flatten(1))
+        for block in others:
+            x = block(block.activation(x))
+        return x
