@@ -8,22 +8,26 @@ to rounding.
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributions import Bernoulli, Independent, Normal
 
+from eblvm_lit.contrasts.normal import FittedNormal, StandardNormal
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.energies.deep import DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.ksd import KSD
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
@@ -34,6 +38,9 @@ from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact, ExactScore
+from eblvm_lit.scores.importance import Importance, ImportanceScore
+from eblvm_lit.scores.particles import ExactParticles, PosteriorParticles, RefinedParticles
+from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VaES, VariationalScore
 
 V_DIM, H_DIM = 2, 3
 
@@ -142,6 +149,18 @@ ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
     grbm_case("grbm-fixed-std", learn_std=False),
+    replace(
+        grbm_case("grbm-perturbed"),
+        make=lambda: PerturbedGRBM(v_dim=V_DIM, h_dim=H_DIM, perturbation=0.6, perturbation_seed=1),
+    ),
+    EnergyCase(
+        name="deep",
+        make=lambda: randomise(DeepLatentEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
+    ),
+    EnergyCase(
+        name="deep-vector",
+        make=lambda: randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4),
+    ),
     EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
@@ -150,6 +169,8 @@ ENERGIES = [
         exact_posterior=exact_gaussian_posterior,
     ),
 ]
+
+SUMMED = [case for case in ENERGIES if case.nodes]
 
 # --- posteriors -------------------------------------------------------------------------------------------
 
@@ -263,7 +284,7 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """A score. make(energy_case, energy, v, noise): its score function, with the true posterior if any.
+    """A score. make(energy_case, energy, v, noise): its score function with the true posterior if any, or None.
 
     classes: what is covered.
     """
@@ -275,6 +296,18 @@ def make_bilevel(case, energy, v, noise):
     return BilevelScore(energy, case.exact_posterior(energy), v, noise)
 
 
+def make_controlled(case, energy, v, noise):
+    q = case.exact_posterior(energy)
+    h = q.rsample(v, noise).unsqueeze(0).detach()
+    return lambda x: ControlledVaES()(energy, q, x, h)
+
+
+def make_importance(case, energy, v, noise):
+    if energy.continuous:
+        return None
+    return ImportanceScore(energy, case.nodes(energy)[0].unsqueeze(1).expand(-1, len(v), -1))
+
+
 SCORES = [
     ScoreCase(
         name="exact",
@@ -282,6 +315,15 @@ SCORES = [
         make=lambda case, energy, v, noise: Exact().function(energy, None),
     ),
     ScoreCase(name="bilevel", classes=(BilevelScore,), make=make_bilevel),
+    ScoreCase(
+        name="variational",
+        classes=(
+            *(VariationalScore, VaES, ControlledVaES, Unbiased, Biased, Dropped),
+            *(PosteriorParticles, RefinedParticles, ExactParticles),
+        ),
+        make=make_controlled,
+    ),
+    ScoreCase(name="importance", classes=(Importance, ImportanceScore), make=make_importance),
 ]
 
 # --- objectives -------------------------------------------------------------------------------------------
@@ -381,6 +423,41 @@ OBJECTIVES = [
         )
         for ladder in ("linear", "geometric")
     ),
+]
+
+# Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
+PAIRED_OBJECTIVES = [Case(name="ksd", make=lambda: KSD(bandwidth=0.7))]
+
+# --- contrasts --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastCase(Case):
+    """A noise distribution of v (B, 2). law(contrast): it, as torch has it; fitted: whether to the data."""
+
+    law: Callable
+    fitted: bool = False
+
+
+def make_fitted_normal():
+    contrast = FittedNormal()
+    contrast.prepare((V_DIM,))
+    contrast.fit([torch.randn(50, V_DIM) @ torch.tensor([[1.0, 0.5], [0.0, 2.0]]) + torch.tensor([1.0, -0.5])])
+    return contrast
+
+
+def fitted_law(contrast):
+    scale_tril = torch.linalg.cholesky(contrast.axes @ torch.diag(contrast.std**2) @ contrast.axes.T)
+    return torch.distributions.MultivariateNormal(contrast.mean, scale_tril=scale_tril)
+
+
+CONTRASTS = [
+    ContrastCase(
+        name="standard-normal",
+        make=lambda: StandardNormal(),
+        law=lambda contrast: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
+    ),
+    ContrastCase(name="fitted-normal", make=make_fitted_normal, law=fitted_law, fitted=True),
 ]
 
 # --- hypergradients ---------------------------------------------------------------------------------------

@@ -52,6 +52,20 @@ def trained(tmp_path_factory):
         (["data.batch_size=0"], "data.batch_size must be at least 1"),
         (["ckpt=nowhere.ckpt"], "ckpt=nowhere.ckpt: there is no such file"),
         (["ckpt=last"], "ckpt=last: no run"),
+        (["method=ksd", "data.batch_size=7"], "pairs the two halves of a minibatch, which 7 examples do not have"),
+        (["method=ksd", "data.batch_size=100", "data.eval_batch_size=99"], "which 99 examples do not have"),
+        (["method=vages_dsm", "score.n_particles=1"], r"unbiased covariance needs n_particles \(L\) >= 2, not 1"),
+        (["method=vages", "objective=ssm"], "SSM differentiates the score by v, .* objective=dsm, mdsm or ksd"),
+        (["method=vages_dsm", "particles=refined"], "needs continuous latents, GRBM has binary ones"),
+        (["method=dsm", "particles=posterior"], "This method has no particles"),
+        (["method=is_ksd", "model=gaussian"], "GaussianLatentModel has continuous ones"),
+        (
+            [
+                *("method=vages_dsm", "model=gaussian", "particles=refined", "particles.step_size=100"),
+                *("particles.n_refine_steps=20", "model.weight_scale=0.5"),
+            ],
+            r"The upper level's refined rms is inf at iteration 1: the Langevin refinement diverges with step_size=100",
+        ),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat is missing: put http"),
     ],
 )

@@ -52,8 +52,28 @@ def bilevel(k, n):
         pytest.param(
             ("method=bidsm", "hypergradient=implicit", "method.hypergradient.n_terms=2"), marks=pytest.mark.slow
         ),
+        pytest.param(("method=pcd",), marks=pytest.mark.slow),
+        pytest.param(("method=cd", "chain=langevin", "chain.n_steps=2"), marks=pytest.mark.slow),
+        pytest.param(("method=nce", "contrast=fitted_normal"), marks=pytest.mark.slow),
+        pytest.param(("method=vnce", "method.n_lower_steps=1"), marks=pytest.mark.slow),
+        pytest.param(("method=vnce", "method.posterior=null", "method.divergence=null"), marks=pytest.mark.slow),
+        pytest.param(("method=vages_fisher", "method.n_lower_steps=2"), marks=pytest.mark.slow),
+        pytest.param(("method=bimdsm", "model=deep_toy", "method.n_lower_steps=1"), marks=pytest.mark.slow),
     ],
-    ids=["bidsm-0-1", "dsm", "bidsm-1-0", "bidsm-2-2", "implicit"],
+    ids=[
+        "bidsm-0-1",
+        "dsm",
+        "bidsm-1-0",
+        "bidsm-2-2",
+        "implicit",
+        "pcd",
+        "cd-langevin",
+        "nce",
+        "vnce",
+        "vnce-true",
+        "vages-fisher",
+        "deep",
+    ],
 )
 def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
     eager, compiled = iterate(tmp_path, *overrides), iterate(tmp_path, *overrides, step=compile_step)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import hessian, jacrev, vmap
 
-from cases import ENERGIES, V_DIM, binary, randomise
+from cases import ENERGIES, H_DIM, SUMMED, V_DIM, binary, randomise
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
@@ -15,6 +15,7 @@ from eblvm_lit.functional import bind, params_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)
+every_summed = pytest.mark.parametrize("case", SUMMED, ids=str)
 
 
 def enumerated(case, energy, v):
@@ -26,6 +27,27 @@ def enumerated(case, energy, v):
 
 
 @every_energy
+def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
+    energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(2, 5, 4, H_DIM)
+    whole = energy(v, h)
+    assert whole.shape == (2, 5, 4)
+    torch.testing.assert_close(energy(v, h.flip(1)), whole.flip(1))
+    torch.testing.assert_close(energy(v.flip(0), h.flip(2)), whole.flip(2))
+    torch.testing.assert_close(energy(v, h[1, 3]), whole[1, 3])
+    torch.testing.assert_close(energy(v[2:3], h[0, :, 2:3]), whole[0, :, 2:3])
+    assert ((whole[:, 1:] - whole[:, :1]).abs() > 1e-6).all()
+
+
+@every_energy
+def test_every_parameter_and_both_variables_move_the_energy(case):
+    energy, v, h = case.make(), torch.randn(4, V_DIM).requires_grad_(), torch.randn(4, H_DIM).requires_grad_()
+    trainable = [p for p in energy.parameters() if p.requires_grad]
+    for g in torch.autograd.grad(energy(v, h).sum(), [v, h, *trainable]):
+        assert g.isfinite().all()
+        assert g.abs().max() > 1e-6
+
+
+@every_summed
 def test_energy_has_its_formula(case):
     energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(5, 4, 3)
     coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
@@ -42,13 +64,13 @@ def test_energy_has_its_formula(case):
             torch.testing.assert_close(energy(v, h)[particle, row], expected)
 
 
-@every_energy
+@every_summed
 def test_free_energy_sums_the_latents_out(case):
     energy, v = case.make(), 2 * torch.randn(6, V_DIM)
     torch.testing.assert_close(energy.free_energy(v), enumerated(case, energy, v)[0], rtol=1e-11, atol=1e-11)
 
 
-@every_energy
+@every_summed
 def test_conditional_of_the_latents(case):
     energy, v = case.make(), torch.randn(6, V_DIM)
     free_energy, h, p = enumerated(case, energy, v)
@@ -59,7 +81,7 @@ def test_conditional_of_the_latents(case):
         torch.testing.assert_close(closed, log_posterior, rtol=1e-10, atol=1e-10)
 
 
-@every_energy
+@every_summed
 def test_conditional_of_the_visibles_is_the_gaussian_the_energy_says(case):
     energy, h = case.make(), torch.randn(5, 3)
     mean, precision = energy.visible_mean(h), energy.visible_std() ** -2
@@ -70,7 +92,7 @@ def test_conditional_of_the_visibles_is_the_gaussian_the_energy_says(case):
     torch.testing.assert_close(curvature, torch.diag(precision).expand(5, -1, -1))
 
 
-@every_energy
+@every_summed
 def test_score_and_its_divergence_are_derivatives_of_the_free_energy(case):
     energy, v = case.make(), torch.randn(6, V_DIM)
     x = v.clone().requires_grad_()
@@ -82,7 +104,7 @@ def test_score_and_its_divergence_are_derivatives_of_the_free_energy(case):
         torch.testing.assert_close(closed, trace.detach(), rtol=1e-9, atol=1e-9)
 
 
-@every_energy
+@every_summed
 def test_gradient_of_the_score_is_a_mean_and_a_covariance(case):
     # d s/d theta = E[d grad_v l / d theta] + Cov(grad_v l, d l/d theta) under p(h|v), l = -E
     energy, v = case.make(), torch.randn(V_DIM)
@@ -110,7 +132,7 @@ def grid(half_width=18.0, n=450):
     return torch.cartesian_prod(x, x), 2 * math.log(2 * half_width / (n - 1))
 
 
-@every_energy
+@every_summed
 def test_partition_function_is_the_integral_of_the_marginal(case):
     energy, (v, log_cell) = case.make(), grid()
     log_p = -energy.free_energy(v)

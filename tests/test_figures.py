@@ -11,7 +11,7 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
@@ -69,7 +69,7 @@ class Numbers(ArrayDataModule):
 class Bowl(MarginalEnergy):
     """A model of the plane whose Z nobody knows: N((-2, 3), I) in disguise."""
 
-    event_shape, h_dim = (2,), 1
+    event_shape, h_dim, continuous = (2,), 1, False
 
     def __init__(self):
         super().__init__()
@@ -80,6 +80,20 @@ class Bowl(MarginalEnergy):
 
     def free_energy(self, v):
         return 0.5 * (v - self.centre).square().sum(-1) + 7
+
+
+class Pair(Energy):
+    """Real latents that lean on v, without conditionals: v is N((-2, 3), diag(1, 1/4))."""
+
+    event_shape, h_dim, continuous = (2,), 3, True
+
+    def __init__(self):
+        super().__init__()
+        self.centre = nn.Parameter(torch.tensor([-2.0, 3.0]))
+
+    def energy(self, v, h):
+        marginal = 0.5 * ((v - self.centre) * torch.tensor([1.0, 2.0])).square().sum(-1)
+        return marginal + 0.5 * (h - v[:, :1]).square().sum(-1)
 
 
 def grbm(v_dim, h_dim=4):
@@ -230,8 +244,32 @@ def test_more_samples_than_training_examples():
     assert image_of(figure.axes[1]).shape == (6 * 4 - 1, 7 * 3 - 1)
 
 
-def test_samples_do_not_apply_where_gibbs_sampling_does_not_fit():
+def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together():
+    picture = Samples(n_points=4000, n_steps=600, step_size=0.1)
+    figure = picture.draw(*setting(Plane(), Pair()))
+    assert [panel.get_title() for panel in figure.axes] == ["data", "Langevin samples, 600 steps"]
+    v = torch.as_tensor(np.asarray(figure.axes[1].collections[0].get_offsets()))
+    assert len(v) == 4000
+    torch.testing.assert_close(v.mean(0), torch.tensor([-2.0, 3.0]).double(), atol=0.08, rtol=0)
+    # the scheme's own bias: a / 4 times the curvature, at most a tenth here
+    torch.testing.assert_close(v.std(0), torch.tensor([1.0, 0.5]).double(), atol=0, rtol=0.12)
+    again = picture.draw(*setting(Plane(), Pair())).axes[1].collections[0].get_offsets()
+    np.testing.assert_array_equal(np.asarray(again), v.numpy())
+
+
+def test_langevin_samples_start_all_over_the_window():
+    figure = Samples(n_points=4000, n_steps=1, step_size=1e-6).draw(*setting(Plane(), Pair()))
+    v = np.asarray(figure.axes[1].collections[0].get_offsets())
+    counts = np.histogram2d(v[:, 0], v[:, 1], bins=4, range=BOUNDS)[0]
+    assert counts.sum() > 3990
+    assert counts.min() > 250 - 5 * 250**0.5
+    assert counts.max() < 250 + 5 * 250**0.5
+
+
+def test_samples_do_not_apply_where_no_sampler_fits():
     assert Samples(n_steps=1).draw(*setting(Plane(), Bowl())) is None
+    assert Samples(n_steps=1).draw(*setting(Images(), Pair())) is None
+    assert Samples(n_steps=1).draw(*setting(Numbers(), Pair())) is None
     assert Samples(n_steps=1).draw(*setting(Numbers(), grbm(2))) is None
     assert Samples(n_steps=1).draw(*setting(Plane(), None)) is None
 
@@ -353,6 +391,7 @@ def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
         (lambda: Samples(n=0), "n >= 1"),
         (lambda: Samples(n_points=0), "n_points"),
         (lambda: Samples(n_steps=0), "n_steps"),
+        (lambda: Samples(step_size=0.0), "step_size > 0"),
         (lambda: Filters(n=0), "n >= 1"),
     ],
 )

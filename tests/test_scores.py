@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, V_DIM, randomise
+from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, randomise
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.functional import bind, params_of
 from eblvm_lit.objectives.ssm import SSM
@@ -16,7 +16,7 @@ from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
-every_energy = pytest.mark.parametrize("energy_case", ENERGIES, ids=str)
+every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
 
 
 def enumerated_free_energy(energy_case, energy, v):
@@ -39,6 +39,8 @@ def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case)
     # a relaxed or reparametrised h, whatever it is; and away from where it was drawn
     energy, v, x = energy_case.make(), torch.randn(6, V_DIM), torch.randn(6, V_DIM)
     score = case.make(energy_case, energy, v, posterior_noise(energy_case, energy, v))
+    if score is None:
+        pytest.skip("not for these latents")
     for points in (v, x):
         expected = enumerated_score(energy_case, energy, points).detach()
         torch.testing.assert_close(score(points), expected, rtol=1e-10, atol=1e-10)
