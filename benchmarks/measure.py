@@ -52,13 +52,17 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def block_seconds(stamps: list[float], size: int) -> list[float]:
-    """Seconds per 100 iterations in each block of ``size``, from the times at which iterations ended."""
-    return [(end - start) * 100 / size for start, end in pairwise(stamps[::size])]
+def block_seconds(stamps: list[tuple[int, float]], size: int) -> list[float]:
+    """Seconds per 100 iterations in blocks of at least ``size``, from iterations and the times at which they ended."""
+    chosen = [stamps[0]]
+    for iteration, when in stamps[1:]:
+        if iteration - chosen[-1][0] >= size:
+            chosen.append((iteration, when))
+    return [(t1 - t0) * 100 / (i1 - i0) for (i0, t0), (i1, t1) in pairwise(chosen)]
 
 
 class Clock(pl.Callback):
-    """Notes when each iteration ends; then runs the same iteration without Lightning around it.
+    """Notes when each call of the loop ends; then runs the same iteration without Lightning around it.
 
     Args:
         path: Where the figures are written, as JSON.
@@ -67,26 +71,27 @@ class Clock(pl.Callback):
     def __init__(self, *, path: str) -> None:
         self.path, self.stamps, self.memory, self.batch = Path(path), [], [], None
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.memory.append(peak_memory(pl_module.device))
-        self.stamps.append(time.perf_counter())
+        self.stamps.append((trainer.global_step, time.perf_counter()))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
-        self.stamps.append(time.perf_counter())
+        self.stamps.append((trainer.global_step, time.perf_counter()))
         if trainer.global_step == trainer.max_steps:  # validation, which comes next, is not to count
             self.memory.append(peak_memory(pl_module.device))
-            self.batch = args[1]  # after outputs
+            block = args[1]  # after outputs
+            self.batch = block if isinstance(block, torch.Tensor) else block[0]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        warm = self.stamps[1 + max(1, trainer.max_steps // 10) :]
-        size = max(1, min(MAX_BLOCK, (len(warm) - 1) // N_BLOCKS))
+        warm = [stamp for stamp in self.stamps[1:] if stamp[0] > trainer.max_steps // 10]
+        size = max(1, min(MAX_BLOCK, (warm[-1][0] - warm[0][0]) // N_BLOCKS))
         blocks = block_seconds(warm, size)
         bare = bare_blocks(pl_module, self.batch, min(size, MAX_BARE_BLOCK))
         result = {
             "seconds_per_100": median(blocks),
             "fastest_per_100": min(blocks),
             "bare_seconds_per_100": median(bare),
-            "first_iteration_seconds": self.stamps[1] - self.stamps[0],
+            "first_call_seconds": self.stamps[1][1] - self.stamps[0][1],
             "peak_mib": self.memory[1],
             "peak_mib_above_start": self.memory[1] - self.memory[0],
             "iterations": trainer.max_steps,
@@ -117,9 +122,9 @@ def bare_blocks(method: Any, batch: torch.Tensor, size: int) -> list[float]:
     for i in range(N_BLOCKS * size + 1):
         if i % size == 0:
             wait(method.device)
-            stamps.append(time.perf_counter())
+            stamps.append((i, time.perf_counter()))
         iterate(i)
-    return [seconds / size for seconds in block_seconds(stamps, 1)]
+    return block_seconds(stamps, size)
 
 
 def write_faces(folder: str) -> None:

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 LEGEND = (
     f"ref.: {CITATION}. bare: the same iteration in a plain loop; around: what Lightning, data, "
-    "log and bar add to it. 1st: the first iteration, compilation included. MiB: peak memory."
+    "log and bar add to it. 1st: the first call of the loop, compilation included. MiB: peak memory."
 )
 
 
@@ -32,7 +32,7 @@ def speed_table(title: str, rows: list[Row]) -> Table:
             f"{reference / seconds:.1f}x" if reference else "",
             f"{bare:.3f}",
             f"{100 * (seconds / bare - 1):+.0f} %",
-            f"{row['first_iteration_seconds']:.1f}",
+            f"{row['first_call_seconds']:.1f}",
             f"{row['peak_mib']:.0f}",
         )
     return table

@@ -90,6 +90,11 @@ def test_figures_can_be_drawn_at_validations(tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"curves.png", "filters.png", "samples.png"}
 
 
+def test_the_iteration_that_broke_is_named_though_its_block_went_on(tmp_path):
+    with pytest.raises(NonFiniteError, match=r"upper level's .* at iteration 2: lower optimizer.lr"):
+        train(tmp_path, "method=dsm", "optimizer.lr=1e30", "n_validations=1", "trainer.log_every_n_steps=10")
+
+
 def test_a_check_now_and_then_still_lets_nothing_broken_be_saved(tmp_path):
     rare = ["method=dsm", "optimizer.lr=1e30", "callbacks.nonfinite.every=100", "callbacks.checkpoints.every=4"]
     with pytest.raises(NonFiniteError, match="at iteration 4"):

@@ -105,9 +105,9 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     parts = build(cfg)
     if option == "trainer=gpu" and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="trainer: No supported gpu"):
-            build_trainer(cfg, parts.callbacks)
+            build_trainer(cfg, parts)
         return
-    trainer = build_trainer(cfg, parts.callbacks)
+    trainer = build_trainer(cfg, parts)
     assert len(trainer.loggers) == {"none": 0, "csv": 1}.get(name if group == "logger" else "csv", 2)
     assert list(parts.callbacks) == ORDER
 

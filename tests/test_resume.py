@@ -211,3 +211,49 @@ def test_a_second_interrupt_leaves_at_once(tmp_path, monkeypatch):
         train(tmp_path, "method=dsm", "callbacks.checkpoints.every=4", "n_validations=1")
     assert leave.value.code == 130
     assert checkpoint(tmp_path)["global_step"] == 4
+
+
+# --- blocks -----------------------------------------------------------------------------------------------
+
+# Validations at 20, 40, 60; blocks of four or five cross the short batches that end an epoch.
+BLOCKS = ("trainer.max_steps=60", "n_validations=3", "optimizer.lr=0.01", "final_lr=1e-4", "seed=3")
+
+
+def in_blocks(n):
+    return (*BLOCKS, f"block={n}", f"trainer.log_every_n_steps={n}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_iterations_in_blocks_are_the_same_iterations(method, tmp_path):
+    for n in (1, 4, 5):
+        train(tmp_path / str(n), *in_blocks(n), *METHODS[method])
+    for n in (4, 5):
+        assert same_state(tmp_path / str(n), tmp_path / "1")
+        assert same_state(tmp_path / str(n), tmp_path / "1", "best")
+        shared = {row["iteration"]: row for row in curves(tmp_path / "1")}
+        assert curves(tmp_path / str(n)) == [shared[row["iteration"]] for row in curves(tmp_path / str(n))]
+
+
+@pytest.mark.parametrize("blocks", [(5, 5), (5, 4), (4, 1), (1, 5)])
+@pytest.mark.parametrize("at", [22, 39, 40])
+def test_a_signal_ends_a_block_early_and_the_run_goes_on_in_blocks_of_any_size(at, blocks, tmp_path, monkeypatch):
+    before, after = blocks
+    train(tmp_path / "straight", *in_blocks(1), *METHODS["bidsm"])
+    draw = Method.draw_noise
+
+    def draw_and_send(self, v, generator):
+        if self.iteration == at:
+            signal.raise_signal(signal.SIGTERM)
+        return draw(self, v, generator)
+
+    monkeypatch.setattr(Method, "draw_noise", draw_and_send)
+    with pytest.raises(InterruptedRunError, match=f"Stopped by SIGTERM after iteration {at + 1}; "):
+        train(tmp_path / "stopped", *in_blocks(before), *METHODS["bidsm"])
+    assert checkpoint(tmp_path / "stopped")["global_step"] == at + 1
+    monkeypatch.undo()
+    last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
+    train(tmp_path / "resumed", *in_blocks(after), *METHODS["bidsm"], f"ckpt={last}")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight", "best")
+    validated = [row for row in curves(tmp_path / "resumed") if "val/loss" in row]
+    assert validated == [row for row in curves(tmp_path / "straight") if "val/loss" in row]

@@ -53,6 +53,9 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
     check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
     check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
+    if cfg.get("threads") is not None:
+        check_integer("threads", cfg.threads, 1)
+    check_integer("block", cfg.get("block", 1), 1)
     check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
     if cfg.select not in ("best", "last"):
         raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")

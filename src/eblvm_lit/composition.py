@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -27,6 +27,23 @@ class Parts(NamedTuple):
     callbacks: dict[str, pl.Callback]
 
 
+def block_size(cfg: DictConfig) -> int:
+    """Iterations in one call of Lightning's loop: cfg.block, or what of it divides all that happens in between.
+
+    Example:
+        >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
+        >>> block_size(OmegaConf.create({"block": 10, "n_validations": 10, "trainer": trainer, "callbacks": {}}))
+        5
+    """
+    if any(cfg.trainer.get(name) for name in ("overfit_batches", "limit_train_batches", "fast_dev_run")):
+        return 1  # these count batches
+    moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
+    for name, node in cfg.callbacks.items():
+        if name != "nonfinite" and node is not None and node.get("every"):  # that one looks into blocks
+            moments.append(node.every)
+    return math.gcd(cfg.get("block", 1), *moments)
+
+
 def build(cfg: DictConfig) -> Parts:
     """Data, method and callbacks of a configuration."""
     packages = list(cfg.get("allow_packages") or ())
@@ -46,8 +63,8 @@ def build(cfg: DictConfig) -> Parts:
     return Parts(data, method, callbacks)
 
 
-def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.Trainer:
-    """Lightning's trainer, with what this package needs.
+def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
+    """Lightning's trainer, with what this package needs; the data are told the size of its blocks.
 
     Raises:
         ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
@@ -58,14 +75,15 @@ def build_trainer(cfg: DictConfig, callbacks: Mapping[str, pl.Callback]) -> pl.T
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
+    parts.data.block = block_size(cfg)
     own = {
         "max_epochs": -1,  # one endless epoch: iterations are what is counted
-        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations,
+        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.block,
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # a validation loss is a function of a gradient
         "enable_checkpointing": False,  # ours are in callbacks
-        "callbacks": grouped(callbacks),
+        "callbacks": grouped(parts.callbacks),
         "logger": loggers,
         "plugins": [AtomicCheckpointIO()],
     }

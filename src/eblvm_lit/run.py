@@ -7,12 +7,14 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
@@ -100,11 +102,12 @@ def train(cfg: DictConfig) -> dict[str, float]:
     parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = find_checkpoint(cfg)
-    trainer = build_trainer(cfg, parts.callbacks)
+    trainer = build_trainer(cfg, parts)
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
     meter = MemoryMeter(trainer.strategy.root_device)
-    trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+    with threads(cfg.threads):
+        trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
     peak = meter.peak()
     metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
@@ -118,6 +121,26 @@ def train(cfg: DictConfig) -> dict[str, float]:
         logger.save()
     leave(folder / "metrics.json", metrics, parts)
     return metrics
+
+
+@contextmanager
+def threads(n: int | None) -> Iterator[None]:
+    """So many CPU threads within, where a number is given; as before after it.
+
+    Example:
+        >>> before = torch.get_num_threads()
+        >>> with threads(1):
+        ...     torch.get_num_threads()
+        1
+        >>> torch.get_num_threads() == before
+        True
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(n or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:

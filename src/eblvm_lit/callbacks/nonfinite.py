@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.methods.base import Method
@@ -41,7 +43,9 @@ class StopOnNonFinite(pl.Callback):
 
     def check(self, method: Method) -> None:
         """Look at the last iteration's losses and gradients."""
-        record = method.diagnostics
+        self._check(method, method.iteration, method.diagnostics)
+
+    def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
@@ -52,7 +56,7 @@ class StopOnNonFinite(pl.Callback):
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
-                f"{method.iteration}: {remedies[name] or CURE}"
+                f"{iteration}: {remedies[name] or CURE}"
             )
 
     def check_parameters(self, method: Method) -> None:
@@ -66,9 +70,10 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Look, if it is time."""
-        if trainer.global_step % self.every == 0:
-            self.check(pl_module)
+        """Look at the iterations since the last call whose time it is."""
+        for iteration, record in pl_module.records.items():
+            if iteration % self.every == 0:
+                self._check(pl_module, iteration, record)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Look before anything is validated."""

@@ -41,16 +41,19 @@ class Preemption(pl.Callback):
     def __init__(self, *, save_dir: str) -> None:
         self.checkpoint = Path(save_dir) / "checkpoints" / "last.ckpt"
         self.received: int | None = None
+        self._method: Method | None = None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.received is not None and number == signal.SIGINT:  # the second Ctrl-C means it
             log.error("Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name)
             raise SystemExit(128 + number)
         self.received = number
+        self._method.stopping = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Install the handlers over Lightning's, which are there by now; at the end it restores those before both."""
-        self.received = None
+        self.received, self._method = None, pl_module
+        pl_module.stopping = False
         if threading.current_thread() is threading.main_thread():  # elsewhere Python has no handlers
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._receive)
@@ -68,7 +71,7 @@ class Preemption(pl.Callback):
         if self.received is None:
             return
         trainer.save_checkpoint(self.checkpoint, weights_only=False)
-        if trainer.global_step % trainer.val_check_batch:
+        if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block):
             self._leave(trainer)
         # else a validation comes first: a run that goes on from before it would leave it out
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from pytorch_lightning import LightningDataModule
 
-from eblvm_lit.data.batches import BatchStream, OrderedBatches
+from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window"]
@@ -36,6 +36,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         event_shape: Shape of one v as models see it; known without loading anything.
         image_shape: (C, H, W) for drawing v, or None where v is no image.
         bounds: ((x0, x1), (y0, y1)), a window for drawing densities, or None where v is no 2-D point.
+        block: Training batches handed over at a time: 1, or more, in lists.
         splits: The arrays, once :meth:`setup` has run.
 
     Raises:
@@ -63,6 +64,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.seed = seed
+        self.block = 1
         self.splits: Splits | None = None
 
     @abstractmethod
@@ -95,11 +97,15 @@ class ArrayDataModule(LightningDataModule, ABC):
         """A batch as models see it: uint8 becomes float32, v = batch / 255; floats stay as they are."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
-    def on_after_batch_transfer(self, batch: torch.Tensor, dataloader_idx: int) -> torch.Tensor:  # noqa: ARG002
+    def on_after_batch_transfer(
+        self,
+        batch: torch.Tensor | list[torch.Tensor],
+        dataloader_idx: int,  # noqa: ARG002
+    ) -> torch.Tensor | list[torch.Tensor]:
         """Convert on the device, so that bytes travel and not floats."""
-        return self.as_float(batch)
+        return [self.as_float(part) for part in batch] if isinstance(batch, list) else self.as_float(batch)
 
-    def train_dataloader(self) -> BatchStream | OrderedBatches:
+    def train_dataloader(self) -> BatchStream | Blocks | OrderedBatches:
         """Shuffled batches without end, starting at the iteration a trainer has reached.
 
         With ``trainer.overfit_batches`` the first so many batches, again and again.
@@ -111,7 +117,8 @@ class ArrayDataModule(LightningDataModule, ABC):
         # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
         # any later moment to move the stream would be too late.
         position = self.trainer.global_step if self.trainer is not None else 0
-        return BatchStream(self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position)
+        stream = BatchStream(self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position)
+        return Blocks(stream, size=self.block) if self.block > 1 else stream
 
     def batch_sizes(self) -> list[int]:
         """The sizes that training and validation batches have, short last ones included."""

@@ -1,4 +1,4 @@
-"""How a whole array is handed out in batches: shuffled without end, or once in order."""
+"""How a whole array is handed out in batches: shuffled without end, one by one or in blocks, or once in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from eblvm_lit.seeding import keyed_generator
 
-__all__ = ["BatchStream", "OrderedBatches"]
+__all__ = ["BatchStream", "Blocks", "OrderedBatches"]
 
 
 class BatchStream:
@@ -67,6 +67,34 @@ class BatchStream:
                 position += 1
                 self.position = position
                 yield batch
+
+
+class Blocks:
+    """The minibatches of a stream in lists: what one call of a trainer's loop is given.
+
+    A list ends where the iteration is a multiple of ``size``, wherever the stream begins.
+
+    Args:
+        stream: The minibatches.
+        size: Minibatches in a whole block.
+
+    Example:
+        >>> stream = BatchStream(torch.arange(6), batch_size=2, position=2)
+        >>> blocks = iter(Blocks(stream, size=4))
+        >>> [len(next(blocks)) for _ in range(3)]
+        [2, 4, 4]
+    """
+
+    def __init__(self, stream: BatchStream, *, size: int) -> None:
+        self.stream = stream
+        self.size = size
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        n = self.size - self.stream.position % self.size
+        batches = iter(self.stream)
+        while True:
+            yield [next(batches) for _ in range(n)]
+            n = self.size
 
 
 class OrderedBatches:

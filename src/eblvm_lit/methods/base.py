@@ -6,6 +6,7 @@ import inspect
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,8 @@ class Method(pl.LightningModule):
         compile: Whether the iteration is compiled; ``auto`` does where a compiler is found and the run is long enough.
 
     Attributes:
-        diagnostics: Losses and gradient norms of the last iteration, by name.
+        records: Losses and gradient norms of each iteration of the last block, by iteration and name.
+        stopping: Set by whoever wants the block in hand to end with the iteration in hand.
         description: The run's configuration as plain containers, kept in checkpoints.
     """
 
@@ -48,7 +50,8 @@ class Method(pl.LightningModule):
             raise ConfigError(f"method.compile is auto, true or false, not {compile!r}.")
         self.automatic_optimization = False
         self.seed, self.compile_mode = seed, compile
-        self.diagnostics: dict[str, Tensor] = {}
+        self.records: dict[int, dict[str, Tensor]] = {}
+        self.stopping = False
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._full_batch: int | None = None  # the batch size that is compiled for
         self._generator: torch.Generator | None = None
@@ -141,6 +144,11 @@ class Method(pl.LightningModule):
         """Iterations done so far."""
         return self.trainer.global_step
 
+    @property
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Losses and gradient norms of the last iteration, by name."""
+        return next(reversed(self.records.values()), {})
+
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimizer a level, in the order of the levels."""
         players = self.players()
@@ -179,28 +187,37 @@ class Method(pl.LightningModule):
                 )
         self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
 
-    def training_step(self, v: Tensor, batch_idx: int) -> None:  # noqa: ARG002 - the iteration counts, not the batch
-        """One iteration."""
-        iteration = self.iteration
-        generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-        noise = self.draw_noise(v, generator)
+    def training_step(self, block: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
+        """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
+        self.records = {}
         wrapped, levels = self.optimizers(), self.levels()
         wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
-        for level, optimizer in zip(levels, wrapped, strict=True):
-            rule = level.optimizer
-            lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
-            optimizer.param_groups[0]["lr"] = lr
-            self._lrs[level.name].fill_(lr)
         raw = {level.name: optimizer.optimizer for level, optimizer in zip(levels, wrapped, strict=True)}
-        situation = self.situation(raw, self._lrs)
-        # The one step Lightning sees and counts.
-        wrapped[-1].step(closure=lambda: self._run(situation, v, noise))
+        situation = self.situation(raw, self._lrs)  # live tensors: it is where every next iteration starts
+        for v in [block] if isinstance(block, Tensor) else block:
+            iteration = self.iteration
+            generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
+            noise = self.draw_noise(v, generator)
+            for level in levels:
+                rule = level.optimizer
+                lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
+                raw[level.name].param_groups[0]["lr"] = lr
+                self._lrs[level.name].fill_(lr)
+            # The one step Lightning sees and counts.
+            self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+            if self.stopping:
+                return
 
-    # Lightning asks for the signature in every iteration; this is where ``inspect`` looks first.
+    # Lightning asks for the signature in every call; this is where ``inspect`` looks first.
     training_step.__signature__ = inspect.signature(training_step)
 
-    def _run(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> None:
-        self.diagnostics = self._step(situation, v, noise)
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning counts calls, of which a run in other blocks, or one stopped in the middle of one, made others."""
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        done = checkpoint["eblvm_lit"]["iteration"] // self.trainer.datamodule.block
+        for counts in (progress["total"], progress["current"]):
+            later = counts["ready"] - done
+            counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what tells whose checkpoint this is; plain containers only, so that it loads as data."""
