@@ -76,7 +76,8 @@ class LangevinChain(Chain):
         """v, and latents that Langevin steps have brought towards p(h|v)."""
         if "h" not in self.shapes(energy):
             return {"v": v}
-        (h,) = self.latent_steps.run(lambda h: energy.energy(v, h).sum(), (noise["h"],), (noise["steps"],))
+        energy_at_v = energy.at(v)
+        (h,) = self.latent_steps.run(lambda h: energy_at_v(h).sum(), (noise["h"],), (noise["steps"],))
         return {"v": v, "h": h}
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:

@@ -1,0 +1,150 @@
+"""Langevin dynamics at a falling temperature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.differentiation import grad
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["AnnealedLangevin", "Moment"]
+
+CHUNK = 2**22  # numbers of noise drawn at a time: few calls, little memory
+
+
+class Moment(NamedTuple):
+    """Where the chains are.
+
+    Attributes:
+        step: Steps done.
+        x: The variables, each of shape (B, *its shape).
+    """
+
+    step: int
+    x: tuple[Tensor, ...]
+
+
+class AnnealedLangevin:
+    r"""Langevin dynamics whose noise is cooled down, and a last step that takes the data noise away.
+
+    .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
+        \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
+
+    T stays at ``temperature`` for ``n_hot`` steps, falls to 1 by equal factors in ``n_falling`` steps and linearly to 0
+    in ``n_cold``. The temperature scales the noise alone. The last step is the denoising of Saremi and Hyvarinen 2019
+    for a model of data with noise of scale sigma_0. The defaults are the published ones, 2,700 steps.
+    Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
+
+    Args:
+        step_size: epsilon.
+        temperature: T at the beginning.
+        n_hot: Steps at that temperature.
+        n_falling: Steps down to T = 1.
+        n_cold: Steps from T = 1 to T = 0.
+        denoise_std: sigma_0; 0 for no such step.
+
+    Raises:
+        ConfigError: For negative numbers of steps, no step at all, a temperature below 1, or a step size that is not
+            positive.
+
+    Example:
+        >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
+        >>> noise = SampleNoise(0, range(4))
+        >>> (end,) = langevin.run(lambda x: (x - 3).square().sum() / 2, (langevin.start((1,), noise),), noise)
+        >>> end.shape, langevin.n_steps
+        (torch.Size([4, 1]), 35)
+    """
+
+    def __init__(
+        self,
+        *,
+        step_size: float = 0.02,
+        temperature: float = 100.0,
+        n_hot: int = 500,
+        n_falling: int = 2000,
+        n_cold: int = 200,
+        denoise_std: float = 0.1,
+    ) -> None:
+        if min(n_hot, n_falling, n_cold) < 0 or n_hot + n_falling + n_cold < 1:
+            raise ConfigError(
+                "Annealed Langevin dynamics need n_hot, n_falling, n_cold >= 0 and a step in all, "
+                f"not {n_hot}, {n_falling} and {n_cold}."
+            )
+        if not step_size > 0 or not temperature >= 1 or not denoise_std >= 0:
+            raise ConfigError(
+                "Annealed Langevin dynamics need step_size > 0, temperature >= 1 and denoise_std >= 0, "
+                f"not {step_size}, {temperature} and {denoise_std}."
+            )
+        self.step_size, self.denoise_std = step_size, denoise_std
+        falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
+        self.temperatures = torch.cat(
+            [
+                torch.full((n_hot,), float(temperature), dtype=torch.float64),
+                falling,
+                torch.linspace(1, 0, n_cold, dtype=torch.float64),
+            ]
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps, without the last one."""
+        return len(self.temperatures)
+
+    def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Where a variable begins: 0.5 + N(0, I), shape (B, *shape)."""
+        return 0.5 + noise(shape, dtype=dtype)
+
+    def moments(
+        self,
+        energy: Callable[..., Tensor],
+        start: tuple[Tensor, ...],
+        noise: SampleNoise,
+        *,
+        moving: tuple[Tensor | float, ...] | None = None,
+        denoised: tuple[bool, ...] | None = None,
+    ) -> Iterator[Moment]:
+        """Where the chains are after each step, and at last after the denoising; to be drawn or counted on the way.
+
+        Args:
+            energy: Total energy of all chains, a scalar, of the variables.
+            start: The variables, each of shape (B, *its shape).
+            noise: Of the samples, B of them.
+            moving: What drift and noise of each variable are multiplied by, such as 0 where a pixel is kept.
+            denoised: Which variables the last step moves; all, if not given. Latents carry no data noise.
+        """
+        x = tuple(part.detach() for part in start)
+        moving = moving or (1.0,) * len(x)
+        slope = grad(energy, argnums=tuple(range(len(x))))
+        drift = 0.5 * self.step_size**2
+        for step, (temperature, xi) in enumerate(zip(self.temperatures.tolist(), self._noise(x, noise), strict=True)):
+            scale = math.sqrt(temperature) * self.step_size
+            moves = zip(x, slope(*x), xi, moving, strict=True)
+            x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
+            yield Moment(step + 1, x)
+        if self.denoise_std > 0:
+            which = denoised or (True,) * len(x)
+            moves = zip(x, slope(*x), moving, which, strict=True)
+            x = tuple((part - m * self.denoise_std**2 * g).detach() if yes else part for part, g, m, yes in moves)
+            yield Moment(self.n_steps + 1, x)
+
+    def _noise(self, x: tuple[Tensor, ...], noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """Noise of every step; drawn in pieces whose length no batch size changes."""
+        shapes = [part.shape[1:] for part in x]
+        sizes = [shape.numel() for shape in shapes]
+        length = max(1, min(50, CHUNK // (64 * sum(sizes))))
+        for first in range(0, self.n_steps, length):
+            piece = noise((min(length, self.n_steps - first), sum(sizes)), dtype=x[0].dtype)
+            for row in piece.unbind(1):
+                yield tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
+
+    def run(self, *args: object, **kwargs: object) -> tuple[Tensor, ...]:
+        """The end of :meth:`moments`, which has the same arguments."""
+        for moment in self.moments(*args, **kwargs):
+            end = moment.x
+        return end

@@ -1,0 +1,112 @@
+"""Annealed Langevin dynamics: the published schedule, known moments, and noise that no batch size changes."""
+
+import math
+
+import pytest
+import torch
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}
+
+
+def gaussian(x):
+    return (x - 1).square().sum() / 2
+
+
+def coupled(v, h):
+    return (v.square().sum() + h.square().sum() - (v * h).sum()) / 2 + (v.sin() * h).sum()
+
+
+def test_the_published_schedule():
+    t = AnnealedLangevin().temperatures
+    assert len(t) == AnnealedLangevin().n_steps == 2700
+    expected = [100.0] * 500 + [100 * math.exp(-i * math.log(100) / 2000) for i in range(2000)]
+    expected += [1 - i / 199 for i in range(200)]
+    torch.testing.assert_close(t, torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=1e-15)
+    assert t[2499].item() == pytest.approx(1.0023, abs=1e-4)
+
+
+def test_a_step_is_the_equation():
+    langevin = AnnealedLangevin(step_size=0.3, temperature=4.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.2)
+    start = torch.tensor([[2.0, -1.0]], dtype=torch.float64)
+    xi = SampleNoise(5, [7])((1, 2), dtype=torch.float64)[0]
+    after, end = langevin.moments(gaussian, (start,), SampleNoise(5, [7]))
+    expected = start - 0.5 * 0.09 * (start - 1) + 2.0 * 0.3 * xi
+    torch.testing.assert_close(after.x[0], expected)
+    torch.testing.assert_close(end.x[0], expected - 0.04 * (expected - 1))
+    assert (after.step, end.step) == (1, 2)
+
+
+def test_moments_of_a_gaussian_at_temperature_one():
+    # x <- (1 - a) x + a + e N, a = e^2 / 2: stationary variance e^2 / (1 - (1 - a)^2)
+    e = 0.5
+    langevin = AnnealedLangevin(step_size=e, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0)
+    noise = SampleNoise(0, range(4000))
+    (x,) = langevin.run(gaussian, (langevin.start((1,), noise, dtype=torch.float64),), noise)
+    a = e**2 / 2
+    variance = e**2 / (1 - (1 - a) ** 2)
+    assert x.mean().item() == pytest.approx(1, abs=4 * (variance / 4000) ** 0.5)
+    assert x.var().item() == pytest.approx(variance, rel=4 * (2 / 4000) ** 0.5)
+
+
+def test_the_temperature_scales_the_noise_alone():
+    hot = AnnealedLangevin(step_size=0.5, temperature=9.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0)
+    noise = SampleNoise(0, range(4000))
+    (x,) = hot.run(gaussian, (hot.start((1,), noise, dtype=torch.float64),), noise)
+    variance = 9 * 0.25 / (1 - (1 - 0.125) ** 2)
+    assert x.var().item() == pytest.approx(variance, rel=4 * (2 / 4000) ** 0.5)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_sample_is_the_same_in_batches_of_any_size(size):
+    langevin = AnnealedLangevin(step_size=0.2, **SHORT)
+
+    def draw(samples):
+        noise = SampleNoise(3, samples)
+        start = tuple(langevin.start((2, 3), noise, dtype=torch.float64) for _ in range(2))
+        return langevin.run(coupled, start, noise)
+
+    whole = draw(range(64))
+    for first in range(0, 64, size):
+        samples = range(first, min(first + size, 64))
+        for part, all_of_it in zip(draw(samples), whole, strict=True):
+            torch.testing.assert_close(part, all_of_it[samples.start : samples.stop], rtol=0, atol=1e-12)
+
+
+def test_one_index_given_twice_shares_its_noise_and_others_do_not():
+    noise = SampleNoise(0, [4, 4, 5])((1000,))
+    assert torch.equal(noise[0], noise[1])
+    assert abs(torch.corrcoef(noise[1:])[0, 1]) < 0.15
+    assert not torch.equal(SampleNoise(1, [4])((3,)), SampleNoise(0, [4])((3,)))
+
+
+def test_what_does_not_move_stays_and_latents_are_not_denoised():
+    langevin = AnnealedLangevin(step_size=0.2, **SHORT)
+    noise = SampleNoise(0, range(5))
+    v, h = (langevin.start((4,), noise) for _ in range(2))
+    keep = torch.tensor([1.0, 0.0, 1.0, 0.0])
+    moments = list(langevin.moments(coupled, (v, h), noise, moving=(1 - keep, 1.0), denoised=(True, False)))
+    end_v, end_h = moments[-1].x
+    assert torch.equal(end_v[:, keep == 1], v[:, keep == 1])
+    assert (end_v[:, keep == 0] != v[:, keep == 0]).all()
+    assert torch.equal(end_h, moments[-2].x[1])
+    assert not torch.equal(end_v, moments[-2].x[0])
+    assert [moment.step for moment in moments] == list(range(1, 72))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"n_hot": -1}, "n_hot, n_falling, n_cold >= 0"),
+        ({"n_hot": 0, "n_falling": 0, "n_cold": 0}, "a step in all"),
+        ({"step_size": 0.0}, "step_size > 0"),
+        ({"temperature": 0.5}, "temperature >= 1"),
+        ({"denoise_std": -0.1}, "denoise_std >= 0"),
+    ],
+)
+def test_what_cannot_anneal_is_refused(options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        AnnealedLangevin(**options)
