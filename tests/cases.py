@@ -18,14 +18,16 @@ from torch.distributions import Bernoulli, Independent, Normal
 from eblvm_lit.contrasts.normal import FittedNormal, StandardNormal
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
-from eblvm_lit.energies.deep import DeepLatentEnergy, DeepVectorEnergy
+from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD
 from eblvm_lit.objectives.mdsm import MDSM
@@ -43,6 +45,7 @@ from eblvm_lit.scores.particles import ExactParticles, PosteriorParticles, Refin
 from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VaES, VariationalScore
 
 V_DIM, H_DIM = 2, 3
+IMAGE = (1, 8, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +96,10 @@ class EnergyCase(Case):
     nodes(energy): h (S, H) and log-weights (S,), with sum_s exp(w_s) f(h_s) the sum or integral of f over h.
     conditional(energy, v): p(h|v), a distribution.
     exact_posterior(energy): a posterior that equals p(h|v).
+    event_shape: of v.
     """
 
+    event_shape: tuple[int, ...] = (V_DIM,)
     nodes: Callable | None = None
     conditional: Callable | None = None
     exact_posterior: Callable | None = None
@@ -145,6 +150,10 @@ def exact_gaussian_posterior(energy):
     return q
 
 
+def tiny_resnet(**options):
+    return ResNet(v_shape=IMAGE, n_blocks=1, channels=4, **options)
+
+
 ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
@@ -162,6 +171,11 @@ ENERGIES = [
         make=lambda: randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4),
     ),
     EnergyCase(
+        name="deep-image",
+        make=lambda: randomise(DeepLatentEnergy(network=tiny_resnet(), h_dim=H_DIM, head_dim=6), 0.3),
+        event_shape=IMAGE,
+    ),
+    EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
         nodes=gaussian_nodes,
@@ -172,12 +186,25 @@ ENERGIES = [
 
 SUMMED = [case for case in ENERGIES if case.nodes]
 
+# Energies of v alone, which the batteries over E(v, h) are not about (see test_deep.py).
+VISIBLE_ENERGIES = [
+    *(
+        EnergyCase(
+            name=f"deep-{head}-{'image' if len(shape) == 3 else 'vector'}",
+            make=lambda head=head, network=network: randomise(DeepEnergy(network=network(), head=head), 0.3),
+            event_shape=shape,
+        )
+        for head in ("quadratic", "squared_norm")
+        for shape, network in (((V_DIM,), lambda: MLP(sizes=[V_DIM, 5, 4])), (IMAGE, tiny_resnet))
+    ),
+]
+
 # --- posteriors -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorCase(Case):
-    """A posterior of v (B, 2), h (B, 3).
+    """A posterior of v (B, *event_shape), h (B, 3).
 
     distribution(q, v): q(h|v), as torch has it.
     nodes(q, v): noise (S, B, H) and weights (S, B) whose weighted samples have q(h|v)'s exact moments up to
@@ -186,6 +213,7 @@ class PosteriorCase(Case):
 
     distribution: Callable
     nodes: Callable | None = None
+    event_shape: tuple[int, ...] = (V_DIM,)
 
 
 def normal_nodes(q, v):
@@ -208,10 +236,11 @@ def bernoulli_case(name, temperature, nodes):
     )
 
 
-def gaussian_case(name, make):
+def gaussian_case(name, make, event_shape=(V_DIM,), scale=0.4):
     return PosteriorCase(
         name=name,
-        make=lambda: randomise(make(), 0.4),
+        make=lambda: randomise(make(), scale),
+        event_shape=event_shape,
         distribution=lambda q, v: normal(q.moments(v)[0], q.moments(v)[1].exp()),
         nodes=normal_nodes,
     )
@@ -222,12 +251,19 @@ POSTERIORS = [
     bernoulli_case("bernoulli-binary", 0.0, bernoulli_nodes),
     gaussian_case("linear-gaussian", lambda: LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
     gaussian_case("mlp-gaussian", lambda: NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)),
+    gaussian_case(
+        "conv-gaussian",
+        lambda: NetworkGaussianPosterior(network=ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
+        event_shape=IMAGE,
+        scale=0.2,
+    ),
 ]
 
 
 def fits(energy_case, posterior_case):
-    """Whether both have binary, or both have continuous latents."""
-    return energy_case.name.startswith("grbm") == posterior_case.name.startswith("bernoulli")
+    """Whether both have binary, or both have continuous latents, of the same kind of v."""
+    same_v = energy_case.event_shape == posterior_case.event_shape
+    return same_v and energy_case.name.startswith("grbm") == posterior_case.name.startswith("bernoulli")
 
 
 PAIRS = [(e, q) for e in ENERGIES for q in POSTERIORS if fits(e, q)]

@@ -9,7 +9,7 @@ import pytest
 import cases
 
 PACKAGES = {
-    "energies": cases.ENERGIES,
+    "energies": [*cases.ENERGIES, *cases.VISIBLE_ENERGIES],
     "posteriors": cases.POSTERIORS,
     "divergences": cases.DIVERGENCES,
     "contrasts": cases.CONTRASTS,

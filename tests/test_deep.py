@@ -1,23 +1,45 @@
 """Deep energies: the formula by hand, one pass through the network for all latents, any shape of v, and a run."""
 
+from contextlib import nullcontext
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import avg_pool2d, conv2d
+from torch.nn.functional import elu as torch_elu
 
-from cases import randomise
+from cases import IMAGE, POSTERIORS, SUMMED, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit import run
 from eblvm_lit.composition import build
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.energies.deep import DeepLatentEnergy, DeepVectorEnergy
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import bind, params_of
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.methods.levels import run_levels
+from eblvm_lit.methods.score_matching import ScoreMatching
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.networks.conv_encoder import ConvEncoder
+from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.residual_mlp import ResidualMLP
+from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.networks.vector_field import VectorField
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.samplers.chains.langevin import LangevinChain
 from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.exact import Exact
+from eblvm_lit.scores.particles import RefinedParticles
+from eblvm_lit.scores.variational import Unbiased, VaES, VariationalScore, vages_product
 from eblvm_lit.seeding import keyed_generator
 from shell import configure, tiny
 
@@ -162,6 +184,354 @@ def test_gradients_are_finite_far_from_the_data_and_right(float64):
 def test_refusals(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+# --- networks of images -----------------------------------------------------------------------------------
+
+
+def resnet_by_hand(network, v):
+    x = conv2d(v, network.stem.weight, network.stem.bias, padding=1)
+    for i, block in enumerate(network.blocks):
+        y = conv2d(torch_elu(x), block.first.weight, None, padding=1)
+        y = conv2d(torch_elu(y), block.second.weight, block.second.bias, padding=1)
+        if i % 2 == 0:  # two blocks a stage, the first of which halves the resolution
+            x, y = avg_pool2d(x, 2), avg_pool2d(y, 2)
+        x = y + conv2d(x, block.shortcut.weight, block.shortcut.bias)
+    return x.contiguous().flatten(1)
+
+
+def test_resnet_has_its_formula(float64):
+    network, v = randomise(ResNet(v_shape=[2, 16, 8], n_blocks=2, channels=3), 0.3), torch.randn(5, 2, 16, 8)
+    torch.testing.assert_close(network(v), resnet_by_hand(network, v), rtol=1e-10, atol=1e-10)
+    assert (network.event_shape, network.out_dim) == ((2, 16, 8), 2 * 1 * 24)
+    assert [block.down for block in network.blocks] == [True, False] * 3
+    weights = [block.first for block in network.blocks]
+    assert [conv.in_channels for conv in weights] == [3, 6, 6, 12, 12, 24]
+    assert all(conv.bias is None for conv in weights)
+
+
+@pytest.mark.parametrize("make", [lambda: ResNet(v_shape=[3, 8, 8], n_blocks=1, channels=4), None])
+def test_convolutions_are_channels_last(make):
+    network = ConvEncoder(v_shape=[3, 8, 8], widths=[4, 4]) if make is None else make()
+    formats = []
+    for conv in network.modules():
+        if isinstance(conv, nn.Conv2d):
+            assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+            conv.register_forward_hook(
+                lambda module, args, out: formats.append(out.is_contiguous(memory_format=torch.channels_last))
+            )
+    network(torch.randn(5, 3, 8, 8))
+    assert formats
+    assert all(formats)
+
+
+@pytest.mark.parametrize("strides", [None, [1, 2, 2]])
+def test_conv_encoder_has_its_formula(strides, float64):
+    network = ConvEncoder(v_shape=[2, 8, 16], widths=[3, 4, 5], strides=strides)
+    x = v = torch.randn(6, 2, 8, 16)
+    convs = [layer for layer in network.layers if isinstance(layer, nn.Conv2d)]
+    for conv, stride in zip(convs, strides or [2, 2, 2], strict=True):
+        x = conv2d(x, conv.weight, conv.bias, stride=stride, padding=1)
+        x = torch.where(x > 0, x, 0.2 * x)
+    torch.testing.assert_close(network(v), x.contiguous().flatten(1), rtol=1e-10, atol=1e-10)
+    assert network.out_dim == x[0].numel() == (10 if strides is None else 2 * 4 * 5)
+
+
+def test_heads_have_their_formulas(float64):
+    f = torch.randn(7, 5, 6)
+    head = randomise(SquaredNormHead(in_dim=6, width=4))
+    expected = (elu((f @ head.weight.T + head.bias).detach().numpy()) ** 2).sum(-1)
+    np.testing.assert_allclose(head(f).detach().numpy(), expected, rtol=1e-12)
+    head = randomise(QuadraticHead(in_dim=6))
+    (w1, b1), (w2, b2), (w3, b3) = ((p.weight[0], p.bias) for p in (head.first, head.second, head.square))
+    torch.testing.assert_close(head(f), (f @ w1 + b1) * (f @ w2 + b2) + (f * f) @ w3 + b3)
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+PUBLISHED = {
+    "mnist": ([1, 32, 32], 2, 64, 50, 9_859_250),
+    "cifar10": ([3, 32, 32], 3, 128, 50, 63_936_562),
+    "celeba64-vages": ([3, 64, 64], 3, 128, 50, 68_876_338),
+    "celeba64-bism": ([3, 64, 64], 4, 128, 20, 91_096_596),
+}
+
+
+def size(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_latent_variable_models_have_the_published_size(name):
+    v_shape, n_blocks, channels, h_dim, expected = PUBLISHED[name]
+    with torch.device("meta"):
+        network = ResNet(v_shape=v_shape, n_blocks=n_blocks, channels=channels)
+        energy = DeepLatentEnergy(network=network, h_dim=h_dim)
+    assert size(energy) == expected
+    assert energy.head.out_features == v_shape[1] * v_shape[2] // 64 * 4 * channels
+
+
+@pytest.mark.parametrize(("head", "expected"), [("quadratic", 62_339_075), ("squared_norm", 196_515_840)])
+def test_visible_models_have_the_published_size(head, expected):
+    with torch.device("meta"):
+        energy = DeepEnergy(network=ResNet(v_shape=[3, 32, 32], n_blocks=3, channels=128), head=head)
+    assert size(energy) == expected
+
+
+def test_the_published_posterior_of_images():
+    with torch.device("meta"):
+        q = NetworkGaussianPosterior(network=ConvEncoder(v_shape=[3, 32, 32]), h_dim=50)
+    widths = [3, 64, 128, 256]
+    assert size(q.network) == sum(9 * a * b + b for a, b in pairwise(widths))
+    assert q.mean_head.in_features == 4 * 4 * 256
+
+
+# --- energies without latents -----------------------------------------------------------------------------
+
+every_visible = pytest.mark.parametrize("case", VISIBLE_ENERGIES, ids=str)
+
+
+@every_visible
+def test_visible_energies_are_marginals_of_nothing(case, float64):
+    energy, v = case.make(), torch.randn(5, *case.event_shape, requires_grad=True)
+    whole = energy.free_energy(v)
+    assert (energy.h_dim, energy.event_shape, whole.shape) == (0, case.event_shape, (5,))
+    torch.testing.assert_close(energy(v), whole)
+    torch.testing.assert_close(energy.energy(v, torch.empty(3, 5, 0)), whole.expand(3, 5))
+    torch.testing.assert_close(energy.free_energy(v.flip(0)), whole.flip(0))
+    expected = -torch.autograd.grad(whole.sum(), v)[0]
+    for backend in (nullcontext, plain_autograd):
+        with backend():
+            torch.testing.assert_close(Exact().function(energy, None)(v.detach()), expected)
+    for name, g in zip(params_of(energy), torch.autograd.grad(energy(v).sum(), energy.parameters()), strict=True):
+        assert g.abs().max() > 1e-6, name
+
+
+@pytest.mark.parametrize("objective", [SM(), SSM(), MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)])
+@pytest.mark.parametrize("case", [c for c in VISIBLE_ENERGIES if c.event_shape == (V_DIM,)], ids=str)
+def test_objectives_of_visible_energies_against_autograd(case, objective, float64):
+    energy, v = case.make(), torch.randn(5, V_DIM)
+    noise = objective.noise(v, (), keyed_generator(0))
+    x = objective.perturb(v, noise).requires_grad_()
+    loss = objective.loss(Exact().function(energy, None), x.detach(), noise)
+    s = -torch.autograd.grad(energy(x).sum(), x, create_graph=True)[0]
+    rows = [torch.autograd.grad(s[:, i].sum(), x, retain_graph=True)[0] for i in range(V_DIM)]
+    jacobian = torch.stack(rows, 1)
+    if isinstance(objective, MDSM):
+        expected = 0.5 * (s / noise["sigma"].unsqueeze(-1) + noise["eps"] / 0.01).square().sum(-1)
+    else:
+        u = noise.get("u")
+        trace = jacobian.diagonal(dim1=1, dim2=2).sum(-1) if u is None else torch.einsum("bi,bij,bj->b", u, jacobian, u)
+        expected = 0.5 * s.square().sum(-1) + trace
+    torch.testing.assert_close(loss, expected)
+
+
+def test_methods_with_a_posterior_refuse_a_visible_energy():
+    with pytest.raises(
+        ConfigError, match="DeepEnergy has no latents, so there is no posterior to fit: use method=mdsm"
+    ):
+        image_method("bism", energy=DeepEnergy(network=tiny_resnet()))
+
+
+# --- methods on images ------------------------------------------------------------------------------------
+
+
+class AsImage(Energy):
+    """An energy of vectors that is shown images of one row."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.h_dim, self.continuous = inner, inner.h_dim, inner.continuous
+        self.event_shape = (1, 1, V_DIM)
+
+    def energy(self, v, h):
+        return self.inner.energy(v.flatten(1), h)
+
+
+@pytest.mark.parametrize("case", [case for case in SUMMED if case.exact_posterior], ids=str)
+def test_variational_estimates_of_images_are_those_of_vectors(case, float64):
+    energy, v, z, h = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM), torch.rand(6, 4, 3)
+    image, as_image = AsImage(energy), (4, 1, 1, V_DIM)
+    torch.testing.assert_close(VaES()(image, None, v.view(as_image), h).flatten(1), VaES()(energy, None, v, h).detach())
+    flat = vages_product(energy, v, z, h, h.flip(0) ** 2, Unbiased())
+    seen = vages_product(image, v.view(as_image), z.view(as_image), h, h.flip(0) ** 2, Unbiased())
+    grads = [
+        torch.autograd.grad(value.sum(), [p for p in energy.parameters() if p.requires_grad]) for value in (flat, seen)
+    ]
+    torch.testing.assert_close(*grads)
+
+
+OBJECTIVE = MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)
+KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
+
+
+def image_method(kind, energy=None, n_lower_steps=2, **network):
+    """A method on tiny images, freshly initialised from one seed."""
+    torch.manual_seed(0)
+    rule, net = Adam(lr=1e-3), tiny_resnet(**network)
+    if kind == "mdsm":
+        return ScoreMatching(energy=DeepEnergy(network=net), objective=OBJECTIVE, optimizer=rule)
+    if kind == "cd":
+        chain = LangevinChain(n_steps=2, step_size=0.01)
+        return ContrastiveDivergence(energy=DeepEnergy(network=net), chain=chain, optimizer=rule)
+    encoder = ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4])
+    parts = {
+        "energy": energy or DeepLatentEnergy(network=net, h_dim=3),
+        "posterior": NetworkGaussianPosterior(network=encoder, h_dim=3),
+        **{"objective": OBJECTIVE, "divergence": Fisher(), "optimizer": rule, "n_lower_steps": n_lower_steps},
+    }
+    if kind.startswith("bism"):
+        return BiSM(**parts, n_unroll=int(kind.removeprefix("bism").removeprefix("-") or 0))
+    particles = RefinedParticles(n_refine_steps=3, step_size=1e-2, noise_std=1e-4)
+    return VaGES(**parts, score=VariationalScore(n_particles=2, particles=particles))
+
+
+def situation(method):
+    optimizers = dict(zip([level.name for level in method.levels()], method.configure_optimizers(), strict=True))
+    return method.situation(optimizers, {name: torch.tensor(1e-3) for name in optimizers})
+
+
+def upper_gradient(method, v):
+    level = method.levels()[-1]
+    return level.gradient(situation(method), v, level.noise(v, keyed_generator(0)), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iteration_on_images_moves_every_network(kind, float64):
+    method, v = image_method(kind), torch.rand(4, *IMAGE)
+    before = situation(method)
+    with plain_autograd():
+        after, record = run_levels(method.levels(), before, v, method.draw_noise(v, keyed_generator(1)))
+    assert all(value.isfinite() for value in record.values())
+    for player, params in before.params.items():
+        for name, p in params.items():
+            # no score sees an additive constant of the energy, nor does the difference of two energies
+            assert torch.equal(after.params[player][name], p) == (name == "head.square.bias"), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_on_images_do_not_depend_on_who_takes_them(kind, float64):
+    v = torch.rand(4, *IMAGE)
+    composed = upper_gradient(image_method(kind), v)
+    with plain_autograd():
+        plain = upper_gradient(image_method(kind), v)
+    torch.testing.assert_close(composed.loss, plain.loss)
+    torch.testing.assert_close(composed.grads, plain.grads)
+
+
+def kept_bytes(energy, v):
+    """What autograd keeps of a pass of v."""
+    kept = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: kept.setdefault(x.data_ptr(), x.numel()) and x, lambda x: x
+    ):
+        energy(v)
+    return sum(kept.values())
+
+
+def test_recomputed_activations_change_no_gradient(float64):
+    v, passes, found = torch.rand(4, *IMAGE), {}, {}
+    for recompute in (False, True):
+        method = image_method("cd", checkpoint=recompute)
+        count = passes.setdefault(recompute, [])
+        method.energy.network.blocks[1].register_forward_pre_hook(lambda *_, count=count: count.append(1))
+        with plain_autograd():
+            found[recompute] = upper_gradient(method, v).grads
+    torch.testing.assert_close(found[True], found[False], rtol=1e-12, atol=1e-12)
+    # two steps of the chain and the energies of both phases, each of them twice
+    assert (len(passes[False]), len(passes[True])) == (4, 8)
+    assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [("cd", nullcontext), *((kind, plain_autograd) for kind in ("mdsm", "bism", "bism-2", "vages"))],
+)
+def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
+    method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
+    with pytest.raises(ConfigError, match=r"first order by plain autograd alone.*checkpoint=false") as no, backend():
+        upper_gradient(method, v)
+    assert "\n" not in str(no.value)
+    method.eval()  # metrics are taken by torch.func, and keep their activations
+    assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
+
+
+@pytest.mark.parametrize("kind", ["mdsm", "bism", "vages"])
+def test_bfloat16_leaves_sums_and_parameters_in_float32(kind):
+    v, found = torch.rand(4, *IMAGE), {}
+    for enabled in (False, True):
+        with plain_autograd(), torch.autocast("cpu", torch.bfloat16, enabled=enabled, cache_enabled=False):
+            found[enabled] = upper_gradient(image_method(kind), v)
+    assert found[True].loss.dtype == torch.float32
+    torch.testing.assert_close(found[True].loss, found[False].loss, rtol=1e-4, atol=0)
+    assert {g.dtype for g in found[True].grads.values()} == {torch.float32}
+    half, single = (torch.cat([g.flatten() for g in found[enabled].grads.values()]) for enabled in (True, False))
+    assert (half != single).any()
+    assert (half - single).norm() < 0.1 * single.norm()
+
+
+def test_what_sums_is_float32_under_autocast():
+    v, h = torch.rand(4, *IMAGE), torch.randn(2, 4, 3)
+    q = image_method("bism").posterior
+    with torch.autocast("cpu", torch.bfloat16):
+        energies = [image_method("bism").energy(v, h), image_method("mdsm").energy(v), q.log_prob(h, v), *q.law(v)]
+        energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
+        assert tiny_resnet()(v).dtype == torch.bfloat16
+    assert {e.dtype for e in energies} == {torch.float32}
+    # 8 bits of mantissa cannot tell 1000 equal terms from 1001
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        head = SquaredNormHead(in_dim=1, width=1001)
+        head.weight.zero_(), head.bias.fill_(1.0)
+        assert head(torch.zeros(1, 1)).item() == 1001
+
+
+PASSES = {"bism": 1, "bism-2": 3, "vages": 3, "mdsm": 1}
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_passes_of_an_iteration_through_the_trunk(kind):
+    # one for each lower step, unrolled or not; one for all refinement steps, one for the score, one for its gradient
+    method, v = image_method(kind, n_lower_steps=4), torch.rand(4, *IMAGE)
+    noise = method.draw_noise(v, keyed_generator(0))
+    calls = count_calls(method.energy)
+    with plain_autograd():
+        run_levels(method.levels(), situation(method), v, noise)
+    assert calls == [(4, *IMAGE)] * (PASSES[kind] + (0 if kind == "mdsm" else 4))
+
+
+def test_refinement_takes_one_pass_whatever_its_length():
+    energy, v = image_method("vages").energy, torch.rand(4, *IMAGE)
+    q, calls = image_method("vages").posterior, count_calls(energy)
+    for n in (1, 20):
+        particles = RefinedParticles(n_refine_steps=n, step_size=1e-2, noise_std=1e-4)
+        particles.draw(energy, q, v, particles.noise(energy, q, (6,), v, keyed_generator(0)))
+    chain = LangevinChain(n_steps=1, step_size=0.01, n_latent_steps=20)
+    chain.start(energy, v, chain.start_noise(energy, v, keyed_generator(0)))
+    assert calls == [(4, *IMAGE)] * 3
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), r"\[1, 28, 28\] .* multiples of 8"),
+        (lambda: ResNet(v_shape=[784], n_blocks=1, channels=4), r"\[channels, height, width\]"),
+        (lambda: ResNet(v_shape=[0, 8, 8], n_blocks=1, channels=4), r"all >= 1, not \[0, 8, 8\]"),
+        (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=0, channels=4), "n_blocks >= 1 and channels >= 1, not 0 and 4"),
+        (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=0), "not 1 and 0"),
+        (lambda: ConvEncoder(v_shape=[1, 12, 12]), "multiples of 8"),
+        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[4, 0]), r"one width >= 1 .*not \[4, 0\]"),
+        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[]), "An encoder needs"),
+        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[4, 4], strides=[2]), "one stride"),
+        (lambda: DeepEnergy(network=tiny_resnet(), head="cubic"), "'quadratic' or 'squared_norm', not 'cubic'"),
+        (lambda: DeepEnergy(network=tiny_resnet(), head_dim=3), "head=quadratic has no head_dim"),
+        (lambda: DeepEnergy(network=tiny_resnet(), head="squared_norm", head_dim=0), "width >= 1, not 32 and 0"),
+        (lambda: QuadraticHead(in_dim=0), "in_dim >= 1, not 0"),
+    ],
+)
+def test_refusals_of_images(make, words):
+    with pytest.raises(ConfigError, match=words) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
 
 
 # --- as a choice of the configuration ---------------------------------------------------------------------

@@ -28,7 +28,7 @@ def enumerated(case, energy, v):
 
 @every_energy
 def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
-    energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(2, 5, 4, H_DIM)
+    energy, v, h = case.make(), torch.randn(4, *case.event_shape), torch.randn(2, 5, 4, H_DIM)
     whole = energy(v, h)
     assert whole.shape == (2, 5, 4)
     torch.testing.assert_close(energy(v, h.flip(1)), whole.flip(1))
@@ -40,7 +40,11 @@ def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
 
 @every_energy
 def test_every_parameter_and_both_variables_move_the_energy(case):
-    energy, v, h = case.make(), torch.randn(4, V_DIM).requires_grad_(), torch.randn(4, H_DIM).requires_grad_()
+    energy, v, h = (
+        case.make(),
+        torch.randn(4, *case.event_shape).requires_grad_(),
+        torch.randn(4, H_DIM).requires_grad_(),
+    )
     trainable = [p for p in energy.parameters() if p.requires_grad]
     for g in torch.autograd.grad(energy(v, h).sum(), [v, h, *trainable]):
         assert g.isfinite().all()
@@ -218,3 +222,12 @@ def test_gaussian_model_starts_with_a_proper_joint(shape):
 def test_unfit_energies_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+@every_energy
+def test_the_energy_at_one_v_is_the_energy(case):
+    energy, v, h = case.make(), torch.randn(4, *case.event_shape).requires_grad_(), torch.randn(5, 4, H_DIM)
+    torch.testing.assert_close(energy.at(v)(h), energy(v, h))
+    # and its gradient in v, which goes through what was computed of v alone
+    slopes = (torch.autograd.grad(e.sum(), v)[0] for e in (energy.at(v)(h), energy(v, h)))
+    torch.testing.assert_close(*slopes)

@@ -18,7 +18,7 @@ with_nodes = pytest.mark.parametrize("case", [case for case in POSTERIORS if cas
 
 @every_posterior
 def test_log_prob_is_that_of_the_distribution(case):
-    q, v, h = case.make(), torch.randn(4, V_DIM), torch.randint(0, 2, (2, 5, 4, H_DIM)).double()
+    q, v, h = case.make(), torch.randn(4, *case.event_shape), torch.randint(0, 2, (2, 5, 4, H_DIM)).double()
     if q.continuous:
         h = h + torch.randn(h.shape)
     torch.testing.assert_close(q.log_prob(h, v), case.distribution(q, v).log_prob(h))
@@ -30,7 +30,7 @@ def test_log_prob_is_that_of_the_distribution(case):
 
 @every_posterior
 def test_shapes_particles_first(case):
-    q, v = case.make(), torch.randn(4, V_DIM)
+    q, v = case.make(), torch.randn(4, *case.event_shape)
     for shape in ((), (1,), (5,), (2, 5)):
         noise = q.noise(shape, v, keyed_generator(0))
         h = q.rsample(v, noise)
@@ -41,7 +41,7 @@ def test_shapes_particles_first(case):
 
 @every_posterior
 def test_noise_is_a_function_of_the_generator(case):
-    q, v = case.make(), torch.randn(4, V_DIM)
+    q, v = case.make(), torch.randn(4, *case.event_shape)
     one, same, other = (q.noise((3,), v, keyed_generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert (one != other).all()
@@ -49,7 +49,7 @@ def test_noise_is_a_function_of_the_generator(case):
 
 @with_nodes
 def test_samples_have_the_distributions_moments(case):
-    q, v = case.make(), torch.randn(4, V_DIM)
+    q, v = case.make(), torch.randn(4, *case.event_shape)
     noise, weights = case.nodes(q, v)
     h, p = q.rsample(v, noise), case.distribution(q, v)
     torch.testing.assert_close(weights.sum(0), torch.ones(4))
@@ -62,7 +62,7 @@ def test_samples_have_the_distributions_moments(case):
 
 @every_posterior
 def test_law_of_the_noise(case):
-    q, v = case.make(), torch.zeros(20000, V_DIM)
+    q, v = case.make(), torch.zeros(20000, *case.event_shape)
     noise = q.noise((), v, keyed_generator(0))
     mean, var = (0.0, 1.0) if q.continuous else (0.5, 1 / 12)
     assert (noise.mean(0) - mean).abs().max() < 5 * math.sqrt(var / len(v))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["divergence", "grad", "grad_and_value", "plain_autograd"]
+__all__ = ["divergence", "grad", "grad_and_value", "is_plain_first_order", "plain_autograd"]
 
 # How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.
 _depth: ContextVar[int | None] = ContextVar("depth", default=None)
@@ -36,6 +36,25 @@ def plain_autograd() -> Iterator[None]:
     """Inside, :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad``; the values are the same."""
     with torch.enable_grad(), _set_depth(0):
         yield
+
+
+def is_plain_first_order() -> bool:
+    """Whether what is computed here and now is differentiated at most once, and that by plain autograd.
+
+    Example:
+        >>> orders = []
+        >>> def f(x):
+        ...     orders.append(is_plain_first_order())
+        ...     return x**3
+        >>> with plain_autograd():
+        ...     _ = grad(f)(torch.tensor(2.0)), grad(grad(f))(torch.tensor(2.0))
+        >>> _ = grad(f)(torch.tensor(2.0))
+        >>> orders
+        [True, False, False]
+    """
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return (_depth.get() or 0) <= 1
 
 
 def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:

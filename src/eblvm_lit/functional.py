@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
-__all__ = ["Params", "bind", "params_of", "sum_event", "tree_map"]
+__all__ = ["Params", "at_least_float32", "bind", "params_of", "sum_event", "tree_map"]
 
 Params = dict[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
@@ -55,6 +56,16 @@ def params_of(module: nn.Module) -> Params:
 def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Params:
     """Apply ``fn`` to the values that several dictionaries hold under one key."""
     return {key: fn(value, *(other[key] for other in rest)) for key, value in first.items()}
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """What autocast computed in half precision, for what must not be: sums, squared norms and densities.
+
+    Example:
+        >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
+        [torch.float32, torch.float64]
+    """
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:

@@ -46,10 +46,10 @@ class Fisher(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The divergence's estimate, shape (B,)."""
-        law = posterior.law(v)
+        law, energy_at_v = posterior.law(v), energy.at(v)
 
         def log_ratio(h: Tensor) -> Tensor:
-            return (-energy.energy(v, h) - posterior.log_prob_law(law, h)).sum()
+            return (-energy_at_v(h) - posterior.log_prob_law(law, h)).sum()
 
         gap = grad(log_ratio)(posterior.rsample_law(law, noise))
         return 0.5 * sum_event(gap.square(), batch_dims=2).mean(0)

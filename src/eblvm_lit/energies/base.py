@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.differentiation import divergence, grad
 
-__all__ = ["ConditionalEnergy", "Energy", "MarginalEnergy"]
+__all__ = ["ConditionalEnergy", "Energy", "MarginalEnergy", "VisibleEnergy"]
 
 
 class Energy(nn.Module, ABC):
@@ -28,6 +29,17 @@ class Energy(nn.Module, ABC):
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
+
+    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """E(v, .) as a function of h alone, for those who evaluate it, or its gradient in h, many times at one v.
+
+        What E needs of v only, such as the features of a network, is computed here, once. A gradient in v goes
+        through it if v is differentiated outside of this call, too.
+
+        Returns:
+            Maps h (*L, B, H) to E (*L, B).
+        """
+        return lambda h: self.energy(v, h)
 
     def forward(self, v: Tensor, h: Tensor) -> Tensor:
         """The energy; see :meth:`energy`."""
@@ -88,3 +100,21 @@ class ConditionalEnergy(MarginalEnergy):
     def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
         """v ~ p(v|h), shape (*L, B, *event)."""
         return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))
+
+
+class VisibleEnergy(MarginalEnergy):
+    r"""An energy without latents, :math:`p(v) \propto \exp(-F(v))`: methods of a marginal serve it as they are.
+
+    It counts as an energy of zero latents, E(v, h) = F(v).
+    """
+
+    h_dim = 0
+    continuous = True
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """F(v), shape (*L, B), whatever h (*L, B, 0)."""
+        return self.free_energy(v).expand(h.shape[:-1])
+
+    def forward(self, v: Tensor) -> Tensor:
+        """F(v), shape (B,)."""
+        return self.free_energy(v)

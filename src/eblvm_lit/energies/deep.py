@@ -1,18 +1,66 @@
-"""Deep energies whose latents have neither a tractable posterior nor a tractable marginal."""
+"""Deep energies: one of v alone, and those whose latents have neither a tractable posterior nor marginal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import elu
 
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 
-__all__ = ["DeepLatentEnergy", "DeepVectorEnergy"]
+__all__ = ["DeepEnergy", "DeepLatentEnergy", "DeepVectorEnergy"]
+
+
+class DeepEnergy(VisibleEnergy):
+    r"""A network's features under one of two heads, without latents: the fully visible baseline.
+
+    .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
+
+    with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared norm (Bao et
+    al. 2020, code). On CIFAR10 the first has as many parameters as the latent-variable model it is compared with, and
+    the second three times as many.
+
+    Args:
+        network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
+        head: ``quadratic`` or ``squared_norm``.
+        head_dim: Rows of A; half as many as g_1 has features if not given. Of no meaning to the quadratic head.
+
+    Raises:
+        ConfigError: For an unknown head, a size below one, or a head_dim that is not used.
+
+    Example:
+        >>> from eblvm_lit.networks.resnet import ResNet
+        >>> energy = DeepEnergy(network=ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=2))
+        >>> energy(torch.zeros(5, 1, 8, 8)).shape, energy.score(torch.zeros(5, 1, 8, 8)).shape
+        (torch.Size([5]), torch.Size([5, 1, 8, 8]))
+    """
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        head: Literal["quadratic", "squared_norm"] = "quadratic",
+        head_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        if head not in ("quadratic", "squared_norm"):
+            raise ConfigError(f"The head of a deep energy is 'quadratic' or 'squared_norm', not {head!r}.")
+        if head == "quadratic" and head_dim is not None:
+            raise ConfigError(f"head=quadratic has no head_dim: use head=squared_norm, or leave out {head_dim}.")
+        self.event_shape, self.network = tuple(network.event_shape), network
+        width = network.out_dim // 2 if head_dim is None else head_dim
+        n = network.out_dim
+        self.head = QuadraticHead(in_dim=n) if head == "quadratic" else SquaredNormHead(in_dim=n, width=width)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """F(v), shape (B,), of v (B, *event)."""
+        return self.head(self.network(v))
 
 
 class DeepLatentEnergy(Energy):
@@ -26,28 +74,29 @@ class DeepLatentEnergy(Energy):
     Args:
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
         h_dim: Number of latents m.
-        head_dim: Rows of A.
+        head_dim: Rows of A; half as many as g_1 has features if not given, as published.
 
     Raises:
         ConfigError: For a size below one.
 
     Example:
         >>> from eblvm_lit.networks.mlp import MLP
-        >>> deep = DeepLatentEnergy(network=MLP(sizes=[2, 8]), h_dim=3, head_dim=8)
+        >>> deep = DeepLatentEnergy(network=MLP(sizes=[2, 8]), h_dim=3)
         >>> deep.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
         torch.Size([7, 5])
     """
 
     continuous = True
 
-    def __init__(self, *, network: nn.Module, h_dim: int, head_dim: int) -> None:
+    def __init__(self, *, network: nn.Module, h_dim: int, head_dim: int | None = None) -> None:
         super().__init__()
+        head_dim = network.out_dim // 2 if head_dim is None else head_dim
         if h_dim < 1 or head_dim < 1:
             raise ConfigError(f"A deep energy needs h_dim >= 1 and head_dim >= 1, not {h_dim} and {head_dim}.")
         self.event_shape, self.h_dim = tuple(network.event_shape), h_dim
         self.network = network
         self.f2h = nn.Linear(network.out_dim, h_dim)
-        self.head = nn.Linear(2 * h_dim, head_dim)
+        self.head = SquaredNormHead(in_dim=2 * h_dim, width=head_dim)
 
     def features(self, v: Tensor) -> Tensor:
         """g(v), shape (B, m), of v (B, *event)."""
@@ -55,11 +104,15 @@ class DeepLatentEnergy(Energy):
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
         """E, shape (*L, B), of g(v) (B, m) and h (*L, B, m)."""
-        return elu(self.head(torch.cat([features + h, h], dim=-1))).square().sum(-1)
+        return self.head(torch.cat([features + h, h], dim=-1))
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
         return self.energy_of_features(self.features(v), h)
+
+    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
+        return partial(self.energy_of_features, self.features(v))
 
 
 class DeepVectorEnergy(DeepLatentEnergy):

@@ -247,7 +247,8 @@ class Method(pl.LightningModule):
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
         generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
-        loss = self.validation_loss(v, generator).detach()
+        with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
+            loss = self.validation_loss(v, generator).detach()
         # Lightning's loggers are left out: they would be told of an iteration one too early.
         self.log("val/loss", loss.mean(), batch_size=len(v), logger=False)
 

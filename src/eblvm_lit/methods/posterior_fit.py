@@ -65,6 +65,11 @@ class PosteriorFit:
     ) -> None:
         if n_steps < 0:
             raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_steps}.")
+        if energy.h_dim == 0:
+            raise ConfigError(
+                f"{type(energy).__name__} has no latents, so there is no posterior to fit: use method=mdsm, dsm or cd, "
+                "or a model with latents."
+            )
         if posterior.continuous != energy.continuous:
             kinds = {True: "continuous", False: "binary"}
             raise ConfigError(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import at_least_float32
 from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["BernoulliPosterior"]
@@ -49,7 +50,7 @@ class BernoulliPosterior(Posterior):
 
     def logits(self, v: Tensor) -> Tensor:
         """Logits of q(h=1|v), shape (B, H)."""
-        return self.linear(v)
+        return at_least_float32(self.linear(v))
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Uniform numbers in [0, 1), shape (*shape, B, H)."""

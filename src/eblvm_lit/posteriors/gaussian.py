@@ -8,6 +8,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.functional import at_least_float32
 from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["GaussianPosterior", "LinearGaussianPosterior", "NetworkGaussianPosterior"]
@@ -71,7 +72,7 @@ class LinearGaussianPosterior(GaussianPosterior):
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation, each of shape (B, H)."""
-        mean = self.linear(v)
+        mean = at_least_float32(self.linear(v))
         return mean, self.log_std.expand_as(mean)
 
 
@@ -98,4 +99,4 @@ class NetworkGaussianPosterior(GaussianPosterior):
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation, each of shape (B, H)."""
         features = self.network(v)
-        return self.mean_head(features), self.log_std_head(features)
+        return at_least_float32(self.mean_head(features)), at_least_float32(self.log_std_head(features))

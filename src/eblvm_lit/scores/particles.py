@@ -123,7 +123,8 @@ class RefinedParticles(Particles):
     def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
         """The refined latents."""
         h = posterior.rsample(v, noise["start"]).detach()
-        (refined,) = self.langevin.run(lambda h: energy.energy(v, h).sum(), (h,), (noise["steps"],))
+        energy_at_v = energy.at(v)
+        (refined,) = self.langevin.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))
         return refined
 
     def diagnostics(self, h: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,67 @@
+"""The convolutional network of the posteriors of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.shapes import image_shape
+
+__all__ = ["ConvEncoder"]
+
+
+class ConvEncoder(nn.Module):
+    """3x3 convolutions with a leaky rectifier after each, and what they give flattened.
+
+    With its defaults the published posterior's (Bao et al. 2020, code): three convolutions, each of which halves the
+    resolution, and (H/8)(W/8) 256 features.
+
+    Args:
+        v_shape: Channels, height and width of the image.
+        widths: Channels of each convolution's output.
+        strides: Stride of each convolution; all 2 if not given.
+        negative_slope: Slope of the rectifier below zero.
+
+    Raises:
+        ConfigError: For a shape that is not an image's or that the strides do not divide, or unfit numbers.
+
+    Example:
+        >>> encoder = ConvEncoder(v_shape=[1, 16, 16])
+        >>> encoder.out_dim, encoder(torch.zeros(5, 1, 16, 16)).shape
+        (1024, torch.Size([5, 1024]))
+    """
+
+    def __init__(
+        self,
+        *,
+        v_shape: Sequence[int],
+        widths: Sequence[int] = (64, 128, 256),
+        strides: Sequence[int] | None = None,
+        negative_slope: float = 0.2,
+    ) -> None:
+        super().__init__()
+        strides = [2] * len(widths) if strides is None else list(strides)
+        if not widths or min([*widths, *strides]) < 1 or len(widths) != len(strides):
+            raise ConfigError(
+                "An encoder needs one width >= 1 and one stride >= 1 for each convolution, "
+                f"not {list(widths)} and {strides}."
+            )
+        factor = math.prod(strides)
+        self.event_shape = image_shape(v_shape, factor)
+        depth, height, width = self.event_shape
+        self.out_dim = (height // factor) * (width // factor) * widths[-1]
+        layers: list[nn.Module] = []
+        for (n_in, n_out), stride in zip(pairwise([depth, *widths]), strides, strict=True):
+            layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.LeakyReLU(negative_slope)]
+        self.layers = nn.Sequential(*layers)
+        # the format of a convolution's output is its kernel's
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        return self.layers(v).flatten(1)

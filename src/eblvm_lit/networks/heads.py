@@ -1,0 +1,70 @@
+"""The last layers of deep energies: features in, one number out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import at_least_float32
+
+__all__ = ["QuadraticHead", "SquaredNormHead"]
+
+
+class SquaredNormHead(nn.Linear):
+    r"""The squared norm of a linear layer's ELU, which is never negative (Bao et al. 2020, section 5.2, and code).
+
+    .. math:: x \mapsto \sum_k \mathrm{ELU}(A x + a)_k^2
+
+    Args:
+        in_dim: Size of x.
+        width: Rows of A.
+
+    Raises:
+        ConfigError: For a size below one.
+
+    Example:
+        >>> SquaredNormHead(in_dim=6, width=4)(torch.zeros(7, 5, 6)).shape
+        torch.Size([7, 5])
+    """
+
+    def __init__(self, *, in_dim: int, width: int) -> None:
+        if in_dim < 1 or width < 1:
+            raise ConfigError(f"A squared-norm head needs in_dim >= 1 and width >= 1, not {in_dim} and {width}.")
+        super().__init__(in_dim, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The value, shape (*B,), of x (*B, in_dim)."""
+        return elu(at_least_float32(super().forward(x))).square().sum(-1)
+
+
+class QuadraticHead(nn.Module):
+    r"""A product of two linear functions, and a linear function of the squares (Li et al. 2019, code).
+
+    .. math:: f \mapsto (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3
+
+    Args:
+        in_dim: Size of f.
+
+    Raises:
+        ConfigError: For a size below one.
+
+    Example:
+        >>> QuadraticHead(in_dim=6)(torch.zeros(7, 5, 6)).shape
+        torch.Size([7, 5])
+    """
+
+    def __init__(self, *, in_dim: int) -> None:
+        super().__init__()
+        if in_dim < 1:
+            raise ConfigError(f"A quadratic head needs in_dim >= 1, not {in_dim}.")
+        self.first, self.second, self.square = (nn.Linear(in_dim, 1) for _ in range(3))
+
+    def forward(self, f: Tensor) -> Tensor:
+        """The value, shape (*B,), of f (*B, in_dim)."""
+        f = at_least_float32(f)
+        # sums over thousands of features: not for a short mantissa, whatever the rest is computed in
+        with torch.autocast(f.device.type, enabled=False):
+            value = self.first(f) * self.second(f) + self.square(f.square())
+        return value.squeeze(-1)

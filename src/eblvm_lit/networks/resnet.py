@@ -1,0 +1,98 @@
+"""The residual convolutional network of the deep energies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, elu
+from torch.utils.checkpoint import checkpoint
+
+from eblvm_lit.differentiation import is_plain_first_order
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.shapes import image_shape
+
+__all__ = ["ResNet"]
+
+
+class _Block(nn.Module):
+    """Two convolutions with ELU before each, beside a 1x1 convolution, at half the resolution if ``down``."""
+
+    def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(n_in, n_in, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(n_in, n_out, 3, padding=1)
+        self.shortcut = nn.Conv2d(n_in, n_out, 1)
+        self.down = down
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(elu(self.first(elu(x))))
+        if self.down:
+            x, y = avg_pool2d(x, 2), avg_pool2d(y, 2)
+        return y + self.shortcut(x)
+
+
+class ResNet(nn.Module):
+    r"""A 3x3 convolution to C channels, then three stages of k residual blocks, without any normalisation.
+
+    .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \mathrm{ELU}
+
+    P halves the resolution in the first block of each stage, which doubles the channels, by averages of 2x2 pixels;
+    elsewhere it is the identity. The last block's output is flattened as it is: (H/8)(W/8) 8C features. Reference:
+    Bao et al. 2020, section 5.2, and code; Li et al. 2019. Published as 12, 18 or 24 layers, which are 6k.
+
+    Kernels are kept in the order that convolutions are fastest in (channels last), and so is what they compute.
+
+    Args:
+        v_shape: Channels, height and width of the image; both multiples of 8.
+        n_blocks: k, residual blocks in a stage.
+        channels: C.
+        checkpoint: Whether a block's activations are computed again for a gradient, instead of kept. It is for
+            gradients of first order by plain autograd: those of contrastive divergence that is not compiled, and of
+            samplers. Score matching differentiates a gradient, whose graph holds the recomputed activations, too: it
+            would take twice the memory.
+
+    Raises:
+        ConfigError: For a shape that is not an image's or cannot be halved three times, or a number below one; and,
+            in training, where recomputing activations saves no memory.
+
+    Example:
+        >>> network = ResNet(v_shape=[3, 32, 32], n_blocks=1, channels=4)
+        >>> network.out_dim, network(torch.zeros(5, 3, 32, 32)).shape
+        (512, torch.Size([5, 512]))
+    """
+
+    def __init__(self, *, v_shape: Sequence[int], n_blocks: int, channels: int, checkpoint: bool = False) -> None:
+        super().__init__()
+        self.event_shape = image_shape(v_shape, 8)
+        if n_blocks < 1 or channels < 1:
+            raise ConfigError(f"A ResNet needs n_blocks >= 1 and channels >= 1, not {n_blocks} and {channels}.")
+        depth, height, width = self.event_shape
+        self.checkpoint, self.out_dim = checkpoint, (height // 8) * (width // 8) * 8 * channels
+        self.stem = nn.Conv2d(depth, channels, 3, padding=1)
+        blocks = []
+        for n in (channels, 2 * channels, 4 * channels):
+            blocks.append(_Block(n, 2 * n, down=True))
+            blocks += [_Block(2 * n, 2 * n, down=False) for _ in range(n_blocks - 1)]
+        self.blocks = nn.ModuleList(blocks)
+        # the format of a convolution's output is its kernel's
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        x, recompute = self.stem(v), self._recomputes()
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False) if recompute else block(x)
+        return x.flatten(1)
+
+    def _recomputes(self) -> bool:
+        """Whether activations are recomputed, which is where that saves memory."""
+        if not self.checkpoint or is_plain_first_order():
+            return self.checkpoint and torch.is_grad_enabled()
+        if self.training:
+            raise ConfigError(
+                "network.checkpoint=true saves memory in gradients of first order by plain autograd alone, as "
+                "method=cd method.compile=false takes them and score matching does not: use network.checkpoint=false."
+            )
+        return False

@@ -1,0 +1,36 @@
+"""What an image's shape must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["image_shape"]
+
+
+def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
+    """The shape of one image, once it is known to fit.
+
+    Args:
+        v_shape: Channels, height and width.
+        factor: What a network divides the resolution by.
+
+    Raises:
+        ConfigError: Unless there are three numbers, the first is positive, and ``factor`` divides the others.
+
+    Example:
+        >>> image_shape([3, 28, 28], 8)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] must have a height and a width that are multiples of 8: ...
+    """
+    shape = tuple(v_shape)
+    if len(shape) != 3 or min(shape) < 1:
+        raise ConfigError(f"v_shape is [channels, height, width] of an image, all >= 1, not {list(shape)}.")
+    if shape[1] % factor or shape[2] % factor:
+        raise ConfigError(
+            f"v_shape {list(shape)} must have a height and a width that are multiples of {factor}: "
+            "pad or resize the images, or take a network that fits them."
+        )
+    return shape
