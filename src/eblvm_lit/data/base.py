@@ -1,4 +1,4 @@
-"""The base of every data module: whole arrays in memory, handed out in batches."""
+"""The base of every data module: whole arrays, in memory or mapped into it, handed out in batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Window = tuple[tuple[float, float], tuple[float, float]]
 
 
 class Splits(NamedTuple):
-    """The three parts of a data set, each of shape (n, *event_shape): float32 vectors or uint8 images."""
+    """The three parts of a data set, each of shape (n, *event_shape): float32 vectors or uint8 images.
+
+    Or their labels, each of shape (n,) or (n, n_attributes), int64.
+    """
 
     train: torch.Tensor
     val: torch.Tensor
@@ -38,6 +41,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         bounds: ((x0, x1), (y0, y1)), a window for drawing densities, or None where v is no 2-D point.
         block: Training batches handed over at a time: 1, or more, in lists.
         splits: The arrays, once :meth:`setup` has run.
+        labels: Their labels, row by row, for probes and never for training; None where there are none.
 
     Raises:
         ConfigError: A batch size is below one.
@@ -66,22 +70,33 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.seed = seed
         self.block = 1
         self.splits: Splits | None = None
+        self.labels: Splits | None = None
 
     @abstractmethod
     def load(self) -> Splits:
         """Read or generate the whole data set; the same arrays at every call."""
 
+    def load_labels(self) -> Splits | None:
+        """The labels of what :meth:`load` gives, row by row; None where there are none."""
+        return None
+
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
         """Load and check the arrays, once.
 
         Raises:
-            DataError: A split is empty, of the wrong shape or type, or not finite.
+            DataError: A split is empty, of the wrong shape or type, or not finite, or has another number of labels.
         """
         if self.splits is None:
             splits = self.load()
             for name, array in splits._asdict().items():
                 self._check(name, array)
-            self.splits = splits
+            labels = self.load_labels()
+            for name, array, label in zip(Splits._fields, splits, labels or splits, strict=True):
+                if len(array) != len(label):
+                    raise DataError(
+                        f"The {name} split of {type(self).__name__} has {len(label)} labels for {len(array)}."
+                    )
+            self.splits, self.labels = splits, labels
 
     def _check(self, name: str, array: torch.Tensor) -> None:
         where = f"The {name} split of {type(self).__name__}"
@@ -89,6 +104,8 @@ class ArrayDataModule(LightningDataModule, ABC):
             raise DataError(f"{where} is of type {array.dtype} instead of float32 or uint8.")
         if len(array) == 0 or tuple(array.shape[1:]) != self.event_shape:
             raise DataError(f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape}).")
+        if array.dtype == torch.uint8:
+            return  # finite, and perhaps too large to be read as a whole
         n_bad = array.numel() - int(array.isfinite().sum())
         if n_bad:
             raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
@@ -96,6 +113,10 @@ class ArrayDataModule(LightningDataModule, ABC):
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """A batch as models see it: uint8 becomes float32, v = batch / 255; floats stay as they are."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
+
+    def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:  # noqa: ARG002
+        """A training batch as it is at this iteration, in the type of the splits; here unchanged."""
+        return batch
 
     def on_after_batch_transfer(
         self,
@@ -117,7 +138,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
         # any later moment to move the stream would be too late.
         position = self.trainer.global_step if self.trainer is not None else 0
-        stream = BatchStream(self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position)
+        stream = BatchStream(
+            self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
+        )
         return Blocks(stream, size=self.block) if self.block > 1 else stream
 
     def batch_sizes(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -28,6 +28,8 @@ class BatchStream:
         batch_size: Rows of a batch, B >= 1.
         seed: Seed of the order.
         position: Iteration index of the next batch to hand out.
+        augment: What to do to batch t, a function of (batch, t), so that it too goes on as if uninterrupted; it may
+            change the batch in place.
 
     Attributes:
         position: As above; set it before iterating, read it at any time.
@@ -43,11 +45,20 @@ class BatchStream:
         True
     """
 
-    def __init__(self, array: torch.Tensor, *, batch_size: int, seed: int = 0, position: int = 0) -> None:
+    def __init__(
+        self,
+        array: torch.Tensor,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        position: int = 0,
+        augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None,
+    ) -> None:
         self.array = array
         self.batch_size = batch_size
         self.seed = seed
         self.position = position
+        self.augment = augment
 
     @property
     def batches_per_epoch(self) -> int:
@@ -64,6 +75,8 @@ class BatchStream:
             epoch, done = divmod(position, self.batches_per_epoch)
             for rows in self.order(epoch).split(self.batch_size)[done:]:
                 batch = self.array.index_select(0, rows)
+                if self.augment is not None:
+                    batch = self.augment(batch, position)
                 position += 1
                 self.position = position
                 yield batch

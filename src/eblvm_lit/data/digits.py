@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
@@ -19,7 +20,8 @@ class Digits(ArrayDataModule):
         v = x / 16 in [0, 1]^64
 
     Reference: ``sklearn.datasets.load_digits`` (the test set of UCI's "Optical Recognition of Handwritten
-    Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split depends on no seed.
+    Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split depends on no seed. Labels
+    are the digits.
 
     Example:
         >>> data = Digits()
@@ -33,9 +35,22 @@ class Digits(ArrayDataModule):
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's own files and split them."""
-        from sklearn.datasets import load_digits  # takes a second: paid by those who use it
+        return split(torch.from_numpy(read_digits()[0]).float() / MAX_VALUE)
 
-        v = torch.from_numpy(load_digits().data).float() / MAX_VALUE
-        # The file goes writer by writer, so that splits in its order would differ in law.
-        order = torch.randperm(len(v), generator=keyed_generator(0, "digits", "split"))
-        return Splits(*v[order].split(SIZES))
+    def load_labels(self) -> Splits:
+        """Which digit each is, in {0..9}."""
+        return split(torch.from_numpy(read_digits()[1]).long())
+
+
+def read_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (1797, 64) in {0..16} and labels (1797,) in the order of the file."""
+    from sklearn.datasets import load_digits  # takes a second: paid by those who use it
+
+    return load_digits(return_X_y=True)
+
+
+def split(rows: torch.Tensor) -> Splits:
+    """Rows in the order of the file as training, validation and test split."""
+    # The file goes writer by writer, so that splits in its order would differ in law.
+    order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
+    return Splits(*rows[order].split(SIZES))
