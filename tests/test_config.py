@@ -15,6 +15,7 @@ from eblvm_lit.checks import check_config
 from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import instantiate, resolve_target
+from image_files import write_images
 from shell import CONF, configure, save_config, tiny, train
 
 # Where a group's choice goes, if not under its own name.
@@ -29,12 +30,15 @@ VARIATIONAL_PARTS = [
     *(("estimate", name) for name in ("vaes", "control_variate")),
     *(("covariance", name) for name in ("unbiased", "biased", "none")),
 ]
+SMALL_DEEP = ["model.network.n_blocks=1", "model.network.channels=2"]
 # What an option needs beside it.
 COMPANIONS = {
     "divergence=fisher": ["model=gaussian"],
     "posterior=gaussian": ["model=gaussian"],
     "posterior=gaussian_mlp": ["model=gaussian"],
     "posterior=gaussian_residual": ["model=gaussian"],
+    "model=deep": ["data=mnist", *SMALL_DEEP],
+    **{f"posterior={name}": ["model=deep", "data=mnist", *SMALL_DEEP] for name in ("gaussian_conv", "gaussian_conv5")},
     **{f"chain={name}": ["method=cd"] for name in ("gibbs", "langevin")},
     **{f"score={name}": [f"method={method}"] for name, method in (("exact", "dsm"), ("importance", "is_dsm"))},
     **{f"{group}={name}": ["method=vages_dsm"] for group, name in VARIATIONAL_PARTS},
@@ -65,6 +69,7 @@ def names(group):
 
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
+IMAGE_SETS = [name for name in names("data") if "value_range" in OmegaConf.load(CONF / "data" / f"{name}.yaml")]
 OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
 
 
@@ -92,7 +97,7 @@ def mismatches(node):
     return found
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.removeprefix("data=") not in IMAGE_SETS])
 def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path):
     group, _, name = option.partition("=")
     if name == "wandb" and importlib.util.find_spec("wandb") is None:
@@ -110,6 +115,32 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     trainer = build_trainer(cfg, parts)
     assert len(trainer.loggers) == {"none": 0, "csv": 1}.get(name if group == "logger" else "csv", 2)
     assert list(parts.callbacks) == ORDER
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_every_image_set_composes_and_shows_every_argument_and_fits_no_model_of_vectors(name, tmp_path):
+    write_images(tmp_path, 2, size=(5, 7))
+    path = [f"data.path={tmp_path}", "data.test_size=1"] if name == "image_folder" else []
+    cfg = configure(f"data={name}", *path, "model.v_dim=4", "model.h_dim=3", f"run_dir={tmp_path}")
+    assert mismatches(save_config(cfg)) == []
+    check_config(cfg)
+    size = {"image_folder": "3, 5, 7", "mnist": "1, 32, 32", "fashion_mnist": "1, 32, 32"}
+    side = name.removeprefix("celeba") if "celeba" in name else "32"
+    with pytest.raises(
+        ConfigError, match=rf"of shape \(4,\), the data have \({size.get(name, f'3, {side}, {side}')}\)"
+    ):
+        build(cfg)
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_settings_of_image_sets_are_the_published_ones(name):
+    cfg = configure(f"data={name}")
+    grey, colour = (100_000, 1e-4, 0.1, 3.0, "geometric"), (300_000, 5e-5, 0.05, 1.2, "linear")
+    published, noise = grey if "mnist" in name else colour, cfg.noise
+    assert (cfg.trainer.max_steps, cfg.optimizer.lr, noise.sigma_min, noise.sigma_max, noise.ladder) == published
+    assert (cfg.data.batch_size, noise.sigma0, cfg.optimizer.schedule.floor, cfg.block) == (100, 0.1, 1e-6, 1)
+    assert (list(cfg.optimizer.betas), cfg.optimizer.weight_decay) == ([0.9, 0.95], 0)
+    assert cfg.trainer.max_steps // cfg.n_validations == (10_000 if "mnist" in name else 5_000)
 
 
 def test_every_data_set_has_a_setting_and_every_setting_a_data_set():

@@ -24,6 +24,7 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import FreyFace
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import ConfigError, DataError
+from image_files import write_images
 
 REPO = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", REPO.parent / "shared" / "data"))
@@ -371,10 +372,13 @@ def test_digits_splits_are_a_partition_of_the_set():
 
 
 @pytest.mark.parametrize("path", sorted((REPO / "conf" / "data").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch):
+def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch, tmp_path):
     monkeypatch.setenv("EBLVM_DATA", "elsewhere")
     options = OmegaConf.merge({"seed": 9, "data": OmegaConf.load(path)})
     options = OmegaConf.to_container(options, resolve=True)["data"]
+    if options.get("path") == "???":
+        write_images(tmp_path / "set", 2)
+        options |= {"path": tmp_path / "set", "test_size": 1}
     cls = get_class(options.pop("_target_"))
     assert issubclass(cls, ArrayDataModule)
     assert set(options) == set(inspect.signature(cls.__init__).parameters) - {"self"}
@@ -382,5 +386,6 @@ def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch):
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"
     assert getattr(data, "sample_name", path.stem) == path.stem
+    assert options.get("size") in (None, data.event_shape[-1])
     assert data.image_shape is None or np.prod(data.image_shape) == np.prod(data.event_shape)
     assert (data.bounds is not None) == (data.event_shape == (2,))

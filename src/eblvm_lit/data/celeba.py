@@ -1,0 +1,178 @@
+"""CelebA: photographs of faces, cropped and brought to 32, 64 or 128 pixels."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from eblvm_lit.data.files import decode_once, fetch, fingerprint, open_image, to_array
+from eblvm_lit.data.images import ImageDataModule, Images, ValueRange
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["CelebA"]
+
+FOLDER = "celeba"
+IMAGES, PARTITION, ATTRIBUTES = "img_align_celeba", "list_eval_partition.txt", "list_attr_celeba.txt"
+
+
+class CelebA(ImageDataModule):
+    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
+
+    Two protocols, whose FIDs must not be compared with each other:
+
+    - ``crop=140, value_range=unit, flip=true, subset=null`` (BiSM, VaGES): the 182,637 images of the official training
+      and validation parts, the latter being the validation images too (``val_size=19867``), and 19,962 test images;
+    - ``crop=160, value_range=symmetric, flip=false, subset=50000`` (BiDVL): so many training and 1,000 test images,
+      drawn once and for all from all 202,599.
+
+    Files are those of torchvision's ``CelebA``: in ``root/celeba`` the folder ``img_align_celeba`` and the lists
+    ``list_eval_partition.txt`` and ``list_attr_celeba.txt``, without which there are no labels. The first use decodes
+    the photographs into ``root/prepared``; later ones map that file into memory, and need no photographs.
+
+    Reference: Liu et al. 2015, "Deep learning face attributes in the wild"; Bao et al. 2020 and 2021; the crop of 160
+    as in the code of BiDVL.
+
+    Args:
+        root: Folder that has, or is given, ``celeba``.
+        size: Height and width after resampling.
+        crop: Height and width of the part of the 218 x 178 pixels that is kept.
+        subset: Number of training images drawn from the whole set; None takes the official parts.
+        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
+
+    Raises:
+        ConfigError: For a size, crop or subset that is impossible.
+        DataError: At loading, where a file is missing or damaged.
+
+    Example:
+        >>> CelebA(root="nowhere", size=64).event_shape
+        (3, 64, 64)
+    """
+
+    subset_test_size = 1000
+
+    def __init__(
+        self,
+        *,
+        root: str | Path,
+        size: int,
+        crop: int = 140,
+        subset: int | None = None,
+        value_range: ValueRange = "unit",
+        flip: bool = True,
+        val_size: int = 19_867,
+        train_on_val: bool = True,
+        batch_size: int = 100,
+        eval_batch_size: int = 100,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            root=root,
+            value_range=value_range,
+            flip=flip,
+            val_size=val_size,
+            train_on_val=train_on_val,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+        )
+        if size < 1 or not 1 <= crop <= 178:
+            raise ConfigError(f"data.size must be at least 1 and data.crop between 1 and 178, not {size} and {crop}.")
+        if subset is not None and subset < 1:
+            raise ConfigError(f"data.subset must be at least 1 or null, not {subset}.")
+        self.size, self.crop, self.subset = size, crop, subset
+        self.event_shape = self.image_shape = (3, size, size)
+
+    def read(self) -> Images:
+        """Read the lists, and decode the photographs where that has not been done."""
+        folder = self.root / FOLDER
+        if not (folder / PARTITION).is_file():
+            self._fetch(IMAGES, PARTITION, ATTRIBUTES)
+        names, n_train = self._choose(read_partition(folder / PARTITION))
+        key = fingerprint(names, self.size, self.crop)
+        target = self.root / "prepared" / f"celeba_{self.size}_crop{self.crop}_{key}.npy"
+        if not target.is_file():
+            self._fetch(IMAGES)
+        files = [folder / IMAGES / name for name in names]
+        decode = functools.partial(decode_face, crop=self.crop, size=self.size)
+        faces = decode_once(target, files, decode, self.event_shape)
+        if not (folder / ATTRIBUTES).is_file():
+            return Images(faces[:n_train], faces[n_train:])
+        self.class_names, labels = read_attributes(folder / ATTRIBUTES, names)
+        return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
+
+    def _choose(self, parts: dict[str, int]) -> tuple[list[str], int]:
+        """The names of the images, those for training first, and how many these are."""
+        names = sorted(parts, key=lambda name: (parts[name], name))
+        if self.subset is None:
+            return names, sum(part < 2 for part in parts.values())
+        n = self.subset + self.subset_test_size
+        if n > len(names):
+            raise DataError(
+                f"{self.root / FOLDER} lists {len(names)} images, too few for data.subset={self.subset} and "
+                f"{self.subset_test_size} test images."
+            )
+        order = torch.randperm(len(names), generator=keyed_generator(0, "celeba", "subset"))[:n]
+        return [names[i] for i in order.tolist()], self.subset
+
+    def _fetch(self, *names: str) -> None:
+        fetch(self.root, [f"{FOLDER}/{name}" for name in names], download, "torchvision.datasets.CelebA")
+
+
+def download(folder: Path) -> None:
+    """Let torchvision get the files."""
+    from torchvision import datasets  # takes a second: paid by those who use it
+
+    datasets.CelebA(folder, download=True)
+
+
+def decode_face(path: Path, *, crop: int, size: int) -> np.ndarray:
+    """One photograph, cropped and resampled, uint8 (3, size, size)."""
+    with open_image(path) as image:
+        if image.mode != "RGB":
+            raise DataError(f"{path} is of mode {image.mode} instead of RGB.")
+        return to_array(image, path, crop=crop, size=(size, size))
+
+
+def read_partition(path: Path) -> dict[str, int]:
+    """Read which part (0 training, 1 validation, 2 test) each image belongs to.
+
+    Raises:
+        DataError: A line is no name and part, or a part is empty.
+    """
+    try:
+        pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
+        parts = {name: int(part) for name, part in pairs}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged: its lines must be a file name and 0, 1 or 2.") from error
+    if set(parts.values()) != {0, 1, 2}:
+        raise DataError(f"{path} must give images of the parts 0, 1 and 2, and gives {sorted(set(parts.values()))}.")
+    return parts
+
+
+def read_attributes(path: Path, names: list[str]) -> tuple[tuple[str, ...], torch.Tensor]:
+    """Read the attributes of some images.
+
+    Args:
+        path: The number of images, the attributes' names, and for each image its name and −1 or 1 for each attribute.
+        names: The images.
+
+    Returns:
+        The attributes' names, and 0 or 1, int64, shape (len(names), n_attributes).
+
+    Raises:
+        DataError: The file is damaged or lacks an image.
+    """
+    try:
+        _, header, *lines = path.read_text().splitlines()
+        attributes = tuple(header.split())
+        rows = {name: values for name, *values in (line.split() for line in lines if line.strip())}
+        labels = np.array([rows[name] for name in names]).astype(np.int64).reshape(len(names), len(attributes))
+    except KeyError as error:
+        raise DataError(f"{path} says nothing about {error.args[0]}.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged: its lines must be a file name and -1 or 1 for each attribute.") from error
+    return attributes, torch.from_numpy((labels > 0).astype(np.int64))

@@ -1,0 +1,224 @@
+"""Anyone's images: a folder of files, in one folder for each class or in none."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from eblvm_lit.data.files import decode_once, fingerprint, open_image, stamps, to_array
+from eblvm_lit.data.images import ImageDataModule, Images, ValueRange
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["ImageFolder"]
+
+MODES = ("L", "RGB")
+
+
+class Listing(NamedTuple):
+    """The images of a folder: those for training first, then n_test others; labels (n,) where there are classes."""
+
+    files: list[Path]
+    n_test: int
+    labels: torch.Tensor | None
+    class_names: tuple[str, ...] | None
+
+
+class ImageFolder(ImageDataModule):
+    """The images below a folder, (channels, H, W); labels are the folders they are in, where there are such.
+
+    The folder holds images, or one folder of images for each class. Where it has ``train`` and ``test``, each of these
+    does; otherwise test_size images drawn once and for all are for testing. The first use decodes the images into
+    ``root/prepared``; later ones map that file into memory. An added, removed or changed image means preparing anew.
+
+    Args:
+        path: The folder.
+        root: Where prepared images are kept.
+        size: Height and width after cropping to a square and resampling; None keeps the size, which then must be one.
+        crop: Height and width of the square around the centre that is kept; None with a size: the largest.
+        channels: 1 (grey) or 3 (colour), whatever the files are.
+        split_folders: Whether path has the folders ``train`` and ``test``; None: if there is nothing but these.
+        test_size: Number of test images, where there are no such folders.
+        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class; validation
+            images are drawn at random, once and for all.
+
+    Raises:
+        ConfigError: For a size, crop, number of channels or of test images that is impossible.
+        DataError: At loading, where the folder is missing or empty, a file is no image, or one differs in mode, or,
+            without a size and a crop, in size from the others.
+
+    Example:
+        >>> ImageFolder(path="nowhere", root="nowhere", size=32, channels=1).event_shape
+        (1, 32, 32)
+        >>> ImageFolder(path="nowhere", root="nowhere").setup()
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: There is no folder .../nowhere: set data.path to one with images.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | Path,
+        root: str | Path,
+        size: int | None = None,
+        crop: int | None = None,
+        channels: Literal[1, 3] = 3,
+        split_folders: bool | None = None,
+        test_size: int = 1000,
+        value_range: ValueRange = "unit",
+        flip: bool = False,
+        val_size: int = 1000,
+        train_on_val: bool = True,
+        batch_size: int = 100,
+        eval_batch_size: int = 100,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            root=root,
+            value_range=value_range,
+            flip=flip,
+            val_size=val_size,
+            train_on_val=train_on_val,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+        )
+        for name, value in (("size", size), ("crop", crop), ("test_size", test_size)):
+            if value is not None and value < 1:
+                raise ConfigError(f"data.{name} must be at least 1, and is {value}.")
+        if channels not in (1, 3):
+            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), not {channels}.")
+        self.path = Path(path).expanduser().absolute()
+        self.size, self.crop, self.channels = size, crop, channels
+        self.split_folders, self.test_size = split_folders, test_size
+
+    @functools.cached_property
+    def event_shape(self) -> tuple[int, int, int]:
+        """(channels, H, W); without size and crop that of the first image."""
+        side = self.size or self.crop
+        return (self.channels, side, side) if side else (self.channels, *self._first[1])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """The event's."""
+        return self.event_shape
+
+    def read(self) -> Images:
+        """List the folder, and decode its images where that has not been done."""
+        listing = self._listing
+        self.class_names = listing.class_names
+        key = fingerprint(stamps(listing.files), self.event_shape, self.crop)
+        target = self.root / "prepared" / f"{self.path.name}_{'x'.join(map(str, self.event_shape))}_{key}.npy"
+        images, n = decode_once(target, listing.files, self._decode, self.event_shape), -listing.n_test
+        labels = listing.labels
+        return Images(images[:n], images[n:], *(() if labels is None else (labels[:n], labels[n:])))
+
+    @functools.cached_property
+    def _listing(self) -> Listing:
+        if not self.path.is_dir():
+            raise DataError(f"There is no folder {self.path}: set data.path to one with images.")
+        if self._has_split_folders():
+            train, test = (list_images(self.path / name) for name in ("train", "test"))
+            if train[2] != test[2]:
+                odd = sorted(set(train[2] or ()) ^ set(test[2] or ()))
+                raise DataError(
+                    f"{self.path}/train and {self.path}/test must have the same classes; {odd[0]} is in one."
+                )
+            order, n_test = shuffled(len(train[0]), "train"), len(test[0])
+            order += range(len(order), len(order) + n_test)
+            files, labels, class_names = train[0] + test[0], train[1] + test[1], train[2]
+        else:
+            files, labels, class_names = list_images(self.path)
+            order, n_test = shuffled(len(files), "all"), self.test_size
+            if n_test >= len(files):
+                raise DataError(
+                    f"{self.path} holds {len(files)} images, of which data.test_size={n_test} would be for testing: "
+                    "lower it."
+                )
+        chosen = torch.tensor(labels)[order] if class_names else None
+        return Listing([files[i] for i in order], n_test, chosen, class_names)
+
+    def _has_split_folders(self) -> bool:
+        found = {entry.name for entry in self.path.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+        split = {"train", "test"} <= found
+        if self.split_folders is None and split and len(found) > 2:
+            raise DataError(
+                f"{self.path} holds train, test and {min(found - {'train', 'test'})}: set data.split_folders to say "
+                "whether train and test are parts or classes."
+            )
+        if self.split_folders and not split:
+            raise DataError(f"{self.path} does not hold the folders train and test, as data.split_folders=true says.")
+        return split if self.split_folders is None else self.split_folders
+
+    @functools.cached_property
+    def _first(self) -> tuple[str, tuple[int, int]]:
+        """Mode and (height, width) of the first image by name, which all others must have."""
+        path = min(self._listing.files)
+        with open_image(path) as image:
+            if image.mode not in MODES:
+                raise DataError(f"{path} is of mode {image.mode} instead of L (grey) or RGB (colour): convert it.")
+            return image.mode, image.size[::-1]
+
+    def _decode(self, path: Path) -> np.ndarray:
+        mode, shape = self._first
+        with open_image(path) as image:
+            if image.mode != mode:
+                raise DataError(
+                    f"{path} is of mode {image.mode}, and {min(self._listing.files).name} of mode {mode}: a folder's "
+                    "images must be of one mode."
+                )
+            if self.size is self.crop is None and image.size[::-1] != shape:
+                raise DataError(
+                    f"{path} is {image.height} x {image.width} pixels, and {min(self._listing.files).name} "
+                    f"{shape[0]} x {shape[1]}: set data.size to bring all to one size."
+                )
+            crop = min(image.size) if self.crop is None and self.size is not None else self.crop
+            try:
+                pixels = image.convert(MODES[self.channels == 3])
+            except (OSError, ValueError, SyntaxError) as error:  # a file cut off shows where its pixels are decoded
+                raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
+            return to_array(pixels, path, crop=crop, size=self.event_shape[1:])
+
+
+def shuffled(n: int, name: str) -> list[int]:
+    """A fixed random order: files go by classes, so that splits in their order would differ in law."""
+    return torch.randperm(n, generator=keyed_generator(0, "image_folder", name)).tolist()
+
+
+def visible(folder: Path) -> list[Path]:
+    """What a folder holds but hidden files, by name."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def list_images(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...] | None]:
+    """List the files of a folder, or of the folders in it, which then are classes.
+
+    Returns:
+        The files by name, for each the index of its class (0 without classes), and the classes or None.
+
+    Raises:
+        DataError: The folder, or that of a class, is empty, or holds both files and folders.
+    """
+    entries = visible(folder)
+    if not entries:
+        raise DataError(f"{folder} is empty: it must hold images, or folders of them.")
+    classes = [path for path in entries if path.is_dir()]
+    if not classes:
+        return entries, [0] * len(entries), None
+    if len(classes) < len(entries):
+        odd = next(path for path in entries if not path.is_dir())
+        raise DataError(f"{folder} holds folders and the file {odd.name}: it must hold images, or folders of them.")
+    files, labels = [], []
+    for label, path in enumerate(classes):
+        found = visible(path)
+        if not found:
+            raise DataError(f"{path} is empty: it must hold images.")
+        if odd := next((file for file in found if file.is_dir()), None):
+            raise DataError(f"{odd} is a folder: the folder of a class must hold images alone.")
+        files += found
+        labels += [label] * len(found)
+    return files, labels, tuple(path.name for path in classes)

@@ -1,0 +1,212 @@
+"""The base of every set of images: bytes of shape (C, H, W), flipped as bytes and converted in batches."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "resample"]
+
+ValueRange = Literal["unit", "symmetric"]
+CHUNK = 4096
+
+
+class Images(NamedTuple):
+    """A set as its publishers divide it: uint8 images (n, C, H, W), int64 labels (n, ...) or None."""
+
+    train: torch.Tensor
+    test: torch.Tensor
+    train_labels: torch.Tensor | None = None
+    test_labels: torch.Tensor | None = None
+
+
+class ImageDataModule(ArrayDataModule):
+    """Images as uint8 arrays, in memory or mapped into it; a subclass implements :meth:`read`.
+
+        v = x / 255 in [0, 1] ("unit"), or x / 127.5 − 1 in [−1, 1] ("symmetric"),   x in {0..255}^(C x H x W)
+
+    The validation images are the last ones that the publishers meant for training. As published results are of
+    models trained on all of these, so are models here, and a validation loss then is one of seen images;
+    ``train_on_val=false`` holds them out. No test image is ever trained on.
+
+    Args:
+        root: Folder with the files, or where they are downloaded to.
+        value_range: The scale of v.
+        flip: Mirror each training image left to right with probability ½, anew at every iteration; a function of
+            (seed, iteration) alone.
+        val_size: Number of validation images.
+        train_on_val: Whether they are trained on as well.
+        batch_size: Images of a training batch.
+        eval_batch_size: Images of a validation or test batch.
+        seed: Seed of the order of the training batches, and of the flips.
+
+    Attributes:
+        class_names: What the labels 0, 1, ... mean (or the attributes, where a label has several).
+
+    Raises:
+        ConfigError: For an unknown value_range, or fewer than one validation image.
+
+    Example:
+        >>> class Ramps(ImageDataModule):
+        ...     event_shape = image_shape = (1, 1, 2)
+        ...     def read(self):
+        ...         x = torch.tensor([0, 255], dtype=torch.uint8).expand(6, 1, 1, 2)
+        ...         return Images(x[:4], x[4:])
+        >>> data = Ramps(root=".", value_range="symmetric", flip=True, val_size=1)
+        >>> data.setup()
+        >>> [len(split) for split in data.splits], data.as_float(data.splits.test[0]).tolist()
+        ([4, 1, 2], [[[-1.0, 1.0]]])
+        >>> [data.augment(data.splits.train.clone(), t)[:, 0, 0, 0].tolist() for t in (0, 1, 0)]
+        [[255, 0, 0, 255], [0, 255, 0, 255], [255, 0, 0, 255]]
+    """
+
+    class_names: tuple[str, ...] | None = None
+
+    def __init__(
+        self,
+        *,
+        root: str | Path,
+        value_range: ValueRange = "unit",
+        flip: bool = False,
+        val_size: int = 10_000,
+        train_on_val: bool = True,
+        batch_size: int = 100,
+        eval_batch_size: int = 100,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
+        if value_range not in ("unit", "symmetric"):
+            raise ConfigError(f"data.value_range is 'unit' or 'symmetric', not {value_range!r}.")
+        if val_size < 1:
+            raise ConfigError(f"data.val_size must be at least 1, and is {val_size}.")
+        self.root = Path(root).expanduser().absolute()
+        self.value_range, self.flip = value_range, flip
+        self.val_size, self.train_on_val = val_size, train_on_val
+        self._images: Images | None = None
+
+    @abstractmethod
+    def read(self) -> Images:
+        """Read the whole set; the same images at every call."""
+
+    def prepare_data(self) -> None:
+        """Download and decode what is not there yet: under several processes one does it before all others read."""
+        self._read()
+
+    def load(self) -> Splits:
+        """Read the images and split them.
+
+        Raises:
+            DataError: A file is missing or damaged, or there are not more than val_size images to train on.
+        """
+        images = self._read()
+        if len(images.train) <= self.val_size:
+            raise DataError(
+                f"{self.root} has {len(images.train)} images to train on, of which data.val_size={self.val_size} would "
+                "be for validation: lower it."
+            )
+        return self._split(images.train, images.test)
+
+    def load_labels(self) -> Splits | None:
+        """The labels of the images, int64; None where there are none."""
+        images = self._read()
+        return None if images.train_labels is None else self._split(images.train_labels, images.test_labels)
+
+    def _read(self) -> Images:
+        if self._images is None:
+            self._images = self.read()
+        return self._images
+
+    def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
+        first = len(rows) - self.val_size
+        return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views: nothing is copied
+
+    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
+        """A batch of bytes as models see it, float32; floats stay as they are."""
+        if batch.dtype == torch.uint8 and self.value_range == "symmetric":
+            return batch.float().div_(127.5).sub_(1)
+        return super().as_float(batch)
+
+    def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:
+        """Mirror half of a batch (B, C, H, W), another half at every iteration, in place."""
+        if self.flip:
+            flipped = torch.rand(len(batch), generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
+            batch[flipped] = batch[flipped].flip(-1)
+        return batch
+
+
+class SmallImageDataModule(ImageDataModule):
+    """Images of 32 x 32 pixels, as published, or their averages over squares of pixels, for quick experiments.
+
+    Args:
+        root: Folder with the files, or where they are downloaded to.
+        size: Height and width: 32, or 16 or 8 after averaging squares of 2 x 2 or 4 x 4 pixels.
+        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
+
+    Attributes:
+        channels: 1 (grey) or 3 (colour).
+
+    Raises:
+        ConfigError: For another size.
+    """
+
+    channels = 3
+
+    def __init__(
+        self,
+        *,
+        root: str | Path,
+        size: Literal[8, 16, 32] = 32,
+        value_range: ValueRange = "unit",
+        flip: bool = False,
+        val_size: int = 10_000,
+        train_on_val: bool = True,
+        batch_size: int = 100,
+        eval_batch_size: int = 100,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            root=root,
+            value_range=value_range,
+            flip=flip,
+            val_size=val_size,
+            train_on_val=train_on_val,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+        )
+        if size not in (8, 16, 32):
+            raise ConfigError(f"data.size is 8, 16 or 32, not {size}.")
+        self.size = size
+        self.event_shape = self.image_shape = (self.channels, size, size)
+
+
+def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
+    """Pad images with zeros, then average squares of pixels.
+
+    Args:
+        images: uint8, shape (n, C, H, H).
+        padding: Rows and columns of zeros at each edge.
+        size: Height and width of the result; divides H + 2 padding.
+
+    Returns:
+        uint8, shape (n, C, size, size), rounded to the nearest.
+
+    Example:
+        >>> x = torch.tensor([[[[40, 80], [120, 200]]]], dtype=torch.uint8)
+        >>> resample(x, padding=1, size=2).tolist()
+        [[[[10, 20], [30, 50]]]]
+    """
+    factor = (images.shape[-1] + 2 * padding) // size
+    images = F.pad(images, [padding] * 4) if padding else images
+    if factor == 1:
+        return images
+    parts = images.split(CHUNK)  # as floats all at once would take four times the memory
+    return torch.cat([F.avg_pool2d(part.float(), factor).round_().to(torch.uint8) for part in parts])

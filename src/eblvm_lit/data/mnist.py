@@ -1,0 +1,120 @@
+"""MNIST and Fashion-MNIST: grey images of 28 x 28 pixels in ten classes, padded to 32 x 32."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from eblvm_lit.data.files import fetch
+from eblvm_lit.data.images import Images, SmallImageDataModule, resample
+from eblvm_lit.errors import DataError
+
+__all__ = ["MNIST", "FashionMNIST", "read_idx"]
+
+PADDING = 2
+SIDE = 28
+UNSIGNED_BYTES = 8
+
+
+class MNIST(SmallImageDataModule):
+    """Handwritten digits, zero-padded by 2 to (1, 32, 32); the labels are the digits.
+
+    60,000 training images, the last 10,000 of which are the validation images too, and 10,000 test images. Files are
+    those of torchvision's ``MNIST`` (``root/MNIST/raw/*-ubyte``, packed or not), downloaded where they are missing.
+
+    Reference: Bao et al. 2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
+
+    Args:
+        root: Folder that has, or is given, ``MNIST/raw``.
+        size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
+
+    Raises:
+        DataError: At loading, where a file is missing or damaged.
+
+    Example:
+        >>> MNIST(root="nowhere").event_shape, MNIST(root="nowhere", size=16).event_shape
+        ((1, 32, 32), (1, 16, 16))
+    """
+
+    channels = 1
+    folder = "MNIST"
+    class_names: tuple[str, ...] = tuple("0123456789")
+
+    def read(self) -> Images:
+        """Read the four files."""
+        paths = self._paths()
+        arrays = [torch.from_numpy(read_idx(path, n_dims)) for path, n_dims in zip(paths, (3, 1, 3, 1), strict=True)]
+        for path, array in zip(paths[::2], arrays[::2], strict=True):
+            if array.shape[1:] != (SIDE, SIDE):
+                raise DataError(f"{path} holds images of {tuple(array.shape[1:])} pixels instead of (28, 28).")
+        train, train_labels, test, test_labels = arrays
+        images = (resample(x[:, None], padding=PADDING, size=self.size) for x in (train, test))
+        return Images(*images, train_labels.long(), test_labels.long())
+
+    def _paths(self) -> list[Path]:
+        raw = Path(self.folder) / "raw"
+        stems = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+        names = [str(raw / (stem if (self.root / raw / stem).is_file() else f"{stem}.gz")) for stem in stems]
+
+        def download(folder: Path) -> None:
+            from torchvision import datasets  # takes a second: paid by those who use it
+
+            getattr(datasets, self.folder)(folder, download=True)
+
+        fetch(self.root, names, download, f"torchvision.datasets.{self.folder}")
+        return [self.root / name for name in names]
+
+
+class FashionMNIST(MNIST):
+    """Pictures of clothes in the format of MNIST, zero-padded by 2 to (1, 32, 32); labels are kinds of clothes.
+
+    60,000 training images, the last 10,000 of which are the validation images too, and 10,000 test images. Files are
+    those of torchvision's ``FashionMNIST`` (``root/FashionMNIST/raw``).
+
+    Reference: Xiao, Rasul and Vollgraf 2017, "Fashion-MNIST".
+
+    Example:
+        >>> FashionMNIST(root="nowhere").class_names[9]
+        'ankle boot'
+    """
+
+    folder = "FashionMNIST"
+    class_names = (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    )
+
+
+def read_idx(path: Path, n_dims: int) -> np.ndarray:
+    """Read an IDX file of bytes, packed by gzip or not.
+
+    Whatever packed it: the content is checked, and not the wrapper, so that any copy of a set will do.
+
+    Args:
+        path: The file; ``.gz`` where it is packed.
+        n_dims: The number of dimensions that it must have.
+
+    Returns:
+        uint8, with the file's own shape.
+
+    Raises:
+        DataError: It is damaged, cut off or has other contents.
+    """
+    cure = "delete it, and it is downloaded again, or put a whole one there."
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        zeros, kind, found, *shape = struct.unpack(f">HBB{n_dims}I", content[: 4 + 4 * n_dims])
+    except (OSError, EOFError, zlib.error, struct.error) as error:
+        raise DataError(f"{path} is damaged or cut off: {cure}") from error
+    if (zeros, kind, found) != (0, UNSIGNED_BYTES, n_dims):
+        raise DataError(f"{path} is no IDX file of bytes in {n_dims} dimensions: {cure}")
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_dims)
+    if len(values) != math.prod(shape):
+        raise DataError(f"{path} is damaged: it has {len(values)} values and announces {math.prod(shape)}; {cure}")
+    return values.reshape(shape).copy()  # torch wants memory that can be written to

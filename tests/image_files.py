@@ -1,0 +1,92 @@
+"""Small files in the formats of the published image sets."""
+
+import gzip
+import pickle
+import struct
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+
+def pixels(*shape, seed=0):
+    """Random bytes."""
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def idx(array):
+    """An IDX file's bytes."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_mnist(root, n_train=12, n_test=5, folder="MNIST", packed=True):
+    """Four IDX files; the arrays by name."""
+    raw = root / folder / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    arrays = {}
+    for part, n in (("train", n_train), ("t10k", n_test)):
+        arrays[f"{part}-images-idx3-ubyte"] = pixels(n, 28, 28, seed=n)
+        arrays[f"{part}-labels-idx1-ubyte"] = pixels(n, seed=n + 1) % 10
+    for name, array in arrays.items():
+        path = raw / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(idx(array)) if packed else idx(array))
+    return arrays
+
+
+def write_cifar10(root, n=4):
+    """Six pickles of n images each; pixels (6, n, 3, 32, 32) and labels (6, n)."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    data, labels = pixels(6, n, 3, 32, 32), pixels(6, n, seed=1) % 10
+    for name, x, y in zip(names, data, labels, strict=True):
+        content = {"data": x.reshape(n, 3072), "labels": y.tolist(), "filenames": [f"{i}.png" for i in range(n)]}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    return data, labels
+
+
+def write_svhn(root, n_train=7, n_test=5):
+    """Two MATLAB files; for each pixels (32, 32, 3, n) and labels in {1..10}."""
+    root.mkdir(parents=True, exist_ok=True)
+    arrays = []
+    for name, n in (("train", n_train), ("test", n_test)):
+        x, y = pixels(32, 32, 3, n, seed=n), np.arange(n, dtype=np.uint8)[:, None] % 10 + 1
+        savemat(root / f"{name}_32x32.mat", {"X": x, "y": y})
+        arrays.append((x, y))
+    return arrays
+
+
+def gradient(i, size=(218, 178)):
+    """A smooth picture, which JPEG keeps nearly, whose left and right halves differ: uint8 (H, W, 3)."""
+    y, x = np.mgrid[: size[0], : size[1]]
+    return np.stack([x, y // 2 + 5 * i, x * 0 + 10 * i], axis=-1).astype(np.uint8)
+
+
+def write_celeba(root, parts=(0, 0, 0, 1, 1, 2, 2, 2), attributes=True):
+    """Photographs 000001.jpg, ... and the lists; attributes (n, 40) as 0 and 1."""
+    folder = root / "celeba"
+    (folder / "img_align_celeba").mkdir(parents=True, exist_ok=True)
+    names = [f"{i + 1:06d}.jpg" for i in range(len(parts))]
+    for i, name in enumerate(names):
+        Image.fromarray(gradient(i)).save(folder / "img_align_celeba" / name, quality=95)
+    (folder / "list_eval_partition.txt").write_text(
+        "".join(f"{name} {part}\n" for name, part in zip(names, parts, strict=True))
+    )
+    values = pixels(len(parts), 40) % 2
+    if attributes:
+        lines = [str(len(parts)), " ".join(f"A{k}" for k in range(40))]
+        lines += [
+            f"{name}  " + " ".join("1" if a else "-1" for a in row) for name, row in zip(names, values, strict=True)
+        ]
+        (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+    return values
+
+
+def write_images(folder, n, *, size=(6, 6), mode="RGB", suffix="png", seed=0):
+    """Random images 00.png, ... in a folder; their pixels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = {"RGB": (n, *size, 3), "RGBA": (n, *size, 4), "L": (n, *size)}[mode]
+    x = pixels(*shape, seed=seed)
+    for i, image in enumerate(x):
+        Image.fromarray(image).save(folder / f"{i:02d}.{suffix}")
+    return x
