@@ -515,6 +515,7 @@ def test_refinement_takes_one_pass_whatever_its_length():
     [
         (lambda: ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), r"\[1, 28, 28\] .* multiples of 8"),
         (lambda: ResNet(v_shape=[784], n_blocks=1, channels=4), r"\[channels, height, width\]"),
+        (lambda: ResNet(v_shape=[3, None, None], n_blocks=1, channels=4), r"all >= 1, not \[3, None, None\]"),
         (lambda: ResNet(v_shape=[0, 8, 8], n_blocks=1, channels=4), r"all >= 1, not \[0, 8, 8\]"),
         (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=0, channels=4), "n_blocks >= 1 and channels >= 1, not 0 and 4"),
         (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=0), "not 1 and 0"),
@@ -553,6 +554,63 @@ def test_the_published_toy_model(tmp_path):
     assert (energy.event_shape, energy.h_dim, energy.head.out_features) == ((2,), 10, 100)
     assert (cfg.trainer.max_steps, cfg.optimizer.lr, cfg.optimizer.schedule.floor) == (100_000, 1e-4, 1e-6)
     assert (cfg.objective.sigma_min, cfg.objective.sigma_max, cfg.objective.sigma0) == (0.05, 1.0, 0.05)
+
+
+RESNET = "eblvm_lit.networks.resnet.ResNet"
+SMALL = ["data.size=8", "model.network.n_blocks=1", "model.network.channels=2"]
+
+
+def test_the_deep_model_of_images_brings_its_parts():
+    cfg = configure("model=deep", "method=bimdsm", "data=cifar10")
+    network = {"_target_": RESNET, "v_shape": [3, 32, 32], "n_blocks": 3, "channels": 128, "checkpoint": False}
+    assert cfg.model == {
+        **{"_target_": "eblvm_lit.energies.deep.DeepLatentEnergy", "network": network},
+        **{"h_dim": 50, "head_dim": None},
+    }
+    assert cfg.posterior._target_.endswith("NetworkGaussianPosterior")
+    assert (cfg.posterior.network.v_shape, cfg.posterior.network.widths) == ([3, 32, 32], [64, 128, 256])
+    assert cfg.divergence._target_.endswith("Fisher")
+    assert (cfg.method.n_lower_steps, cfg.method.n_unroll) == (5, 0)
+    bism, vages = (configure("model=deep", f"method={m}", "data=celeba64").model for m in ("bimdsm", "vages_mdsm"))
+    assert (bism.network.n_blocks, bism.h_dim, vages.network.n_blocks, vages.h_dim) == (4, 20, 3, 50)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((name, "Deep") for name in ("mdsm", "dsm", "ssm", "sm", "cd", "pcd", "nce")),
+        *((name, "DeepLatent") for name in ("bimdsm", "bissm", "vages_dsm", "vnce")),
+    ],
+)
+def test_the_deep_model_fits_the_method(method, kind):
+    assert configure("model=deep", f"method={method}", "data=mnist").model._target_.endswith(f".{kind}Energy")
+
+
+def test_variational_methods_refine_the_particles_of_deep_models_of_images():
+    cfg = configure("model=deep", "method=vages_mdsm", "data=cifar10")
+    assert (cfg.particles.n_refine_steps, cfg.particles.step_size, cfg.particles.noise_std) == (5, 1e-2, 1e-4)
+    assert (cfg.score.n_particles, cfg.method.n_lower_steps) == (2, 5)
+    plain = configure("model=deep", "method=vages_mdsm", "data=cifar10", "particles=posterior")
+    assert plain.particles == {"_target_": "eblvm_lit.scores.particles.PosteriorParticles"}
+    celeba = configure("model=deep", "method=vages_mdsm", "data=celeba64").particles
+    assert (celeba.n_refine_steps, celeba.step_size) == (50, 5e-4)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=bimdsm", "posterior=gaussian_conv5"],
+        ["method=vages_mdsm"],
+        ["method=mdsm", "model.head=squared_norm"],
+        ["method=pcd", "chain=langevin", "method.n_chains=4"],
+    ],
+)
+def test_methods_on_images_are_built(overrides, tmp_path):
+    cfg = configure("model=deep", "data=mnist", *SMALL, *overrides, f"run_dir={tmp_path}")
+    method = build(cfg).method
+    assert method.energy.event_shape == (1, 8, 8)
+    if method.posterior is not None:
+        assert method.posterior.mean_head.in_features == 256
 
 
 def test_methods_that_need_the_exact_score_are_refused(tmp_path):
