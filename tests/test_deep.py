@@ -41,6 +41,7 @@ from eblvm_lit.scores.exact import Exact
 from eblvm_lit.scores.particles import RefinedParticles
 from eblvm_lit.scores.variational import Unbiased, VaES, VariationalScore, vages_product
 from eblvm_lit.seeding import keyed_generator
+from image_files import write_images
 from shell import configure, tiny
 
 
@@ -611,6 +612,19 @@ def test_methods_on_images_are_built(overrides, tmp_path):
     assert method.energy.event_shape == (1, 8, 8)
     if method.posterior is not None:
         assert method.posterior.mean_head.in_features == 256
+
+
+@pytest.mark.parametrize("method", ["vages_mdsm", "mdsm"])
+def test_a_run_on_images_in_bfloat16(method, tmp_path):
+    write_images(tmp_path / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.test_size=3"]
+    short = ["debug=fast", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=2", "callbacks.figures=null"]
+    parts = ["model=deep", f"method={method}", "trainer.precision=bf16-mixed", f"run_dir={tmp_path}"]
+    metrics = run.train(configure(*parts, *data, *SMALL, *short))
+    assert metrics["iteration"] == 2
+    assert (method == "mdsm") == ("test/posterior_fisher" not in metrics)
+    weights = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert {value.dtype for value in weights.values()} == {torch.float32}
 
 
 def test_methods_that_need_the_exact_score_are_refused(tmp_path):
