@@ -5,8 +5,12 @@ import math
 import pytest
 import torch
 
+from eblvm_lit.energies.deep import DeepVectorEnergy
+from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}
@@ -110,3 +114,70 @@ def test_what_does_not_move_stays_and_latents_are_not_denoised():
 def test_what_cannot_anneal_is_refused(options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         AnnealedLangevin(**options)
+
+
+# --- samples ----------------------------------------------------------------------------------------------
+
+
+def short(kind="auto", batch_size=3, **options):
+    langevin = AnnealedLangevin(**{"step_size": 0.3, "n_hot": 2, "n_falling": 40, "n_cold": 5, **options})
+    return AnnealedSamples(langevin=langevin, kind=kind, batch_size=batch_size)
+
+
+def deep_model():
+    torch.manual_seed(0)
+    return DeepVectorEnergy(v_dim=2, h_dim=3).double(), LinearGaussianPosterior(v_dim=2, h_dim=3).double()
+
+
+@pytest.mark.parametrize("kind", ["posterior", "joint"])
+def test_samples_do_not_depend_on_the_batch(kind):
+    energy, q = deep_model()
+    examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    draws = [short(kind, n).draw(energy, range(10), seed=4, posterior=q, examples=examples) for n in (1, 7, 64)]
+    for draw in draws[1:]:
+        torch.testing.assert_close(draw, draws[0], rtol=0, atol=1e-10)
+    part = short(kind).draw(energy, range(6, 9), seed=4, posterior=q, examples=examples)
+    torch.testing.assert_close(part, draws[0][6:9], rtol=0, atol=1e-10)
+
+
+def test_the_kind_is_the_first_that_the_model_allows():
+    energy, q = deep_model()
+    examples = torch.zeros(1, 2, dtype=torch.float64)
+    assert short()._kind(GaussianLatentModel(v_dim=2, h_dim=3), q, examples) == "marginal"
+    assert short()._kind(energy, q, examples) == "posterior"
+    assert short()._kind(energy, None, None) == "joint"
+    assert not short().supports(None, q, examples)
+    with pytest.raises(ConfigError, match="of kind posterior: marginal needs"):
+        short("posterior").draw(energy, range(2), seed=0)
+    with pytest.raises(ConfigError, match="auto, marginal, joint or posterior"):
+        short("both")
+
+
+def test_latents_are_posterior_means_at_the_samples_own_examples():
+    energy, q = deep_model()
+    examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    noise = SampleNoise(4, range(5))
+    langevin = short().langevin
+    start = langevin.start((2,), noise, dtype=torch.float64)
+    h = q.mean(examples[noise.integers(50)])
+    (expected,) = langevin.run(lambda v: energy.energy(v, h).sum(), (start,), noise)
+    found = short("posterior").draw(energy, range(5), seed=4, posterior=q, examples=examples)
+    torch.testing.assert_close(found, expected)
+
+
+def test_marginal_samples_of_a_gaussian_have_its_moments():
+    model = GaussianLatentModel(v_dim=2, h_dim=2).double()
+    with torch.no_grad():
+        model.b.copy_(torch.tensor([2.0, -1.0]))
+        model.W.copy_(torch.tensor([[0.6, 0.0], [0.3, 0.2]]))
+    law = model.marginal()
+    mean, covariance = law.mean.detach(), law.covariance_matrix.detach()
+    sampler = short("marginal", 2000, step_size=0.2, temperature=1.0, n_hot=300, n_falling=0, n_cold=0, denoise_std=0.0)
+    v = sampler.draw(model, range(2000), seed=0)
+    torch.testing.assert_close(v.mean(0), mean, rtol=0, atol=4 * (covariance.diagonal().max() / 2000).sqrt().item())
+    torch.testing.assert_close(v.T.cov(), covariance, rtol=0.12, atol=0.08)
+
+
+def test_divergence_is_said_in_one_sentence():
+    with pytest.raises(ConfigError, match="diverge: use a smaller step_size"):
+        short("marginal", step_size=50.0).draw(GaussianLatentModel(v_dim=2, h_dim=3), range(2), seed=0)

@@ -44,3 +44,8 @@ class SampleNoise:
         """The next numbers, shape (B, *shape)."""
         options = {"dtype": dtype, "device": self.device}
         return torch.stack([torch.randn(shape, generator=g, **options) for g in self.generators])
+
+    def integers(self, high: int) -> Tensor:
+        """One integer in [0, high) for each sample, shape (B,)."""
+        options = {"device": self.device}
+        return torch.cat([torch.randint(high, (1,), generator=g, **options) for g in self.generators])

@@ -1,0 +1,122 @@
+"""Samples of deep models by annealed Langevin dynamics: marginal, joint, or through the posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["AnnealedSamples"]
+
+Kind = Literal["auto", "marginal", "joint", "posterior"]
+MAX_CHANGED = 1e6
+
+
+class AnnealedSamples:
+    r"""Draws v of a model whose conditionals cannot be drawn from.
+
+    ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
+    ``posterior``: h is the mean of q(h|v) at a random training example and stays, v moves down E(., h): the published
+    way for EBLVMs. ``auto``: the first of marginal, posterior and joint that the model allows. Sample i depends on the
+    seed and on i, not on the batch it is drawn in. Reference: Bao et al. 2020 and 2021, code.
+
+    Args:
+        langevin: The dynamics.
+        kind: As above.
+        batch_size: Samples drawn at a time.
+
+    Raises:
+        ConfigError: For an unknown kind, or fewer than one sample at a time.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> short = AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0)
+        >>> samples = AnnealedSamples(langevin=short, batch_size=3)
+        >>> samples.draw(GaussianLatentModel(v_dim=2, h_dim=3), range(5), seed=0).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, *, langevin: AnnealedLangevin, kind: Kind = "auto", batch_size: int = 100) -> None:
+        if kind not in ("auto", "marginal", "joint", "posterior"):
+            raise ConfigError(f"Samples are auto, marginal, joint or posterior, not {kind!r}.")
+        if batch_size < 1:
+            raise ConfigError(f"Samples need batch_size >= 1, not {batch_size}.")
+        self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
+
+    def supports(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> bool:
+        """Whether such samples of a model can be drawn."""
+        return self._kind(energy, posterior, examples) is not None
+
+    def _kind(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
+        possible = {
+            "marginal": isinstance(energy, MarginalEnergy),
+            "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
+            "joint": isinstance(energy, Energy) and energy.continuous and energy.h_dim > 0,
+        }
+        wanted = possible if self.kind == "auto" else (self.kind,)
+        return next((kind for kind in wanted if possible[kind]), None)
+
+    def batches(
+        self,
+        energy: Energy,
+        samples: Sequence[int],
+        *,
+        seed: int,
+        posterior: Posterior | None = None,
+        examples: Tensor | None = None,
+        on_step: Callable[[int], None] = lambda n: None,
+    ) -> Iterator[Tensor]:
+        """The samples, batch by batch, each of shape (at most batch_size, *event).
+
+        Args:
+            energy: The model.
+            samples: Their indices.
+            seed: The run's seed.
+            posterior: q, for latents.
+            examples: Training examples as floats, shape (n, *event), for latents.
+            on_step: Called with the number of samples that have moved a step.
+
+        Raises:
+            ConfigError: If the model does not allow samples of this kind, or if they diverge.
+        """
+        kind = self._kind(energy, posterior, examples)
+        if kind is None:
+            raise ConfigError(
+                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
+                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
+            )
+        p = next(energy.parameters())
+        for part in (samples[i : i + self.batch_size] for i in range(0, len(samples), self.batch_size)):
+            noise = SampleNoise(seed, part, device=p.device)
+            v = self.langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
+            start: tuple[Tensor, ...] = (v,)
+            if kind == "marginal":
+                total = lambda v: energy.free_energy(v).sum()  # noqa: E731
+            elif kind == "joint":
+                start = (v, self.langevin.start((energy.h_dim,), noise, dtype=p.dtype))
+                total = lambda v, h: energy.energy(v, h).sum()  # noqa: E731
+            else:
+                rows = examples[noise.integers(len(examples)).to(examples.device)].to(v)
+                h = posterior.mean(rows).detach()
+                total = lambda v, h=h: energy.energy(v, h).sum()  # noqa: E731
+            denoised = (True, False)[: len(start)]
+            for moment in self.langevin.moments(total, start, noise, denoised=denoised):
+                on_step(len(part))
+            end = moment.x[0]
+            if not bool((end.abs() < MAX_CHANGED).all()):  # false for NaN, too
+                raise ConfigError(
+                    "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
+                )
+            yield end
+
+    def draw(self, energy: Energy, samples: Sequence[int], **options: object) -> Tensor:
+        """All samples at once, shape (n, *event); the options are those of :meth:`batches`."""
+        return torch.cat(list(self.batches(energy, samples, **options)))
