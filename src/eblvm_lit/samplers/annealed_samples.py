@@ -17,7 +17,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 __all__ = ["AnnealedSamples"]
 
 Kind = Literal["auto", "marginal", "joint", "posterior"]
-MAX_CHANGED = 1e6
+LARGEST = 1e6  # no data are that large
 
 
 class AnnealedSamples:
@@ -72,7 +72,7 @@ class AnnealedSamples:
         seed: int,
         posterior: Posterior | None = None,
         examples: Tensor | None = None,
-        on_step: Callable[[int], None] = lambda n: None,
+        on_step: Callable[[int], None] | None = None,
     ) -> Iterator[Tensor]:
         """The samples, batch by batch, each of shape (at most batch_size, *event).
 
@@ -99,19 +99,19 @@ class AnnealedSamples:
             v = self.langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
             start: tuple[Tensor, ...] = (v,)
             if kind == "marginal":
-                total = lambda v: energy.free_energy(v).sum()  # noqa: E731
+                total = _free_energy(energy)
             elif kind == "joint":
                 start = (v, self.langevin.start((energy.h_dim,), noise, dtype=p.dtype))
-                total = lambda v, h: energy.energy(v, h).sum()  # noqa: E731
+                total = _joint_energy(energy)
             else:
                 rows = examples[noise.integers(len(examples)).to(examples.device)].to(v)
-                h = posterior.mean(rows).detach()
-                total = lambda v, h=h: energy.energy(v, h).sum()  # noqa: E731
-            denoised = (True, False)[: len(start)]
-            for moment in self.langevin.moments(total, start, noise, denoised=denoised):
-                on_step(len(part))
-            end = moment.x[0]
-            if not bool((end.abs() < MAX_CHANGED).all()):  # false for NaN, too
+                total = _energy_at(energy, posterior.mean(rows).detach())
+            end = v
+            for moment in self.langevin.moments(total, start, noise, denoised=(True, False)[: len(start)]):
+                end = moment.x[0]
+                if on_step is not None:
+                    on_step(len(part))
+            if not bool((end.abs() < LARGEST).all()):  # false for NaN, too
                 raise ConfigError(
                     "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
                 )
@@ -120,3 +120,15 @@ class AnnealedSamples:
     def draw(self, energy: Energy, samples: Sequence[int], **options: object) -> Tensor:
         """All samples at once, shape (n, *event); the options are those of :meth:`batches`."""
         return torch.cat(list(self.batches(energy, samples, **options)))
+
+
+def _free_energy(energy: MarginalEnergy) -> Callable[[Tensor], Tensor]:
+    return lambda v: energy.free_energy(v).sum()
+
+
+def _joint_energy(energy: Energy) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda v, h: energy.energy(v, h).sum()
+
+
+def _energy_at(energy: Energy, h: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda v: energy.energy(v, h).sum()
