@@ -69,7 +69,9 @@ def names(group):
 
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
-IMAGE_SETS = [name for name in names("data") if "value_range" in OmegaConf.load(CONF / "data" / f"{name}.yaml")]
+IMAGE_SETS = [
+    name for name in names("data") if "value_range" in OmegaConf.load(CONF / "data" / f"{name}.yaml").get("data", {})
+]
 OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
 
 
@@ -118,17 +120,22 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
 
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
-def test_every_image_set_composes_and_shows_every_argument_and_fits_no_model_of_vectors(name, tmp_path):
-    write_images(tmp_path, 2, size=(5, 7))
-    path = [f"data.path={tmp_path}", "data.test_size=1"] if name == "image_folder" else []
-    cfg = configure(f"data={name}", *path, "model.v_dim=4", "model.h_dim=3", f"run_dir={tmp_path}")
+def test_every_image_set_composes_with_the_deep_model_and_shows_every_argument(name, tmp_path):
+    write_images(tmp_path, 2, size=(16, 16))
+    path = [f"data.path={tmp_path}", "data.test_size=1", "data.size=16"] if name == "image_folder" else []
+    small = ["model.h_dim=3", "model.network.channels=2", "model.network.n_blocks=1"]
+    cfg = configure(f"data={name}", *path, *small, f"run_dir={tmp_path}")
     assert mismatches(save_config(cfg)) == []
     check_config(cfg)
-    size = {"image_folder": "3, 5, 7", "mnist": "1, 32, 32", "fashion_mnist": "1, 32, 32"}
-    side = name.removeprefix("celeba") if "celeba" in name else "32"
-    with pytest.raises(
-        ConfigError, match=rf"of shape \(4,\), the data have \({size.get(name, f'3, {side}, {side}')}\)"
-    ):
+    parts = build(cfg)
+    side = {"image_folder": 16, "celeba64": 64, "celeba128": 128}.get(name, 32)
+    channels = 1 if "mnist" in name else 3
+    assert parts.data.event_shape == parts.method.energy.event_shape == (channels, side, side)
+
+
+def test_a_model_of_vectors_does_not_fit_images(tmp_path):
+    cfg = configure("data=cifar10", "model=grbm", "model.v_dim=4", "model.h_dim=3", f"run_dir={tmp_path}")
+    with pytest.raises(ConfigError, match=r"of shape \(4,\), the data have \(3, 32, 32\)"):
         build(cfg)
 
 
@@ -196,8 +203,8 @@ def test_parts_can_be_composed_anew():
 
 
 # a baseline needs a tractable marginal
-FITTING = [("bidsm", model) for model in names("model")]
-FITTING += [("dsm", model) for model in names("model") if model != "deep_toy"]
+FITTING = [("bidsm", model) for model in names("model") if model != "deep"]  # that one is of images
+FITTING += [("dsm", model) for model in names("model") if not model.startswith("deep")]
 
 
 @pytest.mark.parametrize(("method", "model"), FITTING)
@@ -206,6 +213,21 @@ def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(method, 
     assert (parts.method.posterior is None) == (method == "dsm")
     if method == "bidsm":
         assert parts.method.posterior.continuous == parts.method.energy.continuous
+
+
+def test_images_bring_the_published_deep_runs():
+    bimdsm, mdsm, vages = (configure(f"method={name}", "data=cifar10") for name in ("bimdsm", "mdsm", "vages_mdsm"))
+    for cfg, energy in ((bimdsm, "DeepLatentEnergy"), (mdsm, "DeepEnergy"), (vages, "DeepLatentEnergy")):
+        assert cfg.model._target_.endswith(f".{energy}")
+        assert (cfg.model.network.n_blocks, cfg.model.network.channels, cfg.noise.sigma0) == (3, 128, 0.1)
+        assert cfg.method.get("objective", cfg.objective)._target_.endswith(".MDSM")
+    assert (bimdsm.model.h_dim, bimdsm.method.n_lower_steps, bimdsm.method.n_unroll) == (50, 5, 0)
+    assert bimdsm.method.hypergradient is None
+    assert mdsm.model.head == "quadratic"
+    assert (vages.method.n_lower_steps, vages.score.n_particles, vages.particles.n_refine_steps) == (5, 2, 5)
+    assert {cfg.divergence._target_.rsplit(".", 1)[1] for cfg in (bimdsm, vages)} == {"Fisher"}
+    depth = {name: configure(f"method={name}", "data=celeba64").model for name in ("bimdsm", "vages_mdsm")}
+    assert [(model.network.n_blocks, model.h_dim) for model in depth.values()] == [(4, 20), (3, 50)]
 
 
 # --- what is refused --------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
@@ -20,6 +22,9 @@ from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.filters import Filters
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tiles import tile
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 
 BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))
@@ -398,3 +403,20 @@ def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
 def test_refusals(make, sentence):
     with pytest.raises(ConfigError, match=sentence):
         make()
+
+
+def test_images_of_models_without_conditionals_are_annealed_samples():
+    torch.manual_seed(0)
+    data, method = Digits(), LightningModule()
+    data.setup()
+    method.energy, method.seed = DeepVectorEnergy(v_dim=64, h_dim=3), 5
+    method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
+    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=1, n_falling=5, n_cold=0), batch_size=4)
+    figure = Samples(n=6, annealed=annealed).draw(method, data, torch.Generator())
+    assert [panel.get_title() for panel in figure.axes] == ["data", "annealed Langevin samples, 6 steps"]
+    options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
+    drawn = annealed.draw(method.energy, range(6), **options)
+    low, high = 0, 1
+    board = tile((drawn - low) / (high - low), data.image_shape).clamp(0, 1).squeeze(-1).numpy()
+    np.testing.assert_allclose(figure.axes[1].get_images()[0].get_array(), board, atol=1e-6)
+    assert Samples(n=6).draw(method, data, torch.Generator()) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from matplotlib.figure import Figure
 from pytorch_lightning import LightningModule
+from rich.progress import Progress
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
@@ -12,6 +13,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
 
@@ -29,13 +31,15 @@ class Samples(Picture):
 
     .. math:: (v, h) \leftarrow (v, h) - \tfrac a2 \nabla E(v, h) + \sqrt a\, \epsilon
 
-    from v uniform in the data's window and h standard normal.
+    from v uniform in the data's window and h standard normal. Images of models whose conditionals cannot be drawn from
+    are :class:`~eblvm_lit.samplers.annealed_samples.AnnealedSamples`.
 
     Args:
         n: Number of images.
         n_points: Number of dots.
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
+        annealed: What draws images where Gibbs sampling cannot; None to leave those out.
 
     Raises:
         ConfigError: For a number below one, or a step size that is not positive.
@@ -53,11 +57,19 @@ class Samples(Picture):
 
     name = "samples"
 
-    def __init__(self, *, n: int = 64, n_points: int = 2000, n_steps: int = 1000, step_size: float = 1e-3) -> None:
+    def __init__(
+        self,
+        *,
+        n: int = 64,
+        n_points: int = 2000,
+        n_steps: int = 1000,
+        step_size: float = 1e-3,
+        annealed: AnnealedSamples | None = None,
+    ) -> None:
         if n < 1 or n_points < 1:
             raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
         self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
-        self.langevin = Langevin(n_steps=1, step_size=step_size)
+        self.langevin, self.annealed = Langevin(n_steps=1, step_size=step_size), annealed
 
     def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
@@ -68,6 +80,9 @@ class Samples(Picture):
         elif data.bounds is not None and isinstance(energy, Energy) and energy.continuous:
             samples = self._langevin(energy, data.bounds, generator)
             title = f"Langevin samples, {self.n_steps} steps"
+        elif images and isinstance(energy, Energy) and self.annealed is not None:
+            samples = self._annealed(energy, method, data)
+            title = f"annealed Langevin samples, {self.annealed.langevin.n_steps} steps"
         else:
             return None
         samples, titles = samples.cpu(), ("data", title)
@@ -85,6 +100,21 @@ class Samples(Picture):
             noise = tuple(self.langevin.noise(x, generator) for x in (v, h))
             v, h = self.langevin.run(lambda v, h: energy.energy(v, h).sum(), (v, h), noise)
         return v
+
+    def _annealed(self, energy: Energy, method: LightningModule, data: ArrayDataModule) -> Tensor:
+        """Images, shape (n, *event); their noise is a function of the run's seed."""
+        examples = {"examples": data.splits.train, "as_float": data.as_float}
+        posterior = getattr(method, "posterior", None)
+        with Progress(transient=True) as progress:
+            task = progress.add_task("samples", total=self.n * self.annealed.langevin.n_steps)
+            return self.annealed.draw(
+                energy,
+                range(self.n),
+                seed=method.seed,
+                posterior=posterior,
+                on_step=lambda n: progress.advance(task, n),
+                **examples,
+            )
 
     def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
         _, height, width = data.image_shape

@@ -72,6 +72,7 @@ class AnnealedSamples:
         seed: int,
         posterior: Posterior | None = None,
         examples: Tensor | None = None,
+        as_float: Callable[[Tensor], Tensor] | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Iterator[Tensor]:
         """The samples, batch by batch, each of shape (at most batch_size, *event).
@@ -81,7 +82,8 @@ class AnnealedSamples:
             samples: Their indices.
             seed: The run's seed.
             posterior: q, for latents.
-            examples: Training examples as floats, shape (n, *event), for latents.
+            examples: Training examples, shape (n, *event), for latents.
+            as_float: What makes floats of examples that are bytes.
             on_step: Called with the number of samples that have moved a step.
 
         Raises:
@@ -104,7 +106,8 @@ class AnnealedSamples:
                 start = (v, self.langevin.start((energy.h_dim,), noise, dtype=p.dtype))
                 total = _joint_energy(energy)
             else:
-                rows = examples[noise.integers(len(examples)).to(examples.device)].to(v)
+                rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
+                rows = (rows if as_float is None else as_float(rows)).to(v.dtype)
                 total = _energy_at(energy, posterior.mean(rows).detach())
             end = v
             for moment in self.langevin.moments(total, start, noise, denoised=(True, False)[: len(start)]):
