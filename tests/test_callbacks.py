@@ -1,5 +1,6 @@
 """What happens around the iterations: curves, progress, figures, the end."""
 
+import itertools
 import re
 import sys
 from types import SimpleNamespace
@@ -47,6 +48,26 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
     rows = {row["iteration"]: row for row in read_curves(tmp_path / "metrics.csv")}
     assert {i: row.get("train/iterations_per_second") for i, row in rows.items()} == {3: 2, 6: 2, 9: 2, 12: 2}
     assert metrics["train/iterations_per_second"] == 2
+
+
+def test_memory_is_that_of_iterations_between_the_first_call_and_the_first_validation(tmp_path, monkeypatch):
+    events = []
+
+    class Meter:
+        def __init__(self, device):
+            events.append("start")
+
+        def peak(self):
+            events.append("peak")
+            return 3.0
+
+    monkeypatch.setattr("eblvm_lit.callbacks.curves.MemoryMeter", Meter)
+    step, validate = Method.training_step, Method.validation_step
+    monkeypatch.setattr(Method, "training_step", lambda self, v, i: (events.append("call"), step(self, v, i))[1])
+    monkeypatch.setattr(Method, "validation_step", lambda self, v, i: (events.append("val"), validate(self, v, i))[1])
+    metrics = train(tmp_path, "method=dsm", "trainer.max_steps=6", "n_validations=2")
+    assert metrics["train/peak_memory_mib"] == 3.0
+    assert [event for event, _ in itertools.groupby(events)] == ["call", "start", "call", "peak", "val", "call", "val"]
 
 
 def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsys):

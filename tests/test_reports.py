@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.__main__ import main, report
+from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
 from eblvm_lit.reports.curves import band, draw_bands, draw_reports
 from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.published import Published, direction, find_published
@@ -463,3 +464,42 @@ def test_drawing_touches_nothing_global(simple, tmp_path):
     draw_reports(groups_of(simple.root), tmp_path)
     assert (dict(matplotlib.rcParams), pyplot.get_fignums()) == before
     assert np.all([path.stat().st_size for path in Path(tmp_path).glob("checkerboard_val_loss.*")])
+
+
+# --- cost -------------------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
+    final = {"test/log_likelihood": 1.0, SPEED: 50.0, "train/peak_memory_mib": 10.0}
+    simple("a", seed=0, metrics=final)
+    simple("b", seed=1, metrics={"test/log_likelihood": 3.0, SPEED: 100.0, "train/peak_memory_mib": 30.0})
+    simple("c", method="cd", metrics={"test/log_likelihood": 5.0, SPEED: 200.0})
+    simple("d", method="ksd", metrics={"test/log_likelihood": 5.0})
+    costs = {group.method: cost(group, "test/log_likelihood") for group in groups_of(simple.root)}
+    assert costs == {
+        "dsm": Cost("dsm", "dsm", quality=2.0, seconds=1.5, memory=20.0),
+        "cd": Cost("cd", "cd", quality=5.0, seconds=0.5, memory=None),
+        "ksd": None,
+    }
+
+
+def test_quality_is_drawn_against_time_and_memory_where_there_is_something_to_compare(simple, tmp_path):
+    final = {"test/log_likelihood": 1.0, SPEED: 50.0}
+    simple("a", metrics=final)
+    assert draw_costs(groups_of(simple.root), tmp_path) == []
+    simple("b", method="cd", metrics={**final, "train/peak_memory_mib": 5.0})
+    paths = draw_costs(groups_of(simple.root), tmp_path)
+    assert [path.name for path in paths] == [f"checkerboard_test_log_likelihood_cost.{kind}" for kind in ("png", "pdf")]
+    points = [Cost("dsm", "dsm", 1.0, 2.0, None), Cost("cd", "cd", 3.0, 4.0, 5.0)]
+    time, memory = draw_costs_of_data(points, "checkerboard", "test/log_likelihood").axes
+    assert [tuple(dots.get_offsets()[0]) for dots in time.collections] == [(2.0, 1.0), (4.0, 3.0)]
+    assert [tuple(dots.get_offsets()[0]) for dots in memory.collections] == [(5.0, 3.0)]
+    assert [text.get_text() for text in memory.texts] == ["2"]
+    assert [text.get_text() for text in memory.get_legend().get_texts()] == ["1  dsm", "2  cd"]
+    assert len(draw_costs_of_data(points[:1] * 2, "checkerboard", "test/log_likelihood").axes) == 1
+
+
+def test_the_loops_block_and_the_threads_do_not_part_runs(simple):
+    simple("a", seed=0, block=1)
+    simple("b", seed=1, block=10, threads=2)
+    assert len(groups_of(simple.root)) == 1

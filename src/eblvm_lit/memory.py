@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from pathlib import Path
 
 import torch
@@ -14,7 +16,8 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 class MemoryMeter:
     """Measures the largest amount of memory in use since it was made, above what was in use then.
 
-    On a GPU that of torch's allocator; elsewhere the resident memory of this process, which Linux alone tells.
+    On a GPU that of torch's allocator; elsewhere the resident memory of this process, which Linux alone tells, and
+    from which what the process has freed without giving it back is taken first.
 
     Args:
         device: Where the computation is.
@@ -34,9 +37,11 @@ class MemoryMeter:
             self.start = torch.cuda.memory_allocated(device) / 2**20
         else:
             try:
+                gc.collect()
+                ctypes.CDLL(None).malloc_trim(0)
                 RESET.write_text("5")  # sets the peak to what is in use now
                 self.start = _resident("VmHWM")
-            except OSError:  # another system, or not allowed
+            except (OSError, AttributeError, TypeError):  # another system or C library, or not allowed
                 self.start = None
 
     def peak(self) -> float | None:

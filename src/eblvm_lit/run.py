@@ -31,7 +31,6 @@ from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.loggers.csv import CSVCurves
-from eblvm_lit.memory import MemoryMeter
 from eblvm_lit.resume import find_checkpoint
 
 __all__ = ["evaluate", "main", "train"]
@@ -105,17 +104,16 @@ def train(cfg: DictConfig) -> dict[str, float]:
     trainer = build_trainer(cfg, parts)
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
-    meter = MemoryMeter(trainer.strategy.root_device)
     with threads(cfg.threads):
         trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-    peak = meter.peak()
     metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
+    peaks = [callback.memory for callback in curves if callback.memory is not None]
     if rates:
         metrics["train/iterations_per_second"] = median(rates)
-    if peak is not None:
-        metrics["train/peak_memory_mib"] = peak
+    if peaks:
+        metrics["train/peak_memory_mib"] = max(peaks)
     for logger in trainer.loggers:
         logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test/")}, step=metrics["iteration"])
         logger.save()

@@ -6,6 +6,7 @@ import time
 
 import pytorch_lightning as pl
 
+from eblvm_lit.memory import MemoryMeter
 from eblvm_lit.methods.base import Method
 
 __all__ = ["LogCurves"]
@@ -19,19 +20,25 @@ class LogCurves(pl.Callback):
 
     Attributes:
         rates: The iteration rates logged so far.
+        memory: What iterations need, in MiB, above the parameters, the optimizers' state and the compiled code: the
+            peak between the end of the first call of the loop and the first validation. None until then.
     """
 
     def __init__(self) -> None:
         self.rates: list[float] = []
+        self.memory: float | None = None
+        self._meter: MemoryMeter | None = None
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """The clock starts with the end of the first iteration, which may have been compiled."""
-        self._since = None
+        """The clock starts with the end of the first iterations, the first of which may have been compiled."""
+        self._since, self._meter = None, None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Validation is not training time."""
+        """Validation is not training, neither in time nor in memory."""
         self._since = None
+        if self.memory is None and self._meter is not None:
+            self.memory = self._meter.peak()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Log the validation loss."""
@@ -44,6 +51,8 @@ class LogCurves(pl.Callback):
         iteration, now = trainer.global_step, time.perf_counter()
         if self._since is None:
             self._since = iteration, now
+        if self._meter is None:
+            self._meter = MemoryMeter(pl_module.device)
         if iteration % trainer.log_every_n_steps:
             return
         metrics = {f"train/{name}": value.item() for name, value in pl_module.diagnostics.items()}

@@ -63,9 +63,10 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
         paths[0].write_text(to_markdown(table, notes), encoding="utf-8")
         paths[1].write_text(to_csv(groups, columns), encoding="utf-8")
         show(table, notes)
-        from eblvm_lit.reports.curves import draw_reports  # takes seconds, for which the table need not wait
+        from eblvm_lit.reports.costs import draw_costs  # takes seconds, for which the table need not wait
+        from eblvm_lit.reports.curves import draw_reports
 
-        return paths + draw_reports(groups, folder)
+        return paths + draw_reports(groups, folder) + draw_costs(groups, folder)
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
 from eblvm_lit.reports.groups import Group
 
-__all__ = ["Band", "band", "draw_bands", "draw_reports"]
+__all__ = ["COLOURS", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure"]
 
 # Okabe and Ito's colours, told apart by colour-blind readers; pale yellow is left out.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333a45")
@@ -81,11 +81,12 @@ def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
             bands = [band(group, metric) for group in groups if group.data == data]
             if any(bands):
                 stem = folder / f"{data}_{metric.replace('/', '_')}"
-                paths += _save(draw_bands(bands, data, metric), stem)
+                paths += save_figure(draw_bands(bands, data, metric), stem)
     return paths
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and PDF."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # letters that publishers accept and readers can select
@@ -120,19 +121,24 @@ def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
 
 
 def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
-    """Right of the axes, which keep their size however long the labels are."""
     counts = {curve.n for curve, _ in drawn}
     labels = [curve.label if len(counts) == 1 else f"{curve.label} (n = {curve.n})" for curve, _ in drawn]
+    title = None if counts == {1} else f"mean ± s.d.{f' of {max(counts)} runs' * (len(counts) == 1)}"
+    beside(axes, [line for _, line in drawn], labels, title)
+
+
+def beside(axes: Axes, handles: Sequence[Line2D], labels: Sequence[str], title: str | None = None) -> None:
+    """Put a legend right of the axes, which keep their size however long the labels are."""
     legend = axes.legend(
-        [line for _, line in drawn],
+        handles,
         [textwrap.fill(label, 36, subsequent_indent="   ", break_long_words=False) for label in labels],
-        title=None if counts == {1} else f"mean ± s.d.{f' of {max(counts)} runs' * (len(counts) == 1)}",
+        title=title,
         **{
             "loc": "center left",
             "bbox_to_anchor": (1.01, 0.5),
             "frameon": False,
             "labelcolor": INK,
-            "handlelength": 2.6,
+            "handlelength": 2.6 if handles[0].get_linestyle() not in ("", "None") else 1.0,
         },
         **{"fontsize": 8, "title_fontsize": 8, "alignment": "left", "labelspacing": 0.4},
     )

@@ -16,7 +16,7 @@ INCIDENTAL = frozenset(
     (
         *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
         *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
-        *("at_validation", "allow_packages", "optimized_metric"),
+        *("at_validation", "allow_packages", "optimized_metric", "block", "threads"),
     )
 )
 INCIDENTAL_PARTS = (
