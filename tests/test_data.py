@@ -374,7 +374,8 @@ def test_digits_splits_are_a_partition_of_the_set():
 @pytest.mark.parametrize("path", sorted((REPO / "conf" / "data").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch, tmp_path):
     monkeypatch.setenv("EBLVM_DATA", "elsewhere")
-    options = OmegaConf.merge({"seed": 9, "data": OmegaConf.load(path)})
+    file = OmegaConf.load(path)
+    options = OmegaConf.merge({"seed": 9, "data": file.get("data", file)})  # those of images set the model, too
     options = OmegaConf.to_container(options, resolve=True)["data"]
     if options.get("path") == "???":
         write_images(tmp_path / "set", 2)
