@@ -211,10 +211,17 @@ def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
         stored.seed = stored.method.seed = cfg.seed
     if cfg.data_root is not None:
         stored.data.root = cfg.data_root
-    for node in stored.callbacks.values():
-        if isinstance(node, DictConfig) and "save_dir" in node:
-            node.save_dir = cfg.run_dir
+    _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     return stored
+
+
+def _redirect(node: DictConfig, folders: Mapping[str, str]) -> None:
+    """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
+    for name in node:
+        if name in folders:
+            node[name] = folders[name]
+        elif isinstance(node[name], DictConfig):
+            _redirect(node[name], folders)
 
 
 def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:

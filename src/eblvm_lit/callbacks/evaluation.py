@@ -39,18 +39,22 @@ class Evaluation(pl.Callback):
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:
         """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric."""
-        v = data.as_float(getattr(data.splits, split)).to(device=method.device, dtype=method.dtype)
         found: dict[str, float] = {}
         for name in names:
             generator = keyed_generator(method.seed, split, name, device=method.device)
             with torch.no_grad():
-                values = self.metrics[name].compute(method, v, generator)
+                values = self.metrics[name].evaluate(method, data, split, generator)
             found |= {f"{split}/{key}": float(value) for key, value in values.items()}
         return found
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
         """All metrics on the test split."""
         return self.compute(method, data, "test", list(self.metrics))
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Let every metric see that it has what it needs: a run should not fail for that at its end."""
+        for metric in self.metrics.values():
+            metric.prepare(pl_module, trainer.datamodule)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Log the cheap metrics of the validation split; ``Checkpoints`` may monitor them."""

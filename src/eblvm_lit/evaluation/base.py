@@ -11,22 +11,54 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
-__all__ = ["Metric", "in_float64", "mean_over_rows"]
+from eblvm_lit.data.base import ArrayDataModule
+
+__all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 class Metric(ABC):
-    """Numbers about a method, computed from one whole split.
+    """Numbers about a method and a split of its data.
 
     A method shows its parts as attributes: ``energy``, and perhaps ``posterior``, ``divergence`` and
     ``objective`` (absent or None where it has none). A metric takes the parts it needs and gives nothing
     where one is missing.
     """
 
+    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:
+        """Raise before the first iteration what would stop :meth:`evaluate` after the last: missing files, mostly."""
+
+    @abstractmethod
+    def evaluate(
+        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Evaluate a method.
+
+        Args:
+            method: The method, on some device.
+            data: Its data, set up; all splits may be used, such as the training images that samples are compared with.
+            split: The split to evaluate on: ``val`` or ``test``.
+            generator: Source of all randomness, on the method's device.
+
+        Returns:
+            Numbers by name, without the split's prefix; empty where the metric does not apply.
+        """
+
+
+class ExampleMetric(Metric):
+    """Numbers about a method, computed from all examples of one split and from nothing else."""
+
+    def evaluate(
+        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
+        v = data.as_float(getattr(data.splits, split))
+        return self.compute(method, v.to(device=method.device, dtype=method.dtype), generator)
+
     @abstractmethod
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Evaluate a method.
+        """Evaluate a method on examples.
 
         Args:
             method: The method, on some device.

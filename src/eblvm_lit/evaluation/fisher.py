@@ -8,14 +8,14 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.scores.exact import ExactScore
 
 __all__ = ["FisherScore"]
 
 
-class FisherScore(Metric):
+class FisherScore(ExampleMetric):
     r"""Mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
 
     .. math:: \frac1n \sum_i \tfrac12 \|s(v_i)\|^2 + \nabla_v \cdot s(v_i)
@@ -46,7 +46,7 @@ class FisherScore(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
-        """The mean loss of v; see :meth:`Metric.compute`."""
+        """The mean loss of v; see :meth:`ExampleMetric.compute`."""
         energy = getattr(method, "energy", None)
         if not isinstance(energy, MarginalEnergy):
             return {}

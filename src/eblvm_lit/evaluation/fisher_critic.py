@@ -7,7 +7,7 @@ from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.base import Metric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.functional import sum_event
 from eblvm_lit.methods.critic import Critic
 
@@ -16,7 +16,7 @@ __all__ = ["CriticDivergence"]
 ROWS = 1000
 
 
-class CriticDivergence(Metric):
+class CriticDivergence(ExampleMetric):
     r"""The mean of a critic's bracket, ``fisher_divergence``; for methods that train a critic.
 
     Beside it, where the law of the data is given and the model has a tractable marginal, the divergence itself,
@@ -47,7 +47,7 @@ class CriticDivergence(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The estimate at v, and what it is of; see :meth:`Metric.compute`."""
+        """The estimate at v, and what it is of; see :meth:`ExampleMetric.compute`."""
         if not isinstance(method, Critic):
             return {}
         found = mean_over_rows(lambda x: {"fisher_divergence": method.bracket(x, generator)}, v, ROWS)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.laws import latent_law
 from eblvm_lit.functional import Params, bind, params_of, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem
@@ -48,7 +48,7 @@ class _ExactKL(nn.Module):
         return q.divergences(p)["posterior_kl"].mean()
 
 
-class HypergradientBias(Metric):
+class HypergradientBias(ExampleMetric):
     r"""The relative error of the unrolled hypergradient, over grids of K and N.
 
     .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
@@ -159,7 +159,7 @@ class HypergradientBias(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Biases by K and N, and distances of phi from phi* by K; see :meth:`Metric.compute`."""
+        """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
         if not hasattr(method, "hypergradient") or latent_law(method.posterior, v[:1]) is None:
             return {}
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric, in_float64
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.objectives.ksd import median_distance, stein_kernel
 
 __all__ = ["SteinDiscrepancy"]
@@ -18,7 +18,7 @@ __all__ = ["SteinDiscrepancy"]
 ROWS = 200
 
 
-class SteinDiscrepancy(Metric):
+class SteinDiscrepancy(ExampleMetric):
     r"""``ksd``: the U-statistic of the squared discrepancy, over all pairs of different examples.
 
     .. math:: \frac{1}{n (n - 1)} \sum_{i \ne j} u(v_i, v_j)
@@ -50,7 +50,7 @@ class SteinDiscrepancy(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
-        """The discrepancy of v; see :meth:`Metric.compute`."""
+        """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
         energy, v = getattr(method, "energy", None), v[: self.max_points].double()
         if not isinstance(energy, MarginalEnergy) or len(v) < 2:
             return {}

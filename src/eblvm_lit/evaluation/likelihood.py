@@ -12,7 +12,7 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS
-from eblvm_lit.evaluation.base import Metric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 
 __all__ = ["LogLikelihood", "exact_log_partition"]
 
@@ -39,7 +39,7 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
         return math.inf
 
 
-class LogLikelihood(Metric):
+class LogLikelihood(ExampleMetric):
     r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
     log Z is exact where the latents can be enumerated or a closed form exists; else a GRBM's is estimated by
@@ -74,7 +74,7 @@ class LogLikelihood(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The mean log-likelihood of v; see :meth:`Metric.compute`."""
+        """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
         energy = getattr(method, "energy", None)
         if not isinstance(energy, MarginalEnergy):
             return {}

@@ -12,9 +12,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoise", "detection"]
@@ -49,6 +50,9 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
 
 class OutlierSet(ABC):
     """Examples that are not data."""
+
+    def prepare(self) -> None:
+        """Raise what would stop :meth:`draw`."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -120,6 +124,10 @@ class DataSet(OutlierSet):
             raise ConfigError(f"{type(data).__name__} has no images: it cannot be brought to another set's size.")
         self.data, self.n_max = data, n_max
 
+    def prepare(self) -> None:
+        """Load the other set: its files may be missing."""
+        self.data.setup()
+
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - these are what they are
         """Shape (m, *event)."""
         if v.dim() != 4:
@@ -134,7 +142,7 @@ class DataSet(OutlierSet):
         return w
 
 
-class OutOfDistribution(Metric):
+class OutOfDistribution(ExampleMetric):
     r"""Detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
     F is the free energy where it is tractable; elsewhere the bound :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` of the
@@ -161,9 +169,14 @@ class OutOfDistribution(Metric):
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
 
+    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: ARG002
+        """Load the other data sets."""
+        for outliers in self.sets.values():
+            outliers.prepare()
+
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Detection of each set among the data v; see :meth:`Metric.compute`."""
+        """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
         energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
         if not isinstance(energy, MarginalEnergy) and not (
             isinstance(energy, Energy) and isinstance(posterior, Posterior)

@@ -9,7 +9,7 @@ from torch import Tensor
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.evaluation.laws import latent_law
 from eblvm_lit.posteriors.base import Posterior
 
@@ -18,7 +18,7 @@ __all__ = ["PosteriorDivergence"]
 ROWS = 100
 
 
-class PosteriorDivergence(Metric):
+class PosteriorDivergence(ExampleMetric):
     r"""Divergences of q(h|v) from p(h|v), averaged over v.
 
     .. math:: \mathrm{KL} = E_q [\log q(h|v) + E(v, h)] - F(v), \quad
@@ -50,7 +50,7 @@ class PosteriorDivergence(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The mean divergences at v; see :meth:`Metric.compute`."""
+        """The mean divergences at v; see :meth:`ExampleMetric.compute`."""
         energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior):
             return {}

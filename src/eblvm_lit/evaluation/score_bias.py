@@ -13,7 +13,7 @@ from torch import Tensor
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric, in_float64
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.evaluation.laws import BernoulliLaw, GaussianLaw, latent_law
 
 __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
@@ -82,7 +82,7 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
     return torch.linalg.matrix_norm(coupling, ord=2) * shift, vages
 
 
-class ScoreBias(Metric):
+class ScoreBias(ExampleMetric):
     r"""Biases of VaES and VaGES at one v against the divergences of q from p, all in closed form.
 
     q starts as p(h|v), and its parameters are then perturbed with noise of growing size t. For each t, averaged over
@@ -124,7 +124,7 @@ class ScoreBias(Metric):
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Biases, divergences, bounds and slopes; see :meth:`Metric.compute`."""
+        """Biases, divergences, bounds and slopes; see :meth:`ExampleMetric.compute`."""
         energy = getattr(method, "energy", None)
         if not isinstance(energy, GRBM | GaussianLatentModel) or getattr(method, "posterior", None) is None:
             return {}
