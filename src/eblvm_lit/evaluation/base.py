@@ -26,7 +26,7 @@ class Metric(ABC):
     where one is missing.
     """
 
-    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:
+    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
         """Raise before the first iteration what would stop :meth:`evaluate` after the last: missing files, mostly."""
 
     @abstractmethod

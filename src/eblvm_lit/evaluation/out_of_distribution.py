@@ -51,7 +51,7 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
 class OutlierSet(ABC):
     """Examples that are not data."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Raise what would stop :meth:`draw`."""
 
     @abstractmethod
