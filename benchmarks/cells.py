@@ -30,6 +30,8 @@ class Cell:
     compiled: bool
     iterations: int
     overrides: tuple[str, ...]
+    script: str = "measure"  # the module that runs it
+    unit: str = "iterations"
 
     @property
     def mode(self) -> str:
@@ -42,7 +44,7 @@ class Cell:
 
     @property
     def reference(self) -> float | None:
-        return REFERENCE[self.data].get(self.method)
+        return REFERENCE.get(self.data, {}).get(self.method)
 
 
 def unrolled(method: str, n: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_dir
 from scipy.io import savemat
 
 from eblvm_lit import run
-from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY
+from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY, FreyFace
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
@@ -76,6 +76,7 @@ class Clock(pl.Callback):
         self.stamps.append((trainer.global_step, time.perf_counter()))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
+        wait(pl_module.device)
         self.stamps.append((trainer.global_step, time.perf_counter()))
         if trainer.global_step == trainer.max_steps:  # validation, which comes next, is not to count
             self.memory.append(peak_memory(pl_module.device))
@@ -141,8 +142,9 @@ def main(result: str, *overrides: str) -> None:
             cfg = compose("config", [*overrides, *COMMON])
         cfg.run_dir, cfg.callbacks.clock.path = folder, result
         if "root" in cfg.data:
-            write_faces(folder)
             cfg.data.root = folder
+        if cfg.data._target_ == f"{FreyFace.__module__}.{FreyFace.__name__}":
+            write_faces(folder)
         run.train(cfg)
 
 

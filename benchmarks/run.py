@@ -10,20 +10,25 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.cells import CITATION, QUICK_ITERATIONS, REFERENCE, Cell, cells
 from benchmarks.tables import Row, tables
+
+Cells = Callable[[int | None], list[Cell]]
+Tables = Callable[[list[Row]], Iterable[Table | str]]
 
 # No torch in here: on Linux a process starts out with its parent's peak memory as its own.
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+def parse(name: str, description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     add = parser.add_argument
     add("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="pick cells by name")
     add("--list", action="store_true", help="print the names of the cells and run nothing")
@@ -32,6 +37,7 @@ def parse() -> argparse.Namespace:
     add("--threads", type=int, help="CPU threads (default: torch's choice)")
     add("--accelerator", default="auto", help="as trainer.accelerator: auto, cpu, gpu")
     add("--cold", action="store_true", help="compile without the compiler's cache")
+    add("overrides", nargs="*", help="keys of the configuration with other values, in all cells")
     add("--out", type=Path, default=ROOT / "outputs" / "bench", help="folder of the JSON file")
     options = parser.parse_args()
     options.iterations = options.iterations or (QUICK_ITERATIONS if options.quick else None)
@@ -50,15 +56,16 @@ def environment(folder: str, options: argparse.Namespace) -> dict[str, str]:
     return env
 
 
-def command(cell: Cell, result: Path, accelerator: str) -> list[str]:
+def command(cell: Cell, result: Path, options: argparse.Namespace) -> list[str]:
     overrides = (
         f"data={cell.data}",
         *cell.overrides,
         f"method.compile={str(cell.compiled).lower()}",
         f"trainer.max_steps={cell.iterations}",
-        f"trainer.accelerator={accelerator}",
+        f"trainer.accelerator={options.accelerator}",
+        *options.overrides,
     )
-    return [sys.executable, "-m", "benchmarks.measure", str(result), *overrides]
+    return [sys.executable, "-m", f"benchmarks.{cell.script}", str(result), *overrides]
 
 
 def measure(cell: Cell, options: argparse.Namespace) -> Row:
@@ -68,7 +75,7 @@ def measure(cell: Cell, options: argparse.Namespace) -> Row:
         result, output = Path(folder, "result.json"), Path(folder, "output.txt")
         with output.open("wb") as file:
             done = subprocess.run(
-                command(cell, result, options.accelerator),
+                command(cell, result, options),
                 cwd=ROOT,
                 env=environment(folder, options),
                 stdin=subprocess.DEVNULL,
@@ -89,8 +96,9 @@ def write(path: Path, rows: list[Row]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def main() -> int:
-    options, console = parse(), Console()
+def main(cells: Cells = cells, tables: Tables = tables, *, name: str = "run", description: str = __doc__ or "") -> int:
+    """Measure the cells one by one, print the tables."""
+    options, console = parse(name, description), Console()
     chosen = [cell for cell in cells(options.iterations) if options.only.search(cell.name)]
     if options.list or not chosen:
         names = "\n".join(cell.name for cell in chosen)
@@ -102,7 +110,7 @@ def main() -> int:
         row = measure(cell, options)
         rows.append(row)
         write(path, rows)
-        outcome = row.get("error") or f"{row['seconds_per_100']:.3f} s / 100"
+        outcome = row.get("error") or f"{row['seconds_per_100']:.3f} s / 100 {cell.unit}"
         console.print(f"[{i}/{len(chosen)}] {cell.name}: {outcome}", markup=False, highlight=False)
     for table in tables(rows):
         console.print(table)

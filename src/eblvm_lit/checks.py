@@ -55,6 +55,8 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
     if cfg.get("threads") is not None:
         check_integer("threads", cfg.threads, 1)
+    if cfg.get("tf32") not in (None, True, False):
+        raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
     check_integer("block", cfg.get("block", 1), 1)
     check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
     if cfg.select not in ("best", "last"):

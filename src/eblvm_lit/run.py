@@ -7,14 +7,12 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
@@ -31,6 +29,7 @@ from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.loggers.csv import CSVCurves
+from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
 
 __all__ = ["evaluate", "main", "train"]
@@ -104,9 +103,10 @@ def train(cfg: DictConfig) -> dict[str, float]:
     trainer = build_trainer(cfg, parts)
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
-    with threads(cfg.threads):
-        trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-    metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
+    with tf32(cfg.get("tf32")):
+        with threads(cfg.threads):
+            trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+        metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -119,26 +119,6 @@ def train(cfg: DictConfig) -> dict[str, float]:
         logger.save()
     leave(folder / "metrics.json", metrics, parts)
     return metrics
-
-
-@contextmanager
-def threads(n: int | None) -> Iterator[None]:
-    """So many CPU threads within, where a number is given; as before after it.
-
-    Example:
-        >>> before = torch.get_num_threads()
-        >>> with threads(1):
-        ...     torch.get_num_threads()
-        1
-        >>> torch.get_num_threads() == before
-        True
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(n or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
@@ -193,7 +173,8 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     stored = _stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
     parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
-    metrics = final_metrics(parts, checkpoint)
+    with tf32(stored.get("tf32")):
+        metrics = final_metrics(parts, checkpoint)
     leave(folder / "evaluation.json", metrics, parts)
     return metrics
 

@@ -1,0 +1,79 @@
+"""Measure annealed Langevin sampling in this process: python -m benchmarks.measure_samples RESULT.json OVERRIDE..."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+from hydra import compose, initialize_config_dir
+
+from benchmarks.measure import COMMON, ROOT, block_seconds, peak_memory, wait
+from eblvm_lit.composition import build
+from eblvm_lit.instantiation import instantiate
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+
+N_BLOCKS = 5
+
+
+class Stamps:
+    """When each step of the chains ended."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stamps = device, []
+
+    def __call__(self, n: int) -> None:  # noqa: ARG002 - the sampler says how many chains have moved
+        wait(self.device)
+        self.stamps.append((len(self.stamps), time.perf_counter()))
+
+
+def device_of(accelerator: str) -> torch.device:
+    gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if gpu else "cpu")
+
+
+def main(result: str, *overrides: str) -> None:
+    """Some steps of one batch of chains, through the sampler of the configuration."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("config", [*overrides, *(key for key in COMMON if "clock" not in key)])
+    with tempfile.TemporaryDirectory() as folder:
+        cfg.run_dir = cfg.data.root = folder
+        device = device_of(cfg.trainer.accelerator)
+        parts = build(cfg)
+        parts.data.setup()
+        method, stamps = parts.method.to(device).eval(), Stamps(device)
+        sampler = instantiate(cfg.sampler, "sampler")
+        published, n_steps = sampler.langevin.n_steps, cfg.trainer.max_steps
+        sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0)
+        before = peak_memory(device)
+        sampler.draw(
+            method.energy,
+            range(sampler.batch_size),
+            seed=0,
+            posterior=getattr(method, "posterior", None),
+            examples=parts.data.splits.train,
+            as_float=parts.data.as_float,
+            on_step=stamps,
+        )
+    warm = stamps.stamps[n_steps // 10 :]
+    seconds = median(block_seconds(warm, max(1, len(warm) // N_BLOCKS)))
+    found = {
+        "seconds_per_100": seconds,
+        "samples_per_second": sampler.batch_size * 100 / (seconds * published),
+        "steps": published,
+        "batch_size": sampler.batch_size,
+        "peak_mib": peak_memory(device),
+        "peak_mib_above_start": peak_memory(device) - before,
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "torch": torch.__version__,
+    }
+    Path(result).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
