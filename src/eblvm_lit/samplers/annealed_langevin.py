@@ -9,13 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
+from eblvm_lit.differentiation import grad, plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin", "Moment"]
 
 CHUNK = 2**22  # numbers of noise drawn at a time: few calls, little memory
+LARGEST = 1e6  # no data are that large
 
 
 class Moment(NamedTuple):
@@ -120,16 +121,15 @@ class AnnealedLangevin:
         """
         x = tuple(part.detach() for part in start)
         moving = moving or (1.0,) * len(x)
-        slope = grad(energy, argnums=tuple(range(len(x))))
         drift = 0.5 * self.step_size**2
         for step, (temperature, xi) in enumerate(zip(self.temperatures.tolist(), self._noise(x, noise), strict=True)):
             scale = math.sqrt(temperature) * self.step_size
-            moves = zip(x, slope(*x), xi, moving, strict=True)
+            moves = zip(x, _slope(energy, x), xi, moving, strict=True)
             x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
             yield Moment(step + 1, x)
         if self.denoise_std > 0:
             which = denoised or (True,) * len(x)
-            moves = zip(x, slope(*x), moving, which, strict=True)
+            moves = zip(x, _slope(energy, x), moving, which, strict=True)
             x = tuple((part - m * self.denoise_std**2 * g).detach() if yes else part for part, g, m, yes in moves)
             yield Moment(self.n_steps + 1, x)
 
@@ -143,8 +143,38 @@ class AnnealedLangevin:
             for row in piece.unbind(1):
                 yield tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
 
-    def run(self, *args: object, **kwargs: object) -> tuple[Tensor, ...]:
-        """The end of :meth:`moments`, which has the same arguments."""
-        for moment in self.moments(*args, **kwargs):
+    def run(
+        self,
+        energy: Callable[..., Tensor],
+        start: tuple[Tensor, ...],
+        noise: SampleNoise,
+        *,
+        moving: tuple[Tensor | float, ...] | None = None,
+        denoised: tuple[bool, ...] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Where the chains are at the end.
+
+        Args:
+            energy, start, noise, moving, denoised: As for :meth:`moments`.
+            on_step: Called with the number of chains after each of the :attr:`n_steps` steps.
+
+        Raises:
+            ConfigError: If the chains diverge.
+        """
+        end = start
+        for moment in self.moments(energy, start, noise, moving=moving, denoised=denoised):
             end = moment.x
+            if on_step is not None and moment.step <= self.n_steps:
+                on_step(len(noise))
+        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # false for NaN, too
+            raise ConfigError(
+                "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
+            )
         return end
+
+
+def _slope(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The energy's gradient: of first order, so that plain autograd serves, which keeps no graph and is faster."""
+    with plain_autograd():
+        return grad(energy, argnums=tuple(range(len(x))))(*x)
