@@ -156,7 +156,11 @@ class AnnealedLangevin:
         """Where the chains are at the end.
 
         Args:
-            energy, start, noise, moving, denoised: As for :meth:`moments`.
+            energy: This and what follows, but for the last, as for :meth:`moments`.
+            start: The variables.
+            noise: Of the samples.
+            moving: What drift and noise are multiplied by.
+            denoised: Which variables the last step moves.
             on_step: Called with the number of chains after each of the :attr:`n_steps` steps.
 
         Raises:

@@ -66,6 +66,20 @@ class AnnealedSamples:
         wanted = possible if self.kind == "auto" else (self.kind,)
         return next((kind for kind in wanted if possible[kind]), None)
 
+    def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
+        """The kind of samples that are drawn of a model.
+
+        Raises:
+            ConfigError: If it does not allow any.
+        """
+        kind = self.kind_for(energy, posterior, examples)
+        if kind is None:
+            raise ConfigError(
+                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
+                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
+            )
+        return kind
+
     def run(
         self,
         energy: Energy,
@@ -124,12 +138,7 @@ class AnnealedSamples:
         Raises:
             ConfigError: If the model does not allow samples of this kind, or if they diverge.
         """
-        kind = self.kind_for(energy, posterior, examples)
-        if kind is None:
-            raise ConfigError(
-                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
-                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
-            )
+        kind = self.check(energy, posterior, examples)
         p = next(energy.parameters())
 
         def prepare(_: slice, noise: SampleNoise) -> Chains:
