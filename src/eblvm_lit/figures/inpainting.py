@@ -83,7 +83,7 @@ class Inpainting(Picture):
         return figure
 
     def _complete(self, method: LightningModule, v: Tensor, keep: Tensor, seed: int) -> Tensor:
-        """Completions, all of the first kind first, shape (n_completions n, *event)."""
+        """Completions, one of each image, then another of each, shape (n_completions n, *event)."""
         times = (self.n_completions, *[1] * (v.ndim - 1))
         total = self.n_completions * len(v) * self.samples.sampler.langevin.n_steps
         with progress_bar("inpainting", total) as on_step:

@@ -71,6 +71,8 @@ class SampleArchive(ImageSource):
         self.fill(method, data, n, rank=rank, world=world)
         if together:
             distributed.barrier()
+            if not rows.valid(n).all():
+                raise ConfigError(f"{rows.folder} lacks samples of other processes: set cache_dir to a shared folder.")
         return torch.from_numpy(rows.read(n))
 
     def rows(self, method: LightningModule, data: ArrayDataModule) -> CheckedRows:
