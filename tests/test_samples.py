@@ -551,7 +551,7 @@ def test_a_disk_without_room_is_said_before_anything_is_drawn(tmp_path, monkeypa
         archive.images(method, data, 1_000_000)
     assert archive.sampler.drawn == []
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="Samples cannot be written to .*: set cache_dir"):
+    with pytest.raises(ConfigError, match=r"Samples cannot be written to .*: set cache_dir"):
         SampleArchive(sampler=few(), cache_dir=tmp_path / "file").images(method, data, 5)
 
 

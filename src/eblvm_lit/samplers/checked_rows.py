@@ -60,7 +60,7 @@ class CheckedRows:
                 log.warning("The samples in %s are damaged: they are drawn anew.", self.folder)
                 for path in self.files:
                     path.unlink(missing_ok=True)
-            needed = int((~self.valid(n)).sum()) * (int(np.prod(self.row_shape)) + 4)
+            needed = (n - self._n_written(n)) * (int(np.prod(self.row_shape)) + 4)
             free = shutil.disk_usage(self.folder).free
             if needed > free:
                 raise ConfigError(
@@ -105,6 +105,11 @@ class CheckedRows:
     def read(self, n: int) -> np.ndarray:
         """The first n rows, mapped from the disk; what is done to them does not reach it."""
         return np.load(self.folder / "samples.npy", mmap_mode="c")[:n]
+
+    def _n_written(self, n: int) -> int:
+        """How many of the first n rows have a checksum, right or wrong."""
+        sums = _map(self.folder / "checksums.npy", np.dtype(np.uint32), ())
+        return 0 if sums is None else int(np.count_nonzero(sums[:n]))
 
     def _refusal(self, error: OSError) -> ConfigError:
         return ConfigError(
