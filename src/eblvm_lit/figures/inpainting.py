@@ -48,7 +48,7 @@ class Inpainting(Picture):
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
         >>> figure.axes[0].images[0].get_array().shape  # six rows of three images
-        (53, 26, 1)
+        (53, 26)
     """
 
     name = "inpainting"

@@ -29,8 +29,8 @@ def interpolate(corners: Tensor, n: int) -> Tensor:
         Shape (n, *shape) or (n^2, *shape), row i by row.
 
     Example:
-        >>> interpolate(torch.tensor([0.0, 3.0]), 4).tolist()
-        [0.0, 1.0, 2.0, 3.0]
+        >>> interpolate(torch.tensor([0.0, 4.0]), 3).tolist()
+        [0.0, 2.0, 4.0]
         >>> interpolate(torch.tensor([0.0, 10.0, 1.0]), 2).tolist()
         [0.0, 1.0, 10.0, 11.0]
     """
