@@ -236,6 +236,16 @@ def test_kept_pixels_stay_bit_by_bit_and_missing_ones_are_not_looked_at(model):
     model.double()
 
 
+def test_missing_pixels_begin_at_noise_and_are_denoised_in_the_end():
+    model, v = gaussian(), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
+    keep = KEEP.expand(5, 4)
+    still = InpaintingSamples(sampler=sampler(3, step_size=1e-12)).draw(model, v, keep, seed=2)
+    noise = SampleNoise(2, range(5))((4,), dtype=DOUBLE)
+    torch.testing.assert_close(still, v * KEEP + (0.5 + noise) * (1 - KEEP), rtol=0, atol=1e-10)
+    noisy, clean = (InpaintingSamples(sampler=sampler(9, denoise_std=s)).draw(model, v, keep, seed=2) for s in (0, 0.2))
+    torch.testing.assert_close(clean, noisy + 0.04 * model.score(noisy) * (1 - KEEP))
+
+
 def test_masks_are_halves_inverted_by_the_samples_own_noise():
     noise = range(400)
     keep = LeftHalf(inverted=0.5).keep((3, 2, 5), SampleNoise(0, noise))

@@ -77,6 +77,6 @@ class Conditional(Picture):
         panels = figure.subplots(2, len(given), squeeze=False, height_ratios=(1, 5))
         style = {"image_shape": data.image_shape, "limits": (0, 255)}
         for place, (image, samples) in enumerate(zip(given, v.split(self.n), strict=True)):
-            show_tiles(panels[0, place], data.as_bytes(image[None]), title="given h of", **style)
-            show_tiles(panels[1, place], data.as_bytes(samples), title="$v \\sim p(v|h)$", **style)
+            show_tiles(panels[0, place], data.as_bytes(image[None]), title="$v_0$", **style)
+            show_tiles(panels[1, place], data.as_bytes(samples), title="$v \\sim p(v \\,|\\, E_q[h|v_0])$", **style)
         return figure
