@@ -143,9 +143,9 @@ def test_samples_do_not_depend_on_the_batch(kind):
 def test_the_kind_is_the_first_that_the_model_allows():
     energy, q = deep_model()
     examples = torch.zeros(1, 2, dtype=torch.float64)
-    assert short()._kind(GaussianLatentModel(v_dim=2, h_dim=3), q, examples) == "marginal"
-    assert short()._kind(energy, q, examples) == "posterior"
-    assert short()._kind(energy, None, None) == "joint"
+    assert short().kind_for(GaussianLatentModel(v_dim=2, h_dim=3), q, examples) == "marginal"
+    assert short().kind_for(energy, q, examples) == "posterior"
+    assert short().kind_for(energy, None, None) == "joint"
     assert not short().supports(None, q, examples)
     with pytest.raises(ConfigError, match="of kind posterior: marginal needs"):
         short("posterior").draw(energy, range(2), seed=0)

@@ -114,6 +114,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         """A batch as models see it: uint8 becomes float32, v = batch / 255; floats stay as they are."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
+    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
+        """The inverse of :meth:`as_float`, for v in [0, 1]: round(255 v) as uint8; what is outside is clamped."""
+        return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+
     def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:  # noqa: ARG002
         """A training batch as it is at this iteration, in the type of the splits; here unchanged."""
         return batch

@@ -72,6 +72,10 @@ class FreyFace(ArrayDataModule):
             v = (v - TRAIN_MEAN) / TRAIN_STD
         return Splits(*v.split(SIZES))
 
+    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
+        """Grey values of vectors on the scale they are loaded in, rounded and clamped, uint8."""
+        return super().as_bytes(batch * TRAIN_STD + TRAIN_MEAN if self.standardise else batch)
+
 
 def read_faces(root: Path) -> np.ndarray:
     """Read the faces' bytes, one image a row, from ``root/frey_rawface.mat``.

@@ -134,6 +134,10 @@ class ImageDataModule(ArrayDataModule):
             return batch.float().div_(127.5).sub_(1)
         return super().as_float(batch)
 
+    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
+        """The inverse of :meth:`as_float`, rounded and clamped, uint8."""
+        return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
+
     def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:
         """Mirror half of a batch (B, C, H, W) on the CPU, another half at every iteration, in place."""
         if self.flip:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from matplotlib.figure import Figure
 from pytorch_lightning import LightningModule
-from rich.progress import Progress
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
@@ -16,6 +15,7 @@ from eblvm_lit.figures.tiles import show_tiles
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.progress import progress_bar
 
 __all__ = ["Samples"]
 
@@ -105,15 +105,9 @@ class Samples(Picture):
         """Images, shape (n, *event); their noise is a function of the run's seed."""
         examples = {"examples": data.splits.train, "as_float": data.as_float}
         posterior = getattr(method, "posterior", None)
-        with Progress(transient=True) as progress:
-            task = progress.add_task("samples", total=self.n * self.annealed.langevin.n_steps)
+        with progress_bar("samples", self.n * self.annealed.langevin.n_steps) as on_step:
             return self.annealed.draw(
-                energy,
-                range(self.n),
-                seed=method.seed,
-                posterior=posterior,
-                on_step=lambda n: progress.advance(task, n),
-                **examples,
+                energy, range(self.n), seed=method.seed, posterior=posterior, on_step=on_step, **examples
             )
 
     def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:

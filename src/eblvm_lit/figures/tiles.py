@@ -13,13 +13,16 @@ from eblvm_lit.figures.base import INK
 __all__ = ["show_tiles", "tile"]
 
 
-def tile(images: Tensor, image_shape: tuple[int, int, int], background: float = 1.0) -> Tensor:
-    """Lay images out on a square board, row by row, one pixel apart.
+def tile(
+    images: Tensor, image_shape: tuple[int, int, int], background: float = 1.0, columns: int | None = None
+) -> Tensor:
+    """Lay images out on a board, row by row, one pixel apart.
 
     Args:
         images: Shape (n, *event), with C H W numbers each.
         image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
         background: Value of the gaps and of places without an image.
+        columns: Images in a row; as many as make a square board, if not given.
 
     Returns:
         Shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
@@ -31,7 +34,7 @@ def tile(images: Tensor, image_shape: tuple[int, int, int], background: float = 
                 [2, 9, 3]], dtype=torch.int32)
     """
     channels, height, width = image_shape
-    columns = math.ceil(math.sqrt(len(images)))
+    columns = columns or math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
     board = torch.full((rows, columns, channels, height + 1, width + 1), background, dtype=torch.float32)
     places = board.view(-1, channels, height + 1, width + 1)
@@ -40,7 +43,12 @@ def tile(images: Tensor, image_shape: tuple[int, int, int], background: float = 
 
 
 def show_tiles(
-    axes: Axes, images: Tensor, image_shape: tuple[int, int, int], limits: tuple[float, float], title: str
+    axes: Axes,
+    images: Tensor,
+    image_shape: tuple[int, int, int],
+    limits: tuple[float, float],
+    title: str,
+    columns: int | None = None,
 ) -> None:
     """Draw images side by side, without ticks.
 
@@ -50,9 +58,10 @@ def show_tiles(
         image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
         limits: Values of black and white.
         title: What they are.
+        columns: Images in a row; as many as make a square board, if not given.
     """
     low, high = limits
-    board = tile((images - low) / (high - low), image_shape).clamp_(0, 1).numpy()
+    board = tile((images - low) / (high - low), image_shape, columns=columns).clamp_(0, 1).numpy()
     axes.imshow(board, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set_axis_off()
     axes.set_title(title, fontsize=10, color=INK, pad=6)

@@ -9,13 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.slope import CapturedSlope, slope
 
 __all__ = ["AnnealedLangevin", "Moment"]
 
 CHUNK = 2**22  # numbers of noise drawn at a time: few calls, little memory
+LARGEST = 1e6  # no data are that large
 
 
 class Moment(NamedTuple):
@@ -48,6 +49,7 @@ class AnnealedLangevin:
         n_falling: Steps down to T = 1.
         n_cold: Steps from T = 1 to T = 0.
         denoise_std: sigma_0; 0 for no such step.
+        capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
     Raises:
         ConfigError: For negative numbers of steps, no step at all, a temperature below 1, or a step size that is not
@@ -70,6 +72,7 @@ class AnnealedLangevin:
         n_falling: int = 2000,
         n_cold: int = 200,
         denoise_std: float = 0.1,
+        capture: bool = False,
     ) -> None:
         if min(n_hot, n_falling, n_cold) < 0 or n_hot + n_falling + n_cold < 1:
             raise ConfigError(
@@ -81,7 +84,7 @@ class AnnealedLangevin:
                 "Annealed Langevin dynamics need step_size > 0, temperature >= 1 and denoise_std >= 0, "
                 f"not {step_size}, {temperature} and {denoise_std}."
             )
-        self.step_size, self.denoise_std = step_size, denoise_std
+        self.step_size, self.denoise_std, self.capture = step_size, denoise_std, capture
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(
             [
@@ -120,16 +123,16 @@ class AnnealedLangevin:
         """
         x = tuple(part.detach() for part in start)
         moving = moving or (1.0,) * len(x)
-        slope = grad(energy, argnums=tuple(range(len(x))))
+        gradient = CapturedSlope(energy, x) if self.capture and x[0].is_cuda else slope
         drift = 0.5 * self.step_size**2
         for step, (temperature, xi) in enumerate(zip(self.temperatures.tolist(), self._noise(x, noise), strict=True)):
             scale = math.sqrt(temperature) * self.step_size
-            moves = zip(x, slope(*x), xi, moving, strict=True)
+            moves = zip(x, gradient(energy, x), xi, moving, strict=True)
             x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
             yield Moment(step + 1, x)
         if self.denoise_std > 0:
             which = denoised or (True,) * len(x)
-            moves = zip(x, slope(*x), moving, which, strict=True)
+            moves = zip(x, gradient(energy, x), moving, which, strict=True)
             x = tuple((part - m * self.denoise_std**2 * g).detach() if yes else part for part, g, m, yes in moves)
             yield Moment(self.n_steps + 1, x)
 
@@ -143,8 +146,36 @@ class AnnealedLangevin:
             for row in piece.unbind(1):
                 yield tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
 
-    def run(self, *args: object, **kwargs: object) -> tuple[Tensor, ...]:
-        """The end of :meth:`moments`, which has the same arguments."""
-        for moment in self.moments(*args, **kwargs):
+    def run(
+        self,
+        energy: Callable[..., Tensor],
+        start: tuple[Tensor, ...],
+        noise: SampleNoise,
+        *,
+        moving: tuple[Tensor | float, ...] | None = None,
+        denoised: tuple[bool, ...] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Where the chains are at the end.
+
+        Args:
+            energy: This and what follows, but for the last, as for :meth:`moments`.
+            start: The variables.
+            noise: Of the samples.
+            moving: What drift and noise are multiplied by.
+            denoised: Which variables the last step moves.
+            on_step: Called with the number of chains after each of the :attr:`n_steps` steps.
+
+        Raises:
+            ConfigError: If the chains diverge.
+        """
+        end = start
+        for moment in self.moments(energy, start, noise, moving=moving, denoised=denoised):
             end = moment.x
+            if on_step is not None and moment.step <= self.n_steps:
+                on_step(len(noise))
+        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # false for NaN, too
+            raise ConfigError(
+                "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
+            )
         return end

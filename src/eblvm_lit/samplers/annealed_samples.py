@@ -11,13 +11,14 @@ from torch import Tensor
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.samplers.annealed_chains import Chains, free_energy, joint_energy, visible_energy
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.frozen import frozen, posterior_mean
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedSamples"]
 
 Kind = Literal["auto", "marginal", "joint", "posterior"]
-LARGEST = 1e6  # no data are that large
 
 
 class AnnealedSamples:
@@ -53,9 +54,10 @@ class AnnealedSamples:
 
     def supports(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> bool:
         """Whether such samples of a model can be drawn."""
-        return self._kind(energy, posterior, examples) is not None
+        return self.kind_for(energy, posterior, examples) is not None
 
-    def _kind(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
+    def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
+        """The kind of samples that are drawn of a model; None where it does not allow any."""
         possible = {
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
@@ -63,6 +65,53 @@ class AnnealedSamples:
         }
         wanted = possible if self.kind == "auto" else (self.kind,)
         return next((kind for kind in wanted if possible[kind]), None)
+
+    def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
+        """The kind of samples that are drawn of a model.
+
+        Raises:
+            ConfigError: If it does not allow any.
+        """
+        kind = self.kind_for(energy, posterior, examples)
+        if kind is None:
+            raise ConfigError(
+                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
+                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
+            )
+        return kind
+
+    def run(
+        self,
+        energy: Energy,
+        prepare: Callable[[slice, SampleNoise], Chains],
+        samples: Sequence[int],
+        *,
+        seed: int,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Where chains of any kind end, batch by batch, each variable of shape (at most batch_size, *its shape).
+
+        Args:
+            energy: The model; it is in evaluation mode while the chains move.
+            prepare: Maps a batch, as a slice of the samples, and its noise to its chains.
+            samples: Their indices: chains of equal index have equal noise.
+            seed: Of that noise.
+            on_step: Called with the number of chains that have moved a step.
+
+        Raises:
+            ConfigError: Without any sample, or if the chains diverge.
+        """
+        if len(samples) < 1:
+            raise ConfigError("Annealed Langevin dynamics were asked for no sample: ask for n >= 1.")
+        device = next(energy.parameters()).device
+        for first in range(0, len(samples), self.batch_size):
+            rows = slice(first, min(first + self.batch_size, len(samples)))
+            noise = SampleNoise(seed, samples[rows], device=device)
+            with frozen(energy):  # not while the caller has the batch
+                x = prepare(rows, noise)
+                options = {"moving": x.moving, "denoised": x.denoised, "on_step": on_step}
+                end = self.langevin.run(x.energy, x.start, noise, **options)
+            yield end
 
     def batches(
         self,
@@ -89,49 +138,23 @@ class AnnealedSamples:
         Raises:
             ConfigError: If the model does not allow samples of this kind, or if they diverge.
         """
-        kind = self._kind(energy, posterior, examples)
-        if kind is None:
-            raise ConfigError(
-                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
-                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
-            )
+        kind = self.check(energy, posterior, examples)
         p = next(energy.parameters())
-        for part in (samples[i : i + self.batch_size] for i in range(0, len(samples), self.batch_size)):
-            noise = SampleNoise(seed, part, device=p.device)
+
+        def prepare(_: slice, noise: SampleNoise) -> Chains:
             v = self.langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
-            start: tuple[Tensor, ...] = (v,)
             if kind == "marginal":
-                total = _free_energy(energy)
-            elif kind == "joint":
-                start = (v, self.langevin.start((energy.h_dim,), noise, dtype=p.dtype))
-                total = _joint_energy(energy)
-            else:
-                rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
-                rows = (rows if as_float is None else as_float(rows)).to(v.dtype)
-                total = _energy_at(energy, posterior.mean(rows).detach())
-            end = v
-            for moment in self.langevin.moments(total, start, noise, denoised=(True, False)[: len(start)]):
-                end = moment.x[0]
-                if on_step is not None:
-                    on_step(len(part))
-            if not bool((end.abs() < LARGEST).all()):  # false for NaN, too
-                raise ConfigError(
-                    "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
-                )
-            yield end
+                return Chains(free_energy(energy), (v,))
+            if kind == "joint":
+                h = self.langevin.start((energy.h_dim,), noise, dtype=p.dtype)
+                return Chains(joint_energy(energy), (v, h), denoised=(True, False))
+            rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
+            rows = (rows if as_float is None else as_float(rows)).to(v.dtype)
+            return Chains(visible_energy(energy, posterior_mean(posterior, rows)), (v,))
+
+        for end in self.run(energy, prepare, samples, seed=seed, on_step=on_step):
+            yield end[0]
 
     def draw(self, energy: Energy, samples: Sequence[int], **options: object) -> Tensor:
         """All samples at once, shape (n, *event); the options are those of :meth:`batches`."""
         return torch.cat(list(self.batches(energy, samples, **options)))
-
-
-def _free_energy(energy: MarginalEnergy) -> Callable[[Tensor], Tensor]:
-    return lambda v: energy.free_energy(v).sum()
-
-
-def _joint_energy(energy: Energy) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda v, h: energy.energy(v, h).sum()
-
-
-def _energy_at(energy: Energy, h: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda v: energy.energy(v, h).sum()

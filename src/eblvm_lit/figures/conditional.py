@@ -1,0 +1,82 @@
+"""What a model sees in the latents of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.examples import encodes_images, labelled_examples
+from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.conditional_samples import ConditionalSamples
+from eblvm_lit.samplers.frozen import posterior_mean
+from eblvm_lit.samplers.progress import progress_bar
+from eblvm_lit.seeding import derive_seed
+
+__all__ = ["Conditional"]
+
+
+class Conditional(Picture):
+    r"""Test images, and under each some samples of p(v|h) at its posterior mean h.
+
+    .. math:: v \sim p(v|h), \quad h = E_q[h|v_0]
+
+    Reference: Bao et al. 2020, section 5.2, and code: 25 samples of each of four images, of labels 0, 1, 4 and 9.
+
+    Args:
+        sampler: How samples are drawn.
+        n: Samples of each image.
+        labels: Of the images; without labels in the data the first ones are taken.
+
+    Raises:
+        ConfigError: For a number below one, or no label.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+        >>> method, data = LightningModule(), Digits()
+        >>> method.energy, method.posterior = GRBM(v_dim=64, h_dim=3), BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> method.seed = 0
+        >>> data.setup()
+        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> len(Conditional(sampler=short, n=4).draw(method, data, torch.Generator()).axes)
+        8
+    """
+
+    name = "conditional"
+
+    def __init__(self, *, sampler: AnnealedSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
+        if n < 1 or len(labels) < 1:
+            raise ConfigError(f"Conditional samples need n >= 1 and a label, not {n} and {list(labels)}.")
+        self.sampler, self.n, self.labels = sampler, n, labels
+
+    def draw(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
+        if not encodes_images(method, data):
+            return None
+        given = labelled_examples(data, self.labels)[0]
+        h = posterior_mean(method.posterior, given).repeat_interleave(self.n, dim=0)
+        seed = derive_seed(method.seed, self.name)
+        with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
+            v = ConditionalSamples(sampler=self.sampler).draw(method.energy, h, seed=seed, on_step=on_step)
+        _, height, width = data.image_shape
+        figure = new_figure(2.5 * len(given), 3.1 * height / width + 0.4)
+        panels = figure.subplots(2, len(given), squeeze=False, height_ratios=(1, 5))
+        style = {"image_shape": data.image_shape, "limits": (0, 255)}
+        for place, (image, samples) in enumerate(zip(given, v.split(self.n), strict=True)):
+            show_tiles(panels[0, place], data.as_bytes(image[None]), title="$v_0$", **style)
+            show_tiles(panels[1, place], data.as_bytes(samples), title="$v \\sim p(v \\,|\\, E_q[h|v_0])$", **style)
+        return figure

@@ -1,0 +1,53 @@
+"""Images of the test set that pictures of a model begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["encodes_images", "labelled_examples"]
+
+
+def encodes_images(method: LightningModule, data: ArrayDataModule) -> bool:
+    """Whether v are images and a method has latents for them: an energy E(v, h) and a posterior."""
+    energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+    joint = isinstance(energy, Energy) and energy.h_dim > 0
+    return data.image_shape is not None and joint and isinstance(posterior, Posterior)
+
+
+def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) -> Tensor:
+    """The first n test images of each of some labels; where labels say nothing of the kind, the first test images.
+
+    Args:
+        data: Set up.
+        labels: As the data have them: digits, for one. The same may be asked for twice, and then is of two images.
+        n: Images of each.
+
+    Returns:
+        Floats, shape (n, len(labels), *event).
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> data = Digits()
+        >>> data.setup()
+        >>> v = labelled_examples(data, [1, 7], n=3)
+        >>> v.shape, bool((v[0, 0] == data.splits.test[data.labels.test == 1][0]).all())
+        (torch.Size([3, 2, 64]), True)
+    """
+    test, found = data.splits.test, None if data.labels is None else data.labels.test
+    rows = torch.arange(n * len(labels)).view(n, -1) % len(test)
+    if found is not None and found.ndim == 1:
+        columns = []
+        for place, label in enumerate(labels):
+            earlier = list(labels[:place]).count(label) * n
+            columns.append((found == label).nonzero().flatten()[earlier : earlier + n])
+        if all(len(column) == n for column in columns):
+            rows = torch.stack(columns, dim=1)
+    return data.as_float(test[rows.flatten()]).unflatten(0, rows.shape)
