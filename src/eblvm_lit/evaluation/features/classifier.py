@@ -30,7 +30,7 @@ class ClassifierFeatures(FeatureExtractor):
     """The last features of a small convolutional network that was trained on the labels of the training split.
 
     It is trained once, on the CPU, and kept in a file named by all it depends on. Numbers computed from its features
-    are called ``fd_classifier``, ``kd_classifier`` and ``score_classifier``: they compare models of the same data, and
+    are called ``fd_classifier``, ``kd_classifier`` and ``classifier_score``: they compare models of the same data, and
     are no FID.
 
     Args:
@@ -51,7 +51,7 @@ class ClassifierFeatures(FeatureExtractor):
     """
 
     name = "classifier"
-    titles = Titles("fd_classifier", "kd_classifier", "score_classifier")
+    titles = Titles("fd_classifier", "kd_classifier", "classifier_score")
     resize = "none"
 
     def __init__(
@@ -74,7 +74,7 @@ class ClassifierFeatures(FeatureExtractor):
         self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed
         self.accuracy: float | None = None
         self._network: ImageClassifier | None = None
-        self._fingerprint = ""
+        self._fingerprint, self._has_classes = "", False
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Read the trained network, or train it, once.
@@ -92,6 +92,7 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
+        self._has_classes = data.labels.train.dim() == 1
         digest = hashlib.sha256()
         for value in self._network.state_dict().values():
             digest.update(value.contiguous().numpy().tobytes())
@@ -108,7 +109,8 @@ class ClassifierFeatures(FeatureExtractor):
         """Features (B, dim) and logits (B, n_classes); see :meth:`FeatureExtractor.extract`."""
         network = self._network.to(images.device)
         with torch.autocast(images.device.type, enabled=False):
-            return Features(*network(centred(images)))
+            features, logits = network(centred(images))
+        return Features(features, logits if self._has_classes else None)  # attributes do not exclude each other
 
     def describe(self) -> dict[str, str | int | float]:
         """What a number was computed with, and how good the classifier is."""

@@ -25,7 +25,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     Example:
         >>> write_whole(Path("/dev/null/cache/a.npz"), lambda file: file.write(b"1"))
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: /dev/null/cache/a.npz could not be written (...): set cache_dir ...
+        eblvm_lit.errors.DataError: /dev/null/cache/a.npz could not be written (...): choose ...
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -38,5 +38,5 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
-            f"{path} could not be written ({error}): set cache_dir to a folder with room that can be written to."
+            f"{path} could not be written ({error}): choose a folder with room that can be written to."
         ) from error

@@ -88,7 +88,6 @@ def build_inception(state: dict[str, Any]) -> nn.Module:
     copy = io.BytesIO()
     torch.save(state, copy)
     copy.seek(0)
+    outputs = ["2048", "logits_unbiased"]
     with torch.random.fork_rng(devices=[]):  # it initialises what is overwritten at once
-        return FeatureExtractorInceptionV3(
-            "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
-        )
+        return FeatureExtractorInceptionV3("inception", outputs, feature_extractor_weights_path=copy)

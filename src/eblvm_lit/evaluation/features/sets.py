@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
 from eblvm_lit.evaluation.ranks import gather_rows, rank_and_size
@@ -46,6 +47,9 @@ def collect(
         device: Where the network is evaluated.
         rows: Whether the features themselves are kept.
         logits: Whether the logits are.
+
+    Raises:
+        ConfigError: If there are no logits.
     """
     rank, size = rank_and_size()
     moments, kept, classes = Moments(features.dim), [], []
@@ -55,6 +59,8 @@ def collect(
         if rows:
             kept.append(found.rows.cpu())
         if logits:
+            if found.logits is None:
+                raise ConfigError(f"The network {features.name} knows no classes: leave out the Inception score.")
             classes.append(found.logits.cpu())
     return FeatureSet(n, moments.gaussian(), _gather(kept, n), _gather(classes, n))
 
