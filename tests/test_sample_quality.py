@@ -1,4 +1,4 @@
-"""Distances of samples from data: closed forms, the libraries' values, caches, several processes, and what is refused."""
+"""Distances of samples from data: closed forms, the libraries' values, caches, processes, and what is refused."""
 
 import json
 import logging
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import Splits
@@ -25,10 +27,11 @@ from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.evaluation.features.weights import FILE_NAME, SHA256
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
+from eblvm_lit.evaluation.ranks import first_rank_first
+from eblvm_lit.evaluation.sample_quality import SampleQuality
 from fake_images import HeldOut, Noise, RandomFeatures, random_inception, textures
 from shell import CONF, evaluate, train
 from test_security import Pickled
-from two_ranks import quality, spawn, values
 
 TITLES = InceptionFeatures.titles
 
@@ -45,6 +48,28 @@ def moments_of(rows):
 
 def set_of(rows, logits=None):
     return FeatureSet(len(rows), moments_of(rows), rows, logits)
+
+
+def quality(folder, features=None, images=None, **options):
+    """All criteria, on few images."""
+    criteria = {
+        "frechet": FrechetDistance(),
+        "kernel": KernelDistance(n_subsets=4, subset_size=15),
+        "score": InceptionScore(n_splits=3),
+    }
+    return SampleQuality(
+        images=images or Noise(),
+        features=features or RandomFeatures(),
+        reference=ReferenceImages(cache_dir=str(folder / "cache")),
+        criteria=options.pop("criteria", criteria),
+        n_samples=options.pop("n_samples", 37),  # odd: one of two processes has an image more than the other
+        n_samples_at_validation=20,
+        save_dir=str(folder / "run"),
+    )
+
+
+def values(metric, split="test", data=None):
+    return metric.evaluate(LightningModule(), data or textures(), split, torch.Generator())
 
 
 # --- the distance -----------------------------------------------------------------------------------------
@@ -133,7 +158,7 @@ def test_kid_is_unbiased():
 
 
 def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_the_sure():
-    undecided, sure = torch.zeros(20, 5), 1e3 * torch.eye(5).repeat(4, 1)
+    undecided, sure = torch.zeros(20, 5), 100 * torch.eye(5).repeat(4, 1)
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):
         found = InceptionScore(n_splits=1).compute(set_of(normal(20, 2), logits), None, TITLES)
         assert found["inception_score"] == pytest.approx(expected, abs=1e-9)
@@ -141,7 +166,7 @@ def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_th
 
 
 def test_inception_score_of_parts():
-    logits = torch.tensor([[1e3, 0], [1e3, 0], [0, 1e3], [0, 1e3]])  # two parts of two: alike (1) or not (2)
+    logits = torch.tensor([[100.0, 0], [100, 0], [0, 100], [0, 100]])  # two parts of two: alike (1) or not (2)
     seeds = [InceptionScore(n_splits=2, seed=i).compute(set_of(normal(4, 2), logits), None, TITLES) for i in range(9)]
     found = {(round(x["inception_score"], 9), round(x["inception_score_std"], 9)) for x in seeds}
     assert found == {(1, 0), (2, 0)}
@@ -184,15 +209,26 @@ class HeldOutBytes(HeldOut):
         return data.splits.test[:n]
 
 
+def one_of_two(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    features, mark = RandomFeatures(), folder / "mark"
+    twice = [values(quality(folder, features)) for _ in range(2)]  # computed, then read from the file
+    marked = first_rank_first(lambda: mark.exists() or mark.touch())
+    torch.save({"values": twice, "n_seen": features.n_seen, "marked": marked}, folder / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 def test_two_processes_find_what_one_does(tmp_path):
-    features = RandomFeatures()
-    one = values(quality(tmp_path / "one", features))
-    both = spawn(tmp_path)
+    one = values(quality(tmp_path / "one"))
+    mp.start_processes(one_of_two, (tmp_path,), nprocs=2, start_method="fork")
+    both = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
     for rank, left in enumerate(both):
         for found in left["values"]:
             assert found == pytest.approx(one, rel=1e-6, abs=1e-9)
         assert left["n_seen"] == 25 + 2 * (19 - rank)  # half of the data, and of the samples at each call
-    assert both[1]["order"] == [True]
+    assert [left["marked"] for left in both] == [None, True]  # the second found what the first had left
     assert (tmp_path / "run" / "fd_random.json").exists()
 
 
@@ -269,7 +305,7 @@ def test_the_same_images_are_drawn_of_many(reference):
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="could not be written .*: choose a folder"):
+    with pytest.raises(DataError, match=r"could not be written .*: choose a folder"):
         looked_at(ReferenceImages(cache_dir=str(tmp_path / "file" / "cache")), textures())
 
 
@@ -302,7 +338,8 @@ def pictures(n, *, channels=3, side=16, seed=0):
 def test_features_are_those_of_torchmetrics_without_antialiasing(inception, weights):
     from torchmetrics.image.fid import NoTrainInceptionV3
 
-    images = pictures(2, side=400)  # larger than the network's input: there antialiasing shows
+    # larger than the network's input, and rough: there antialiasing shows
+    images = torch.randint(256, (2, 3, 400, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     options = {"name": "x", "features_list": ["2048"], "feature_extractor_weights_path": str(weights)}
     theirs = NoTrainInceptionV3(**options, antialias=False)
     found = inception.extract(images)
@@ -310,7 +347,7 @@ def test_features_are_those_of_torchmetrics_without_antialiasing(inception, weig
     torch.testing.assert_close(found.rows, theirs(images), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found.logits, found.rows @ theirs.fc.weight.T, rtol=1e-4, atol=1e-4)
     theirs.use_antialias = True
-    assert (found.rows - theirs(images)).abs().max() > 1e-3 * found.rows.abs().max()
+    assert (found.rows - theirs(images)).abs().max() > 0.01 * found.rows.abs().max()
 
 
 def test_grey_is_repeated(inception):
@@ -318,6 +355,7 @@ def test_grey_is_repeated(inception):
     torch.testing.assert_close(inception.extract(grey).rows, inception.extract(grey.repeat(1, 3, 1, 1)).rows)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_criteria_are_those_of_the_libraries():
     from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
     from torchmetrics.image.fid import FrechetInceptionDistance
@@ -415,7 +453,7 @@ def test_missing_weights_are_asked_for_in_one_sentence(offline, tmp_path):
     ) as refusal:
         InceptionFeatures(cache_dir=str(tmp_path / "cache")).prepare(None)
     assert "\n" not in str(refusal.value)
-    with pytest.raises(DataError, match="There is no file .*mine.pth"):
+    with pytest.raises(DataError, match=r"There is no file .*mine.pth"):
         InceptionFeatures(cache_dir=str(tmp_path), weights=str(tmp_path / "mine.pth")).prepare(None)
 
 
@@ -440,7 +478,7 @@ def test_weights_are_found_in_the_cache_or_in_torchs_own_folder_or_downloaded(of
 
 
 def test_other_weights_than_the_published_are_taken_only_with_leave(weights, inception, tmp_path):
-    with pytest.raises(DataError, match="is not the file of weights that FID is defined by.*sha256=null"):
+    with pytest.raises(DataError, match=r"is not the file of weights that FID is defined by.*sha256=null"):
         InceptionFeatures(cache_dir="nowhere", weights=str(weights)).prepare(None)
     torch.save({"fc.weight": torch.zeros(3)}, tmp_path / "small.pth")
     with pytest.raises(ConfigError, match="weights of another network"):
@@ -525,9 +563,9 @@ def test_attributes_are_learned_but_are_no_classes(digits, tmp_path):
     data = Digits()
     data.setup()
     data.labels = Splits(*(torch.stack([x % 2, (x > 4).long()], dim=1) for x in digits.labels))
-    features = classifier(tmp_path)
+    features = classifier(tmp_path, n_steps=60)
     features.prepare(data)
-    assert features.accuracy > 0.85
+    assert features.accuracy > 0.8
     with pytest.raises(ConfigError, match="knows no classes"):
         collect(features, lambda i: as_bytes(data, data.splits.test[i]), 5, logits=True)
 
@@ -608,9 +646,8 @@ def overrides(evaluation, node, folder):
 
 
 def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path):
-    smaller = [f"callbacks.evaluation.metrics.fid.{key}" for key in ("n_samples", "n_samples_at_validation")]
     with pytest.raises(DataError, match="FID needs the weights of its network"):
-        train(tmp_path / "run", *overrides("fid", "fid", tmp_path), *(f"{key}=1000" for key in smaller))
+        train(tmp_path / "run", *overrides("fid", "fid", tmp_path))
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

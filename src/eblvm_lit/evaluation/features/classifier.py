@@ -136,7 +136,7 @@ class ClassifierFeatures(FeatureExtractor):
             known = torch.load(path, map_location="cpu", weights_only=True)
             network.load_state_dict(known["state_dict"])
             return network, float(known["accuracy"])
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
             log.warning("%s is damaged (%s): the classifier is trained anew.", path, type(error).__name__)

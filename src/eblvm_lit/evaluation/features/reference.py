@@ -59,7 +59,7 @@ class ReferenceImages:
         """The file: ``.../reference-<data>-<split>-<n>-<network>-<what it depends on>.npz``."""
         images, n = getattr(data.splits, self.split), self.size(data)
         parts = type(data).__name__, self.split, str(n), features.name
-        facts = data.image_shape, content_fingerprint(images), features.fingerprint, features.resize, rows
+        facts = data.image_shape, content_fingerprint(images), features.fingerprint, features.dim, features.resize, rows
         name = "-".join(["reference", *parts, fingerprint(*parts, *facts)])
         return Path(self.cache_dir).expanduser() / f"{name}.npz"
 
@@ -113,7 +113,7 @@ def _read(path: Path, n: int, dim: int, *, rows: bool) -> FeatureSet | None:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in shapes}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         log.warning("%s is damaged (%s) and is computed anew.", path, type(error).__name__)
