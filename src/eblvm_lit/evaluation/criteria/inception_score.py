@@ -31,7 +31,8 @@ class InceptionScore(SampleCriterion):
         >>> from eblvm_lit.evaluation.frechet import Gaussian
         >>> none = Gaussian(torch.zeros(1), torch.zeros(1, 1))  # not needed
         >>> alike = FeatureSet(4, none, None, torch.zeros(4, 10))
-        >>> InceptionScore(n_splits=2).compute(alike, alike, Titles("fid", "kid", "inception_score"))
+        >>> found = InceptionScore(n_splits=2).compute(alike, alike, Titles("fid", "kid", "inception_score"))
+        >>> {name: round(value, 9) for name, value in found.items()}
         {'inception_score': 1.0, 'inception_score_std': 0.0}
     """
 
