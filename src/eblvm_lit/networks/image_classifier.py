@@ -47,6 +47,10 @@ class ImageClassifier(nn.Module):
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.ReLU()]
         layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, out_dim), nn.ReLU()]
         self.body, self.head = nn.Sequential(*layers), nn.Linear(out_dim, n_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's own start is too small for few steps of training
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
         self.to(memory_format=torch.channels_last)  # the format of a convolution's output is its kernel's
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ class ClassifierFeatures(FeatureExtractor):
         width: int = 32,
         dim: int = 128,
         n_steps: int = 1000,
-        lr: float = 2e-3,
+        lr: float = 3e-3,
         batch_size: int = 100,
         seed: int = 0,
     ) -> None:
