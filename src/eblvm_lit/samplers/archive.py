@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 from pytorch_lightning import LightningModule
-from torch import Tensor, distributed
+from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.ranks import barrier, rank_and_size
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.checked_rows import CheckedRows
 from eblvm_lit.samplers.digest import digest
@@ -52,6 +53,11 @@ class SampleArchive(ImageSource):
     def __init__(self, *, sampler: AnnealedSamples, cache_dir: str) -> None:
         self.sampler, self.cache_dir = sampler, Path(cache_dir)
 
+    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:
+        """Whether the data are images and the sampler can draw from the model."""
+        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        return data.image_shape is not None and self.sampler.supports(energy, posterior, data.splits.train)
+
     def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`.
 
@@ -61,18 +67,15 @@ class SampleArchive(ImageSource):
         """
         if n < 1:
             raise ConfigError(f"An archive of samples needs n >= 1, not {n}.")
-        together = distributed.is_available() and distributed.is_initialized()
-        rank, world = (distributed.get_rank(), distributed.get_world_size()) if together else (0, 1)
+        rank, world = rank_and_size()
         rows = self.rows(method, data)
         if rank == 0:
             rows.grow(n)
-        if together:
-            distributed.barrier()
+        barrier()
         self.fill(method, data, n, rank=rank, world=world)
-        if together:
-            distributed.barrier()
-            if not rows.valid(n).all():
-                raise ConfigError(f"{rows.folder} lacks samples of other processes: set cache_dir to a shared folder.")
+        barrier()
+        if world > 1 and not rows.valid(n).all():
+            raise ConfigError(f"{rows.folder} lacks samples of other processes: set cache_dir to a shared folder.")
         return torch.from_numpy(rows.read(n))
 
     def rows(self, method: LightningModule, data: ArrayDataModule) -> CheckedRows:

@@ -1,4 +1,4 @@
-"""Where images that a model has drawn come from."""
+"""Where the images come from that are compared with data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,31 @@ __all__ = ["ImageSource"]
 
 
 class ImageSource(ABC):
-    """Images of a model, as many as are asked for."""
+    """Images that a method makes, numbered from 0: samples, what a generator gives, reconstructions.
+
+    Example:
+        >>> import torch
+        >>> class Black(ImageSource):
+        ...     def images(self, method, data, n):
+        ...         return torch.zeros(n, *data.image_shape, dtype=torch.uint8)
+        >>> from eblvm_lit.data.digits import Digits
+        >>> Black().images(LightningModule(), Digits(), 5).shape
+        torch.Size([5, 1, 8, 8])
+    """
+
+    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:  # noqa: ARG002 - some look at it
+        """Whether there are such images of the method; by default, whether the data are images."""
+        return data.image_shape is not None
 
     @abstractmethod
     def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
-        """The first n images of a method trained on these data, uint8, shape (n, C, H, W)."""
+        """The first n images.
+
+        Args:
+            method: The method, on some device.
+            data: Its data, set up.
+            n: How many; image i does not depend on it.
+
+        Returns:
+            uint8, shape (n, C, H, W), in memory or mapped into it, the same on all ranks.
+        """

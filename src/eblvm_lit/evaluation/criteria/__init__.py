@@ -1,0 +1,1 @@
+"""What is computed from the features of samples and of data."""

@@ -1,0 +1,39 @@
+"""What every number offers that samples are judged by."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from eblvm_lit.evaluation.features.base import Titles
+from eblvm_lit.evaluation.features.sets import FeatureSet
+
+__all__ = ["SampleCriterion"]
+
+
+class SampleCriterion(ABC):
+    """A function of the features of samples and of data.
+
+    Attributes:
+        needs_rows: Whether it needs the features themselves, and not only their mean and covariance.
+        needs_logits: Whether it needs logits of the samples.
+    """
+
+    needs_rows = False
+    needs_logits = False
+
+    def check(self, n_samples: int, n_reference: int) -> None:  # noqa: B027 - most have nothing to check
+        """Raise a ConfigError where there are too few images."""
+
+    @abstractmethod
+    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
+        """Compare samples with data.
+
+        Args:
+            samples: What is known of the samples.
+            reference: What is known of the data.
+            titles: What the numbers are called.
+        """
+
+    def describe(self) -> dict[str, int | float | str]:
+        """Its settings, for the record."""
+        return {}

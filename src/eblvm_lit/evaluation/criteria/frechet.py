@@ -1,0 +1,29 @@
+"""The Fréchet distance of samples from data."""
+
+from __future__ import annotations
+
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.features.base import Titles
+from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.evaluation.frechet import frechet_distance
+
+__all__ = ["FrechetDistance"]
+
+
+class FrechetDistance(SampleCriterion):
+    """``fid`` by features of Inception, ``fd_classifier`` by those of a classifier of one's own.
+
+    Lower is better. It is biased upwards, the more the fewer samples: compare numbers of as many samples only.
+    Reference: Heusel et al. 2017.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.evaluation.frechet import Gaussian
+        >>> p = FeatureSet(9, Gaussian(torch.zeros(2).double(), torch.eye(2).double()))
+        >>> FrechetDistance().compute(p, p, Titles("fid", "kid", "inception_score"))["fid"] < 1e-9
+        True
+    """
+
+    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
+        """The distance; see :meth:`SampleCriterion.compute`."""
+        return {titles.frechet: frechet_distance(samples.gaussian, reference.gaussian)}

@@ -1,0 +1,146 @@
+"""Features of a classifier of the data's own classes: for images that Inception has no eye for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.files import fingerprint
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
+from eblvm_lit.evaluation.features.files import write_whole
+from eblvm_lit.evaluation.features.images import content_fingerprint
+from eblvm_lit.evaluation.features.training import accuracy, centred, fit
+from eblvm_lit.networks.image_classifier import ImageClassifier
+from eblvm_lit.ranks import first_rank_first
+from eblvm_lit.seeding import derive_seed
+
+__all__ = ["ClassifierFeatures"]
+
+log = logging.getLogger(__name__)
+
+
+class ClassifierFeatures(FeatureExtractor):
+    """The last features of a small convolutional network that was trained on the labels of the training split.
+
+    It is trained once, on the CPU, and kept in a file named by all it depends on. Numbers computed from its features
+    are called ``fd_classifier``, ``kd_classifier`` and ``classifier_score``: they compare models of the same data, and
+    are no FID.
+
+    Args:
+        cache_dir: Folder of the file.
+        width: Channels of its first layers.
+        dim: Number of features.
+        n_steps: Batches it is trained on.
+        lr: Learning rate of Adam at the beginning.
+        batch_size: Images at a time, in training as well.
+        seed: Of initial weights and batches.
+
+    Raises:
+        ConfigError: For a number that is not positive; at :meth:`prepare`, for data without labels.
+
+    Example:
+        >>> ClassifierFeatures(cache_dir="outputs/cache").titles.frechet
+        'fd_classifier'
+    """
+
+    name = "classifier"
+    titles = Titles("fd_classifier", "kd_classifier", "classifier_score")
+    resize = "none"
+
+    def __init__(
+        self,
+        *,
+        cache_dir: str,
+        width: int = 32,
+        dim: int = 128,
+        n_steps: int = 1000,
+        lr: float = 3e-3,
+        batch_size: int = 100,
+        seed: int = 0,
+    ) -> None:
+        if min(width, dim, n_steps, lr, batch_size) <= 0:
+            raise ConfigError(
+                "A classifier needs width, dim, n_steps, lr and batch_size > 0, "
+                f"not {width}, {dim}, {n_steps}, {lr} and {batch_size}."
+            )
+        self.cache_dir, self.width, self.dim = cache_dir, width, dim
+        self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed
+        self.accuracy: float | None = None
+        self._network: ImageClassifier | None = None
+        self._fingerprint, self._has_classes = "", False
+
+    def prepare(self, data: ArrayDataModule) -> None:
+        """Read the trained network, or train it, once.
+
+        Raises:
+            ConfigError: The data have no labels, or are smaller than 8 x 8 pixels.
+            DataError: The file cannot be written.
+        """
+        if self._network is not None:
+            return
+        if data.labels is None:
+            raise ConfigError(
+                f"{type(data).__name__} has no labels to train a classifier on: choose data that have, or "
+                "evaluation=fid."
+            )
+        self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
+        self._network.requires_grad_(False).eval()
+        self._has_classes = data.labels.train.dim() == 1
+        digest = hashlib.sha256()
+        for value in self._network.state_dict().values():
+            digest.update(value.contiguous().numpy().tobytes())
+        self._fingerprint = digest.hexdigest()[:16]
+        log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its weights."""
+        return self._fingerprint
+
+    @torch.no_grad()
+    def extract(self, images: Tensor) -> Features:
+        """Features (B, dim) and logits (B, n_classes); see :meth:`FeatureExtractor.extract`."""
+        network = self._network.to(images.device)
+        with torch.autocast(images.device.type, enabled=False):
+            features, logits = network(centred(images))
+        return Features(features, logits if self._has_classes else None)  # attributes do not exclude each other
+
+    def describe(self) -> dict[str, str | int | float]:
+        """What a number was computed with, and how good the classifier is."""
+        return {**super().describe(), "test_accuracy": self.accuracy}
+
+    def path(self, data: ArrayDataModule) -> Path:
+        """The file: ``.../classifier-<data>-<what it depends on>.pt``."""
+        settings = self.width, self.dim, self.n_steps, self.lr, self.batch_size, self.seed
+        contents = [content_fingerprint(x) for x in (*data.splits, *data.labels)]
+        key = fingerprint(type(data).__name__, data.image_shape, *contents, *settings)
+        return Path(self.cache_dir).expanduser() / f"classifier-{type(data).__name__}-{key}.pt"
+
+    def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
+        """The network and its accuracy, from the file or by training."""
+        labels, path = data.labels.train, self.path(data)
+        n_classes = int(labels.max()) + 1 if labels.dim() == 1 else labels.shape[1]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(self.seed, "classifier", "weights"))
+            network = ImageClassifier(
+                v_shape=data.image_shape, n_classes=n_classes, width=self.width, out_dim=self.dim
+            ).float()
+        try:
+            known = torch.load(path, map_location="cpu", weights_only=True)
+            network.load_state_dict(known["state_dict"])
+            return network, float(known["accuracy"])
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+            log.warning("%s is damaged (%s): the classifier is trained anew.", path, type(error).__name__)
+        fit(network, data, n_steps=self.n_steps, batch_size=self.batch_size, lr=self.lr, seed=self.seed)
+        content = {"state_dict": network.state_dict(), "accuracy": accuracy(network, data)}
+        write_whole(path, lambda file: torch.save(content, file))
+        return network, content["accuracy"]

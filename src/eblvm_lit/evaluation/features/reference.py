@@ -1,0 +1,124 @@
+"""The images of a data set that samples are compared with."""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.files import fingerprint
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.features.base import FeatureExtractor
+from eblvm_lit.evaluation.features.files import write_whole
+from eblvm_lit.evaluation.features.images import as_images, content_fingerprint
+from eblvm_lit.evaluation.features.sets import FeatureSet, collect
+from eblvm_lit.evaluation.frechet import Gaussian
+from eblvm_lit.ranks import rank_and_size, sum_over_ranks
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["ReferenceImages"]
+
+log = logging.getLogger(__name__)
+
+
+class ReferenceImages:
+    """What a network says of a split, computed once and kept in a file that runs share.
+
+    Published FIDs are against the training images, of CelebA against 50,000 of them (Kan et al. 2022, code). The file
+    is named by all it depends on: the data set, its split and content, how many images, the network and its resizing.
+
+    Args:
+        cache_dir: Folder of the file.
+        split: ``train``, or ``val`` or ``test``.
+        n_max: Of more images than this so many are drawn at random, the same ones at every call; None takes all.
+
+    Raises:
+        ConfigError: For another split, or fewer than two images.
+    """
+
+    def __init__(
+        self, *, cache_dir: str, split: Literal["train", "val", "test"] = "train", n_max: int | None = 50_000
+    ) -> None:
+        if split not in ("train", "val", "test"):
+            raise ConfigError(f"Samples are compared with the split train, val or test, not {split!r}.")
+        if n_max is not None and n_max < 2:
+            raise ConfigError(f"A covariance needs n_max >= 2 images, not {n_max}.")
+        self.cache_dir, self.split, self.n_max = cache_dir, split, n_max
+
+    def size(self, data: ArrayDataModule) -> int:
+        """How many images there are."""
+        n = len(getattr(data.splits, self.split))
+        return n if self.n_max is None else min(n, self.n_max)
+
+    def path(self, data: ArrayDataModule, features: FeatureExtractor, *, rows: bool) -> Path:
+        """The file: ``.../reference-<data>-<split>-<n>-<network>-<what it depends on>.npz``."""
+        images, n = getattr(data.splits, self.split), self.size(data)
+        parts = type(data).__name__, self.split, str(n), features.name
+        facts = data.image_shape, content_fingerprint(images), features.fingerprint, features.dim, features.resize, rows
+        name = "-".join(["reference", *parts, fingerprint(*parts, *facts)])
+        return Path(self.cache_dir).expanduser() / f"{name}.npz"
+
+    def load(
+        self,
+        data: ArrayDataModule,
+        features: FeatureExtractor,
+        *,
+        device: torch.device | str = "cpu",
+        rows: bool = False,
+    ) -> tuple[FeatureSet, Path]:
+        """Read what is known of the images, or compute and write it.
+
+        Args:
+            data: Set up.
+            features: The network, prepared.
+            device: Where it is evaluated.
+            rows: Whether the features themselves are wanted, too: 400 MB of 50,000 images by Inception.
+
+        Returns:
+            What is known, and the file.
+
+        Raises:
+            DataError: The file cannot be written.
+            ConfigError: The images are no bytes, and no floats in [0, 1].
+        """
+        path, n = self.path(data, features, rows=rows), self.size(data)
+        known = _read(path, n, features.dim, rows=rows)
+        # all processes must agree on what comes next, even where they do not share the folder
+        if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
+            return known, path
+        images, order = getattr(data.splits, self.split), self._order(data)
+        known = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)
+        if rank_and_size()[0] == 0:
+            arrays = {"mean": known.gaussian.mean, "covariance": known.gaussian.covariance, "rows": known.rows}
+            arrays = {name: value.numpy() for name, value in arrays.items() if value is not None}
+            write_whole(path, lambda file: np.savez(file, **arrays))
+        return known, path
+
+    def _order(self, data: ArrayDataModule) -> torch.Tensor:
+        """Which images, in which order."""
+        n_all, n = len(getattr(data.splits, self.split)), self.size(data)
+        if n == n_all:
+            return torch.arange(n)
+        return torch.randperm(n_all, generator=keyed_generator(0, "reference images"))[:n].sort().values
+
+
+def _read(path: Path, n: int, dim: int, *, rows: bool) -> FeatureSet | None:
+    """What the file holds; None where it is missing or damaged."""
+    shapes = {"mean": (dim,), "covariance": (dim, dim)} | ({"rows": (n, dim)} if rows else {})
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: torch.from_numpy(file[name]) for name in shapes}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        log.warning("%s is damaged (%s) and is computed anew.", path, type(error).__name__)
+        return None
+    if any(arrays[name].shape != shape or not arrays[name].isfinite().all() for name, shape in shapes.items()):
+        log.warning("%s holds something else than expected and is computed anew.", path)
+        return None
+    return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))

@@ -1,0 +1,75 @@
+"""Sets of images as a network sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.features.base import FeatureExtractor
+from eblvm_lit.evaluation.frechet import Gaussian, Moments
+from eblvm_lit.ranks import gather_rows, rank_and_size
+
+__all__ = ["FeatureSet", "collect"]
+
+
+class FeatureSet(NamedTuple):
+    """What is known of n images: mean and covariance, and perhaps features (n, D) and logits (n, K), on the CPU."""
+
+    n: int
+    gaussian: Gaussian
+    rows: Tensor | None = None
+    logits: Tensor | None = None
+
+
+def collect(
+    features: FeatureExtractor,
+    fetch: Callable[[Tensor], Tensor],
+    n: int,
+    *,
+    device: torch.device | str = "cpu",
+    rows: bool = False,
+    logits: bool = False,
+) -> FeatureSet:
+    """Pass n images through a network, once, whatever is computed from its features afterwards.
+
+    Of several processes each takes every R-th image; all of them get what one alone would have got.
+
+    Args:
+        features: The network, prepared.
+        fetch: The images of given numbers (B,) in {0..n-1}: uint8, shape (B, C, H, W).
+        n: Number of images.
+        device: Where the network is evaluated.
+        rows: Whether the features themselves are kept.
+        logits: Whether the logits are.
+
+    Raises:
+        ConfigError: If there are no logits.
+    """
+    rank, size = rank_and_size()
+    moments, kept, classes = Moments(features.dim), [], []
+    for numbers in _track(torch.arange(rank, n, size).split(features.batch_size), features.name):
+        found = features.extract(fetch(numbers).to(device))
+        moments.update(found.rows)
+        if rows:
+            kept.append(found.rows.cpu())
+        if logits:
+            if found.logits is None:
+                raise ConfigError(f"The network {features.name} knows no classes: leave out the Inception score.")
+            classes.append(found.logits.cpu())
+    return FeatureSet(n, moments.gaussian(), _gather(kept, n), _gather(classes, n))
+
+
+def _gather(parts: list[Tensor], n: int) -> Tensor | None:
+    return gather_rows(torch.cat(parts), n) if parts else None
+
+
+def _track(batches: Iterable[Tensor], name: str) -> Iterable[Tensor]:
+    console = Console()  # a log file wants no bar
+    shown = console.is_terminal and rank_and_size()[0] == 0
+    return track(batches, f"features of {name}", console=console, transient=True, disable=not shown)

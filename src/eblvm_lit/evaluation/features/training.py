@@ -1,0 +1,74 @@
+"""Training of a classifier on a data set's own labels."""
+
+from __future__ import annotations
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.evaluation.features.images import as_images
+from eblvm_lit.networks.image_classifier import ImageClassifier
+from eblvm_lit.seeding import keyed_generator
+
+__all__ = ["accuracy", "centred", "fit"]
+
+ROWS = 500
+
+
+def centred(images: Tensor) -> Tensor:
+    """Bytes as floats in [-1, 1].
+
+    Example:
+        >>> centred(torch.tensor([0, 255], dtype=torch.uint8))
+        tensor([-1.,  1.])
+    """
+    return images.float() / 127.5 - 1
+
+
+def fit(
+    network: ImageClassifier, data: ArrayDataModule, *, n_steps: int, batch_size: int, lr: float, seed: int
+) -> None:
+    """Minimise the cross-entropy of the training labels by Adam, with a learning rate that falls along a cosine.
+
+    Args:
+        network: What is trained, in place, on the CPU: as reproducible as that is.
+        data: Set up, with labels (n,), or (n, n_attributes) of zeros and ones.
+        n_steps: Number of batches.
+        batch_size: Their size, drawn with replacement.
+        lr: Learning rate at the beginning.
+        seed: Of the batches.
+    """
+    images, labels = data.splits.train, data.labels.train
+    generator = keyed_generator(seed, "classifier", "batches")
+    optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
+    console = Console()  # a log file wants no bar
+    with torch.enable_grad():  # metrics are computed without
+        for _ in track(range(n_steps), "classifier", console=console, transient=True, disable=not console.is_terminal):
+            chosen = torch.randint(len(images), (batch_size,), generator=generator)
+            _, logits = network(centred(as_images(data, images[chosen])))
+            loss = _loss(logits, labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    if labels.dim() == 1:
+        return cross_entropy(logits, labels)
+    return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+
+
+@torch.no_grad()
+def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
+    """Part of the test labels that the network finds; of attributes, the mean over these."""
+    images, labels, right = data.splits.test, data.labels.test, 0
+    for rows in torch.arange(len(images)).split(ROWS):
+        _, logits = network(centred(as_images(data, images[rows])))
+        found = logits.argmax(-1) if labels.dim() == 1 else (logits > 0).long()
+        right += int((found == labels[rows]).sum())
+    return right / labels.numel()

@@ -1,0 +1,142 @@
+"""How close the images of a model are to data: FID, KID, Inception score, and the like by other networks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.features.base import FeatureExtractor
+from eblvm_lit.evaluation.features.files import write_whole
+from eblvm_lit.evaluation.features.reference import ReferenceImages
+from eblvm_lit.evaluation.features.sets import FeatureSet, collect
+from eblvm_lit.ranks import rank_and_size
+from eblvm_lit.samplers.image_source import ImageSource
+
+__all__ = ["SampleQuality"]
+
+log = logging.getLogger(__name__)
+
+
+class SampleQuality(Metric):
+    """Numbers from one pass of a model's images through one network, each by a criterion of its own.
+
+    The network says what they are called: ``fid``, ``kid`` and ``inception_score`` by Inception, ``fd_classifier`` by
+    a classifier. What they were computed with is left in ``<save_dir>/<first name>.json``. The same code serves
+    validations and the end: a curve of FIDs differs from the final one in the number of samples alone.
+
+    Args:
+        images: Where the model's images come from.
+        features: The network.
+        reference: What they are compared with.
+        criteria: What is computed, by any names.
+        n_samples: Number of images for the test split's numbers.
+        n_samples_at_validation: And at validations.
+        save_dir: Folder of the record.
+
+    Raises:
+        ConfigError: Without a criterion, or for fewer than two images.
+    """
+
+    def __init__(
+        self,
+        *,
+        images: ImageSource,
+        features: FeatureExtractor,
+        reference: ReferenceImages,
+        criteria: Mapping[str, SampleCriterion | None],
+        n_samples: int = 50_000,
+        n_samples_at_validation: int = 1000,
+        save_dir: str,
+    ) -> None:
+        self.criteria = {name: criterion for name, criterion in criteria.items() if criterion is not None}
+        if not self.criteria:
+            raise ConfigError("The quality of samples needs at least one criterion.")
+        if min(n_samples, n_samples_at_validation) < 2:
+            raise ConfigError(
+                "A covariance needs n_samples >= 2 and n_samples_at_validation >= 2, "
+                f"not {n_samples} and {n_samples_at_validation}."
+            )
+        self.images, self.features, self.reference, self.save_dir = images, features, reference, save_dir
+        self.n_samples = {"test": n_samples, "val": n_samples_at_validation}
+        self._records: dict[str, Any] = {}
+        self._warned: set[int] = set()
+
+    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:
+        """Find the network's weights, or train it, and compute what it says of the data, where that is not known."""
+        if self.images.supports(method, data):
+            for n in self.n_samples.values():
+                self._check(n, data)
+            self._load(method, data)
+
+    def _check(self, n: int, data: ArrayDataModule) -> None:
+        for criterion in self.criteria.values():
+            criterion.check(n, self.reference.size(data))
+
+    def _load(self, method: LightningModule, data: ArrayDataModule) -> tuple[FeatureSet, Path]:
+        self.features.prepare(data)
+        rows = any(criterion.needs_rows for criterion in self.criteria.values())
+        return self.reference.load(data, self.features, device=method.device, rows=rows)
+
+    def evaluate(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        split: str,
+        generator: torch.Generator,  # noqa: ARG002 - the images have seeds of their own
+    ) -> dict[str, float]:
+        """Compare the model's images with data; see :meth:`Metric.evaluate`."""
+        if not self.images.supports(method, data):
+            return {}
+        n = self.n_samples[split]
+        self._check(n, data)
+        reference, path = self._load(method, data)
+        self._warn_of_bias(min(n, reference.n))
+        images = self.images.images(method, data, n)
+        samples = collect(
+            self.features,
+            lambda i: images[i],
+            n,
+            device=method.device,
+            rows=any(criterion.needs_rows for criterion in self.criteria.values()),
+            logits=any(criterion.needs_logits for criterion in self.criteria.values()),
+        )
+        found: dict[str, float] = {}
+        for criterion in self.criteria.values():
+            found |= criterion.compute(samples, reference, self.features.titles)
+        self._record(split, found, n, {"split": self.reference.split, "n": reference.n, "file": str(path)})
+        return found
+
+    def _warn_of_bias(self, n: int) -> None:
+        dim = self.features.dim
+        if n <= dim and n not in self._warned and rank_and_size()[0] == 0:
+            self._warned.add(n)
+            log.warning(
+                "%d images in %d dimensions of features: their covariance is not of full rank, and distances of sets "
+                "are biased upwards.",
+                n,
+                dim,
+            )
+
+    def _record(self, split: str, found: Mapping[str, float], n: int, reference: Mapping[str, Any]) -> None:
+        """Leave what the numbers were computed with beside them; the last ones of each split."""
+        settings = {name: criterion.describe() for name, criterion in self.criteria.items()}
+        self._records[split] = {
+            "values": dict(found),
+            "n_samples": n,
+            "features": self.features.describe(),
+            "reference": dict(reference),
+            "criteria": settings,
+        }
+        if rank_and_size()[0] == 0:
+            text = json.dumps(self._records, indent=2, sort_keys=True) + "\n"
+            write_whole(Path(self.save_dir) / f"{next(iter(found))}.json", lambda file: file.write(text.encode()))

@@ -1,0 +1,59 @@
+"""A small convolutional classifier of images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["ImageClassifier"]
+
+SMALLEST = 8
+
+
+class ImageClassifier(nn.Module):
+    """Four 3x3 convolutions, two of which halve the resolution, pooling to 2 x 2, and two linear layers.
+
+    Args:
+        v_shape: Channels, height and width of an image; at least 8 x 8 pixels.
+        n_classes: Number of logits.
+        width: Channels of the first two convolutions; the others have twice as many.
+        out_dim: Number of features, which the logits are linear in.
+
+    Raises:
+        ConfigError: For smaller images, or a number below one.
+
+    Example:
+        >>> features, logits = ImageClassifier(v_shape=[3, 8, 10], n_classes=5)(torch.zeros(7, 3, 8, 10))
+        >>> features.shape, logits.shape
+        (torch.Size([7, 128]), torch.Size([7, 5]))
+    """
+
+    def __init__(self, *, v_shape: Sequence[int], n_classes: int, width: int = 32, out_dim: int = 128) -> None:
+        super().__init__()
+        channels, *sides = v_shape
+        if min(sides) < SMALLEST:
+            raise ConfigError(f"A classifier needs images of at least {SMALLEST} x {SMALLEST} pixels, not {sides}.")
+        if min(n_classes, width, out_dim) < 1:
+            raise ConfigError(
+                f"A classifier needs n_classes, width and out_dim >= 1, not {n_classes}, {width} and {out_dim}."
+            )
+        layers: list[nn.Module] = []
+        sizes = (channels, width, 1), (width, width, 2), (width, 2 * width, 1), (2 * width, 2 * width, 2)
+        for n_in, n_out, stride in sizes:
+            layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.ReLU()]
+        layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, out_dim), nn.ReLU()]
+        self.body, self.head = nn.Sequential(*layers), nn.Linear(out_dim, n_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's own start is too small for few steps of training
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+        self.to(memory_format=torch.channels_last)  # the format of a convolution's output is its kernel's
+
+    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, out_dim) and logits (B, n_classes) of images v (B, C, H, W)."""
+        features = self.body(v)
+        return features, self.head(features)
