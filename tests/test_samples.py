@@ -440,9 +440,8 @@ def test_shares_of_samples_are_those_of_the_whole_in_double_precision():
 
 def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     local, barrier = threading.local(), threading.Barrier(2, timeout=20)
-    group = {"is_available": lambda: True, "is_initialized": lambda: True, "get_world_size": lambda: 2}
-    group |= {"get_rank": lambda: local.rank, "barrier": barrier.wait}
-    monkeypatch.setattr(archive_module, "distributed", SimpleNamespace(**group))
+    monkeypatch.setattr(archive_module, "rank_and_size", lambda: (local.rank, 2))
+    monkeypatch.setattr(archive_module, "barrier", barrier.wait)
     found, samplers, pairs = {}, [Counted(), Counted()], [setting(), setting()]
 
     def work(rank):
