@@ -190,8 +190,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(trained, tmp_path, monkeypatch
 # --- memory -----------------------------------------------------------------------------------------------
 
 CUDA = (
-    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.19 GiB of which 1.06 GiB is free. "
-    "Including non-PyTorch memory, this process has 78.12 GiB memory in use. Of the allocated memory 76.31 GiB is "
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.19 GiB of which 1.06 GiB is free."
+    " Including non-PyTorch memory, this process has 78.12 GiB memory in use. Of the allocated memory 76.31 GiB is "
     "allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated."
 )
 NUMBERS = r"in iteration 3 \(2.50 GiB more were asked for, 76.31 GiB were in use\): "
