@@ -171,7 +171,7 @@ def test_outliers_of_another_run_are_on_the_scale_of_its_data():
 
 def test_missing_outliers_stop_a_run_before_its_first_iteration(tmp_path):
     nowhere = [f"+outliers@{SETS}.mine=image_folder", f"{SETS}.mine.data.path={tmp_path / 'nowhere'}"]
-    with pytest.raises(DataError, match="There is no folder .*nowhere"):
+    with pytest.raises(DataError, match=r"There is no folder .*nowhere"):
         image_run(tmp_path, *nowhere, f"data.root={tmp_path}")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
