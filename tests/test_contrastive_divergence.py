@@ -231,8 +231,7 @@ def test_persistent_chains_from_noise_begin_there_once(float64):
     torch.testing.assert_close(second.memory["chain_v"], moved["v"])
 
 
-@pytest.mark.parametrize("method", ["cd", "pcd"])
-@pytest.mark.parametrize("start", ["null", "[0.0,1.0]"])
+@pytest.mark.parametrize(("method", "start"), [("cd", "[0.0,1.0]"), ("pcd", "null")])
 def test_the_deep_model_of_images_is_trained_without_naming_its_chain(method, start, tmp_path):
     write_images(tmp_path / "images", 12, size=(8, 8))
     data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.size=8"]

@@ -434,7 +434,7 @@ def histogram_means(panel):
     for patch in panel.patches:
         shares, edges, _ = patch.get_data()
         assert shares.sum() == pytest.approx(1)
-        if not patch.get_label().startswith("_"):
+        if patch.get_label() and not patch.get_label().startswith("_"):
             found[patch.get_label()] = shares @ (edges[1:] + edges[:-1]) / 2
     return found
 

@@ -83,11 +83,11 @@ def test_it_is_trained_on_training_examples_and_tested_on_the_split_that_is_aske
 
 
 def test_the_first_examples_are_trained_on_where_not_all_are():
-    def wrong_from_700_on(v):
-        return (v.prod(1) * torch.where(torch.arange(len(v)) < 700, 1, -1) > 0).long()
+    def wrong_from_300_on(v):
+        return (v.prod(1) * torch.where(torch.arange(len(v)) < 300, 1, -1) > 0).long()
 
-    assert probe(product, Points(wrong_from_700_on), n_train=700, pixels=False) == {"probe_accuracy": 1}
-    assert probe(product, Points(wrong_from_700_on), n_train=None, pixels=False)["probe_accuracy"] < 0.1
+    assert probe(product, Points(wrong_from_300_on), n_train=300, pixels=False) == {"probe_accuracy": 1}
+    assert probe(product, Points(wrong_from_300_on), n_train=None, pixels=False)["probe_accuracy"] < 0.1
 
 
 def test_pixels_are_reduced_to_as_many_principal_components_as_there_are_latents():

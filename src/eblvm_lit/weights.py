@@ -61,7 +61,7 @@ def load_weights(method: Method, checkpoint: Mapping[str, Any], weights: str) ->
 
 def parameters_of(method: Method) -> Players:
     """The parameters of each player by name, live."""
-    return {name: dict(player.namedparameters_of()) for name, player in method.players().items()}
+    return {name: dict(player.named_parameters()) for name, player in method.players().items()}
 
 
 def averages_of(checkpoint: Mapping[str, Any], method: Method) -> Players:
