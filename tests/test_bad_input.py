@@ -10,6 +10,7 @@ import torch
 from eblvm_lit import run
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.composition import build
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
@@ -229,10 +230,9 @@ def test_too_little_memory_for_a_validation_is_a_matter_of_its_own_batches(tmp_p
         train(tmp_path, "method=dsm")
 
 
-def test_a_network_that_can_recompute_activations_is_told_to():
-    method = run.build(
-        configure("method=cd", "data=mnist", "model.network.n_blocks=1", "model.network.channels=2")
-    ).method
+def test_a_network_that_can_recompute_activations_is_told_to(tmp_path):
+    small = ["model.network.n_blocks=1", "model.network.channels=2"]
+    method = build(configure("method=cd", "data=mnist", *small, f"run_dir={tmp_path}")).method
     assert method.memory_remedies()[1:] == ["set model.network.checkpoint=true with method.compile=false"]
     method.energy.network.checkpoint = True
     assert method.memory_remedies() == ["lower data.batch_size"]

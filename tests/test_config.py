@@ -296,7 +296,10 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["+trainer.max_step=3"], r"trainer \(Trainer\) has no key 'max_step'"),
         (["+trainer.max_epochs=3"], r"trainer.max_epochs cannot be set"),
         (["model.h_dim=???"], r"h_dim"),
-        (["model.h_dim=???"], r"^model.h_dim has no value: set it"),  # where it can be set, not where it is used
+        (
+            ["method=dsm", "model.h_dim=???"],
+            r"^model.h_dim has no value: set it",
+        ),  # where it can be set, not where it is used
         (["data.batch_size=???"], r"^data.batch_size has no value: set it"),
         (["callbacks.evaluation.metrics.posterior.n_particles=???"], r"^callbacks.evaluation.metrics.posterior.n_pa"),
         (["method=dsm", "posterior=bernoulli"], "This method has no posterior"),
