@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -18,7 +20,7 @@ from eblvm_lit.figures.base import INK, Picture, frame, new_figure
 __all__ = ["Energies"]
 
 COLOURS = {"training data": "#2b6cb0", "test data": "#dd6b20", "uniform noise": "#4a5568"}
-N_BINS = 50
+MAX_BINS = 50
 
 
 class Energies(Picture):
@@ -29,7 +31,7 @@ class Energies(Picture):
     at higher energies. The bound is that of :func:`~eblvm_lit.evaluation.free_energy_bound.free_energy_bound`.
 
     Args:
-        n: Number of examples of each kind at most, drawn at random.
+        n: Number of examples of each kind at most, drawn at random; so many of noise.
         n_particles: Latents of each bound.
 
     Raises:
@@ -81,7 +83,7 @@ class Energies(Picture):
             return data.as_float(rows[chosen])
 
         train, test = some(data.splits.train), some(data.splits.test)
-        u = torch.rand(test.shape, generator=generator, device=generator.device).cpu()
+        u = torch.rand((self.n, *test.shape[1:]), generator=generator, device=generator.device).cpu()
         low, high = train.min(), train.max()
         return {"training data": train, "test data": test, "uniform noise": low + (high - low) * u}
 
@@ -99,9 +101,11 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
         >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
     """
     frame(axes, title)
-    pooled = np.concatenate(list(values.values()))
-    ends = np.quantile(pooled, [0.002, 0.998])  # a few far out would leave one bin for all others
-    edges = np.histogram_bin_edges(pooled, bins=N_BINS, range=tuple(ends))
+    # a few far out would leave one bin for all others
+    ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
+    ends = ends[:, 0].min(), ends[:, 1].max()
+    n_bins = min(MAX_BINS, math.ceil(2 * math.sqrt(min(map(len, values.values())))))
+    edges = np.histogram_bin_edges([], bins=n_bins, range=ends)
     for name, numbers in values.items():
         shares = np.histogram(numbers.clip(*ends), edges)[0] / len(numbers)
         axes.stairs(shares, edges, fill=True, alpha=0.35, color=COLOURS[name], label=name)
