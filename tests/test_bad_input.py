@@ -15,6 +15,7 @@ from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.compilation import compile_step
 from shell import checkpoint, configure, evaluate, start, tiny, train
 
 
@@ -228,6 +229,15 @@ def test_too_little_memory_for_a_validation_is_a_matter_of_its_own_batches(tmp_p
     monkeypatch.setattr("eblvm_lit.methods.score_matching.ScoreMatching.validation_loss", exhaust)
     with pytest.raises(ConfigError, match=r"^Out of memory in a validation: lower data.eval_batch_size.$"):
         train(tmp_path, "method=dsm")
+
+
+def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot_be_compiled(monkeypatch):
+    def exhaust():
+        raise torch.OutOfMemoryError(CUDA)
+
+    monkeypatch.setattr(torch, "compile", lambda step, **options: exhaust)
+    with pytest.raises(torch.OutOfMemoryError):
+        compile_step(lambda: None, torch.device("cpu"))()
 
 
 def test_a_network_that_can_recompute_activations_is_told_to(tmp_path):
