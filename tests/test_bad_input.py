@@ -10,10 +10,13 @@ import torch
 from eblvm_lit import run
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.composition import build
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
-from shell import checkpoint, evaluate, start, tiny, train
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.compilation import compile_step
+from shell import checkpoint, configure, evaluate, start, tiny, train
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +187,65 @@ def test_a_full_disk_leaves_the_checkpoint_before(trained, tmp_path, monkeypatch
         train(tmp_path / "run", "method=dsm", "trainer.max_steps=20", "ckpt=last")
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").read_bytes() == before
     assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+CUDA = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.19 GiB of which 1.06 GiB is free."
+    " Including non-PyTorch memory, this process has 78.12 GiB memory in use. Of the allocated memory 76.31 GiB is "
+    "allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated."
+)
+NUMBERS = r"in iteration 3 \(2.50 GiB more were asked for, 76.31 GiB were in use\): "
+
+
+@pytest.mark.parametrize(
+    ("overrides", "remedies"),
+    [
+        (["method.n_unroll=7"], r"lower n_unroll \(N=7\), or use hypergradient=implicit, or lower data.batch_size."),
+        (["method.n_unroll=0"], "lower data.batch_size."),
+        (["hypergradient=implicit"], "lower data.batch_size."),
+        (["method=vages_dsm"], r"lower data.batch_size, or lower score.n_particles \(L=2\)."),
+        (["method=cd"], "lower data.batch_size."),
+    ],
+)
+def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(overrides, remedies, tmp_path, monkeypatch):
+    advance = Method.advance
+
+    def exhaust(self, situation, v, noise):
+        if self.iteration == 2:
+            raise torch.OutOfMemoryError(CUDA)
+        return advance(self, situation, v, noise)
+
+    monkeypatch.setattr(Method, "advance", exhaust)
+    with pytest.raises(ConfigError, match=f"^Out of memory {NUMBERS}{remedies}$"):
+        train(tmp_path, *overrides, "n_validations=1")
+
+
+def test_too_little_memory_for_a_validation_is_a_matter_of_its_own_batches(tmp_path, monkeypatch):
+    def exhaust(self, v, generator):
+        raise torch.OutOfMemoryError("something else")
+
+    monkeypatch.setattr("eblvm_lit.methods.score_matching.ScoreMatching.validation_loss", exhaust)
+    with pytest.raises(ConfigError, match=r"^Out of memory in a validation: lower data.eval_batch_size.$"):
+        train(tmp_path, "method=dsm")
+
+
+def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot_be_compiled(monkeypatch):
+    def exhaust():
+        raise torch.OutOfMemoryError(CUDA)
+
+    monkeypatch.setattr(torch, "compile", lambda step, **options: exhaust)
+    with pytest.raises(torch.OutOfMemoryError):
+        compile_step(lambda: None, torch.device("cpu"))()
+
+
+def test_a_network_that_can_recompute_activations_is_told_to(tmp_path):
+    small = ["model.network.n_blocks=1", "model.network.channels=2"]
+    method = build(configure("method=cd", "data=mnist", *small, f"run_dir={tmp_path}")).method
+    assert method.memory_remedies()[1:] == ["set model.network.checkpoint=true with method.compile=false"]
+    method.energy.network.checkpoint = True
+    assert method.memory_remedies() == ["lower data.batch_size"]
 
 
 # --- divergence -------------------------------------------------------------------------------------------

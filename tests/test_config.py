@@ -23,6 +23,7 @@ PLACES = {
     "schedule": "schedule@optimizer.schedule",
     "evaluation": "evaluation@callbacks.evaluation.metrics",
     "figures": "figures@callbacks.figures.figures",
+    "outliers": "+outliers@callbacks.evaluation.metrics.out_of_distribution.sets.others",
 }
 VARIATIONAL_PARTS = [
     ("score", "vages"),
@@ -45,6 +46,12 @@ COMPANIONS = {
     "particles=refined": ["method=vages_dsm", "model=gaussian"],
     **{f"contrast={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
 }
+OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
+COMPANIONS |= {
+    f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
+    for name in ("celeba", "cifar10", "digits", "fashion_mnist", "image_folder", "mnist", "svhn")
+}
+COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment computes, if not what all others do; and what would take too long for a test.
 RESULTS = {
     "bism_table3": "train/iterations_per_second",
@@ -59,7 +66,7 @@ SHORTER = {
         *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=20"),
     ],
 }
-ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
+ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 LOWER = "method.lower_optimizer"
 NOT_AXES = ("experiment", "hydra", "setting")
 
@@ -116,7 +123,7 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
         return
     trainer = build_trainer(cfg, parts)
     assert len(trainer.loggers) == {"none": 0, "csv": 1}.get(name if group == "logger" else "csv", 2)
-    assert list(parts.callbacks) == ORDER
+    assert list(parts.callbacks) == [name for name in ORDER if name != "ema" or option == "callbacks=ema"]
 
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
@@ -137,6 +144,38 @@ def test_a_model_of_vectors_does_not_fit_images(tmp_path):
     cfg = configure("data=cifar10", "model=grbm", "model.v_dim=4", "model.h_dim=3", f"run_dir={tmp_path}")
     with pytest.raises(ConfigError, match=r"of shape \(4,\), the data have \(3, 32, 32\)"):
         build(cfg)
+
+
+def test_a_missing_path_is_named_once(tmp_path):
+    with pytest.raises(ConfigError, match=r"^data.path has no value"):
+        build(configure("data=image_folder", f"run_dir={tmp_path}"))
+    with pytest.raises(ConfigError, match=r"^node.a.b has no value"):
+        instantiate(OmegaConf.create({"a": {"b": "???"}}), "node")
+
+
+def test_images_can_have_every_metric_that_needs_no_weights_from_elsewhere(tmp_path):
+    parts = {name: OmegaConf.load(CONF / "evaluation" / f"{name}.yaml") for name in ("probe", "images")}
+    assert parts["images"].probe == parts["probe"].probe
+    metrics = configure("data=mnist", "evaluation@callbacks.evaluation.metrics=images").callbacks.evaluation.metrics
+    assert {"log_likelihood", "posterior", "probe", "out_of_distribution"} <= metrics.keys()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "chain"),
+    [
+        (["method=cd"], "Gibbs"),
+        (["method=pcd", "data=digits", "model=gaussian"], "Gibbs"),
+        (["method=cd", "data=mnist"], "Langevin"),
+        (["method=pcd", "data=cifar10"], "Langevin"),
+        (["method=cd", "model=deep_toy"], "Langevin"),
+        (["method=cd", "data=mnist", "chain=gibbs"], "Gibbs"),  # which the method will refuse
+        (["method=pcd", "chain=langevin"], "Langevin"),
+    ],
+)
+def test_a_model_brings_the_chain_that_fits_and_the_command_line_has_the_last_word(overrides, chain):
+    cfg = configure(*overrides)
+    assert cfg.method.chain._target_.endswith(f".{chain}Chain")
+    assert (cfg.method.n_chains == 100) == ("method=pcd" in overrides)
 
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
@@ -257,6 +296,12 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["+trainer.max_step=3"], r"trainer \(Trainer\) has no key 'max_step'"),
         (["+trainer.max_epochs=3"], r"trainer.max_epochs cannot be set"),
         (["model.h_dim=???"], r"h_dim"),
+        (
+            ["method=dsm", "model.h_dim=???"],
+            r"^model.h_dim has no value: set it",
+        ),  # where it can be set, not where it is used
+        (["data.batch_size=???"], r"^data.batch_size has no value: set it"),
+        (["callbacks.evaluation.metrics.posterior.n_particles=???"], r"^callbacks.evaluation.metrics.posterior.n_pa"),
         (["method=dsm", "posterior=bernoulli"], "This method has no posterior"),
         (["method=dsm", "divergence=kl"], "This method has no divergence"),
         (["method=dsm", "hypergradient=implicit"], r"ScoreMatching\) has no key '(hypergradient|n_unroll)'"),

@@ -1,13 +1,15 @@
 """Contrastive divergence: its gradient, its limit, its persistent chains."""
 
+import math
 from contextlib import nullcontext
 
 import pytest
 import torch
 
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
+from eblvm_lit import run
 from eblvm_lit.differentiation import plain_autograd
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
@@ -19,7 +21,8 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.gibbs import GibbsChain
 from eblvm_lit.samplers.chains.langevin import LangevinChain
 from eblvm_lit.seeding import keyed_generator
-from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+from image_files import write_images
+from shell import checkpoint, configure, curves, evaluate, of_checkpoint, same_state, train
 
 every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
@@ -159,6 +162,87 @@ def test_long_chains_give_the_gradient_of_the_log_likelihood(chain, float64):
     assert z.abs().max() < 5
     # one sweep from data is not the same thing
     assert scores_of_gradients(GibbsChain(n_steps=1), energy, v, expected).abs().max() > 10
+
+
+# --- energies of v alone, and chains from noise -----------------------------------------------------------
+
+
+class Hill(VisibleEnergy):
+    """N(mu, s^2) of every pixel, without latents."""
+
+    event_shape = (1, 2, 3)
+
+    def __init__(self):
+        super().__init__()
+        self.mu, self.log_s = torch.nn.Parameter(torch.tensor(2.0)), torch.nn.Parameter(torch.tensor(-0.5))
+
+    def free_energy(self, v):
+        return 0.5 * ((v - self.mu) * (-self.log_s).exp()).square().flatten(1).sum(-1)
+
+
+@every_backend
+@pytest.mark.parametrize("uniform_start", [None, [-8.0, -6.0]], ids=["from data", "from noise"])
+def test_langevin_chains_of_an_energy_without_latents_reach_its_moments(uniform_start, backend, float64):
+    energy, a, n = Hill(), 0.3, 2000
+    chain, v = LangevinChain(n_steps=40, step_size=a, uniform_start=uniform_start), torch.full((n, 1, 2, 3), 9.0)
+    with backend():
+        positive = chain.start(energy, v, chain.start_noise(energy, v, keyed_generator(0)))
+        noise = chain.noise(energy, n, v, keyed_generator(1))
+        end = chain.run(energy, chain.begin(positive, noise), noise)
+    assert end.keys() == {"v"}
+    precision = math.exp(1.0)
+    variance = 1 / (precision * (1 - a * precision / 4))  # of the chain, off the model's by O(a)
+    x = end["v"].flatten()
+    assert (x.mean() - 2).abs() < 5 * (variance / len(x)) ** 0.5
+    assert (x.var() - variance).abs() < 5 * variance * (2 / len(x)) ** 0.5
+
+
+@every_backend
+def test_gradient_of_a_short_run_from_noise(backend, float64):
+    energy, v = Hill(), torch.randn(6, 1, 2, 3)
+    chain = LangevinChain(n_steps=3, step_size=0.3, uniform_start=[-1.0, 4.0])
+    with backend():
+        found, noise = gradient(make(energy, chain), v)
+        other, _ = gradient(make(energy, chain), torch.randn(6, 1, 2, 3))
+    x = noise["negative"]["v_start"]
+    assert x.shape == v.shape
+    assert x.min() > -1
+    assert x.max() < 4
+    for eps in noise["negative"]["v"]:
+        x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
+    expected = energy.free_energy(v).mean() - energy.free_energy(x).mean()
+    check_grads(found.grads, autograd_of(expected, energy))
+    assert not torch.allclose(found.loss, other.loss)  # the positive phase is at the data
+
+
+def test_persistent_chains_from_noise_begin_there_once(float64):
+    energy = JointOnly(make_gaussian_latent())
+    method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
+    v = torch.randn(3, V_DIM)
+    first, noise = gradient(method, v)
+    start = {name: noise["negative"][f"{name}_start"] for name in ("v", "h")}
+    assert start["v"].min() > 50
+    assert start["h"].abs().max() < 6
+    moved = method.chain.run(energy, start, noise["negative"])
+    for name in ("v", "h"):
+        torch.testing.assert_close(first.memory[f"chain_{name}"], moved[name])
+    second, noise = gradient(method, v, 1, first.memory)
+    moved = method.chain.run(energy, {name: first.memory[f"chain_{name}"] for name in ("v", "h")}, noise["negative"])
+    torch.testing.assert_close(second.memory["chain_v"], moved["v"])
+
+
+@pytest.mark.parametrize(("method", "start"), [("cd", "[0.0,1.0]"), ("pcd", "null")])
+def test_the_deep_model_of_images_is_trained_without_naming_its_chain(method, start, tmp_path):
+    write_images(tmp_path / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.size=8"]
+    small = ["data.test_size=4", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=3", "n_validations=1"]
+    model = ["model.network.n_blocks=1", "model.network.channels=2", "chain.n_steps=2", f"chain.uniform_start={start}"]
+    tiny = ["debug=fast", "callbacks.figures=null", f"run_dir={tmp_path / 'run'}"]
+    metrics = run.train(configure(f"method={method}", *data, *small, *model, *tiny))
+    assert metrics["iteration"] == 3
+    state = checkpoint(tmp_path / "run")["state_dict"]
+    assert ("chain_v" in state) == (method == "pcd")
+    assert method == "cd" or (state["chain_v"].shape == (4, 3, 8, 8) and state["chain_v"].std() > 0.1)
 
 
 # --- persistent chains ------------------------------------------------------------------------------------
@@ -322,10 +406,12 @@ def refusals():
         (lambda: GibbsChain(n_steps=0), "n_steps >= 1, not 0"),
         (lambda: LangevinChain(n_steps=0, step_size=0.1), "n_steps >= 1 and n_latent_steps >= 1, not 0 and 20"),
         (lambda: LangevinChain(n_steps=1, step_size=0.0), "step_size > 0"),
+        (lambda: LangevinChain(n_steps=1, step_size=0.1, uniform_start=[1.0, 0.0]), r"\[low, high\] with low < high"),
+        (lambda: LangevinChain(n_steps=1, step_size=0.1, uniform_start=[1.0]), r"or null, not \[1.0\]"),
     ]
 
 
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", range(8))
 def test_refusals(case):
     build, sentence = refusals()[case]
     with pytest.raises(ConfigError, match=sentence) as refusal:

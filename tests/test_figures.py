@@ -19,9 +19,11 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.density import Density, density_on_grid
+from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tiles import tile
+from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
@@ -360,6 +362,106 @@ def test_each_metric_has_one_panel(tmp_path, n):
     assert len(labelled) == min(n, 3)
 
 
+# ---------------------------------------------------------------------- representations
+
+
+class Labelled(ArrayDataModule):
+    """Three far groups of vectors, named; the label is the group."""
+
+    event_shape = (4,)
+    class_names = ("a", "b", "c")
+
+    def load(self):
+        v = 0.1 * torch.randn(90, 4, generator=generator()) + 10 * self.groups().unsqueeze(1)
+        return Splits(*v.split(30))
+
+    def load_labels(self):
+        return Splits(*self.groups().split(30))
+
+    @staticmethod
+    def groups():
+        return torch.arange(90) % 3
+
+
+class Unlabelled(Labelled):
+    def load_labels(self):
+        return None
+
+
+def with_posterior(data, h_dim=2):
+    method, data, g = setting(data, DeepVectorEnergy(v_dim=4, h_dim=h_dim))
+    torch.manual_seed(0)
+    method.posterior = LinearGaussianPosterior(v_dim=4, h_dim=h_dim)
+    return method, data, g
+
+
+def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
+    figure = PosteriorMap().draw(*with_posterior(Labelled()))
+    (axes,) = figure.axes
+    groups = [np.asarray(dots.get_offsets()) for dots in axes.collections]
+    assert [len(points) for points in groups] == [10, 10, 10]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+    assert len({tuple(dots.get_facecolor()[0]) for dots in axes.collections}) == 3
+    for points in groups:
+        others = np.concatenate([other for other in groups if other is not points])
+        far = np.linalg.norm(points[:, None] - others, axis=-1).min()
+        near = np.linalg.norm(points[:, None] - points, axis=-1) + 1e9 * np.eye(10)
+        assert near.min(1).max() < far  # everyone's nearest neighbour is of its own group
+    again = PosteriorMap().draw(*with_posterior(Labelled())).axes[0].collections[0].get_offsets()
+    np.testing.assert_array_equal(np.asarray(again), groups[0])
+
+
+def test_a_map_without_labels_is_of_one_colour_and_of_no_more_points_than_wanted():
+    axes = PosteriorMap(n=12).draw(*with_posterior(Unlabelled())).axes[0]
+    assert [len(dots.get_offsets()) for dots in axes.collections] == [12]
+    assert axes.get_legend() is None
+    assert axes.get_title() == "t-SNE of posterior means, 12 test examples"
+
+
+def test_a_map_does_not_apply_without_a_posterior_of_two_latents():
+    assert PosteriorMap().draw(*setting(Labelled(), grbm(4))) is None
+    assert PosteriorMap().draw(*with_posterior(Labelled(), h_dim=1)) is None
+    method, data, g = with_posterior(Labelled())
+    torch.nn.init.zeros_(method.posterior.linear.weight)
+    assert PosteriorMap().draw(method, data, g) is None  # all means are one
+    torch.nn.init.constant_(method.posterior.linear.weight, torch.nan)
+    assert PosteriorMap().draw(method, data, g) is None
+
+
+def histogram_means(panel):
+    """The mean of each histogram of a panel, by label; shares must sum to one."""
+    found = {}
+    for patch in panel.patches:
+        shares, edges, _ = patch.get_data()
+        assert shares.sum() == pytest.approx(1)
+        if patch.get_label() and not patch.get_label().startswith("_"):
+            found[patch.get_label()] = shares @ (edges[1:] + edges[:-1]) / 2
+    return found
+
+
+def test_energies_of_data_and_noise_are_those_of_the_model():
+    figure = Energies().draw(*setting(Plane(), Bowl()))
+    left, right = map(histogram_means, figure.axes)
+    assert list(left) == ["training data", "test data"]
+    assert list(right) == ["training data", "test data", "uniform noise"]
+    v = Plane().load()
+    for found in (left, right):
+        for name, rows in (("training data", v.train), ("test data", v.test)):
+            assert found[name] == pytest.approx(Bowl().free_energy(rows).mean().item(), abs=0.3)
+    low, high = v.train.min().item(), v.train.max().item()
+    mean, variance = (low + high) / 2, (high - low) ** 2 / 12
+    noise = 7 + 0.5 * ((mean + 2) ** 2 + (mean - 3) ** 2 + 2 * variance)
+    assert right["uniform noise"] == pytest.approx(noise, rel=0.1)
+    assert figure.axes[0].get_xlabel() == "$F(v)$"
+
+
+def test_energies_without_a_free_energy_are_bounds_and_without_either_there_are_none():
+    figure = Energies(n=8, n_particles=3).draw(*with_posterior(Labelled()))
+    assert "E_q" in figure.axes[0].get_xlabel()
+    assert Energies().draw(*setting(Labelled(), DeepVectorEnergy(v_dim=4, h_dim=2))) is None
+    assert Energies().draw(*setting(Labelled(), None)) is None
+
+
 # ---------------------------------------------------------------------- the contract of all figures
 
 CASES = [
@@ -367,6 +469,7 @@ CASES = [
     (Samples(n=4, n_points=20, n_steps=2), Plane, 2),
     (Samples(n=4, n_points=20, n_steps=2), Images, 6),
     (Filters(), Images, 6),
+    (Energies(n=20), Images, 6),
 ]
 
 
@@ -398,6 +501,9 @@ def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
         (lambda: Samples(n_steps=0), "n_steps"),
         (lambda: Samples(step_size=0.0), "step_size > 0"),
         (lambda: Filters(n=0), "n >= 1"),
+        (lambda: PosteriorMap(n=2), "n >= 3"),
+        (lambda: Energies(n=0), "n >= 1"),
+        (lambda: Energies(n_particles=0), "n_particles >= 1"),
     ],
 )
 def test_refusals(make, sentence):

@@ -166,6 +166,22 @@ def test_every_batch_has_its_own_whole_ladder(ladder, size):
         torch.testing.assert_close(steps, steps[:1].expand(size - 1))
 
 
+@pytest.mark.parametrize("ladder", ["linear", "geometric"])
+def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
+    objective, v = MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder), torch.zeros(1, 2)
+    sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]
+    assert sigma.shape == (2000, 1)
+    found = sigma.flatten().sort().values
+    expected = objective.levels(torch.zeros(2000, 2))  # what a batch of so many would have
+    scale = (lambda x: x) if ladder == "linear" else torch.log
+    width = scale(torch.tensor(3.0)) - scale(torch.tensor(0.1))
+    assert ((scale(found) - scale(expected)).abs() / width).max() < 1.95 / 2000**0.5  # Kolmogorov and Smirnov, 0.1 %
+    one = objective.noise(v, (), keyed_generator(1))
+    assert one["sigma"].shape == (1,)
+    torch.testing.assert_close(objective.perturb(v, one), one["sigma"].unsqueeze(1) * one["eps"])
+    assert torch.equal(one["sigma"], objective.noise(v, (), keyed_generator(1))["sigma"])
+
+
 @every_objective
 def test_weight_of_the_lower_loss(case):
     objective, v = case.make(), torch.randn(5, 2)

@@ -4,11 +4,15 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 
+from eblvm_lit import run
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise, detection
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from image_files import write_images, write_svhn
+from shell import configure, evaluate, of_checkpoint
 
 
 def by_definition(inside, outside):
@@ -86,8 +90,8 @@ def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
             return h, model.free_energy(v) - model.energy(v, h)
 
     joint_only = type("JointOnly", (), {"energy": staticmethod(model.energy)})()
-    score = OutOfDistribution(sets={}, n_particles=3)._score(joint_only, TruePosterior(), v, torch.Generator())
-    torch.testing.assert_close(score, -model.free_energy(v))
+    found = free_energy_bound(joint_only, TruePosterior(), v, torch.Generator(), n_particles=3)
+    torch.testing.assert_close(found, model.free_energy(v))
 
 
 class Pictures:
@@ -113,6 +117,63 @@ def test_another_data_set_is_brought_to_size_and_channels():
     assert (small[..., 1:] > small[..., :-1]).all()
     with pytest.raises(ConfigError, match="no images to compare"):
         DataSet(data=Pictures()).draw(torch.zeros(7, 36), torch.Generator())
+
+
+def test_another_data_set_is_brought_to_the_scale_of_the_data():
+    symmetric = type("Symmetric", (Pictures,), {"value_range": "symmetric", "as_float": lambda self, x: x / 127.5 - 1})
+    v = torch.zeros(7, 3, 6, 6)
+    unit = DataSet(data=Pictures()).draw(v, torch.Generator())
+    for data in (Pictures(), symmetric()):
+        torch.testing.assert_close(DataSet(data=data, value_range="unit").draw(v, None), unit)
+        torch.testing.assert_close(DataSet(data=data, value_range="symmetric").draw(v, None), 2 * unit - 1)
+    with pytest.raises(ConfigError, match="value_range is 'unit' or 'symmetric', not 'bytes'"):
+        DataSet(data=Pictures(), value_range="bytes")
+
+
+# --- other sets from the command line ---------------------------------------------------------------------
+
+SETS = "callbacks.evaluation.metrics.out_of_distribution.sets"
+
+
+def image_run(folder, *overrides):
+    """A tiny run of the deep model without latents on random pictures."""
+    write_images(folder / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={folder / 'images'}", "data.size=8", "data.test_size=4", "data.val_size=3"]
+    model = ["method=mdsm", "model.network.n_blocks=1", "model.network.channels=2", "data.batch_size=4"]
+    tiny = ["debug=fast", "trainer.max_steps=2", "n_validations=1", "callbacks.figures=null"]
+    chosen = ["evaluation@callbacks.evaluation.metrics=out_of_distribution", f"run_dir={folder / 'run'}"]
+    return run.train(configure(*data, *model, *tiny, *chosen, *overrides))
+
+
+def test_sets_named_on_the_command_line_are_outliers_and_are_found_again_in_another_folder(tmp_path, monkeypatch):
+    write_svhn(tmp_path / "root")
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
+    outliers = [f"+outliers@{SETS}.svhn=svhn", f"+outliers@{SETS}.numbers=digits", f"{SETS}.constant=null"]
+    metrics = image_run(tmp_path, *outliers)
+    found = {name.removeprefix("test/auroc_") for name in metrics if "auroc" in name}
+    assert found == {"noise", "svhn", "numbers"}
+    assert all(0 <= value <= 1 for name, value in metrics.items() if "auroc" in name)
+    (tmp_path / "root").rename(tmp_path / "moved")
+    moved = f"data_root={tmp_path / 'moved'}"
+    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt", moved)
+    assert again == of_checkpoint(metrics)
+    assert not (tmp_path / "root").exists()
+
+
+def test_outliers_of_another_run_are_on_the_scale_of_its_data():
+    chosen = ["data=mnist", "evaluation@callbacks.evaluation.metrics=images", "data.value_range=symmetric"]
+    sets = configure(*chosen, f"+outliers@{SETS}.faces=celeba", f"+outliers@{SETS}.cifar10=cifar10")
+    sets = sets.callbacks.evaluation.metrics.out_of_distribution.sets
+    for name in ("faces", "cifar10"):
+        assert (sets[name].value_range, sets[name].data.value_range) == ("symmetric", "unit")
+    assert (sets.faces.n_max, sets.faces.data.crop, sets.faces.data.size) == (10_000, 160, 32)
+
+
+def test_missing_outliers_stop_a_run_before_its_first_iteration(tmp_path):
+    nowhere = [f"+outliers@{SETS}.mine=image_folder", f"{SETS}.mine.data.path={tmp_path / 'nowhere'}"]
+    with pytest.raises(DataError, match=r"There is no folder .*nowhere"):
+        image_run(tmp_path, *nowhere, f"data.root={tmp_path}")
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("kind", [UniformNoise, Constant])

@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.weights import check_weights
 
 __all__ = ["check_config", "check_integer"]
 
@@ -61,6 +62,7 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
     if cfg.select not in ("best", "last"):
         raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")
+    check_weights(cfg.weights)
 
 
 def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:

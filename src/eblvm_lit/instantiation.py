@@ -88,7 +88,8 @@ def to_plain(node: Any, path: str = "") -> Any:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{error.full_key or path} cannot be resolved: {reason}.") from None
     if missing:
-        name = f"{path}.{min(missing)}" if path else min(missing)
+        name = min(missing)  # counted from the root, which the node itself may be
+        name = f"{path}.{name}" if path and node._get_parent() is None else name
         raise ConfigError(f"{name} has no value: set it on the command line or in a setting file.")
     return plain
 

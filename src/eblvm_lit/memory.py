@@ -1,14 +1,18 @@
-"""How much memory a run needs."""
+"""How much memory a run needs, and what to say where there is not enough."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-__all__ = ["MemoryMeter"]
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["MemoryMeter", "out_of_memory"]
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -55,3 +59,26 @@ def _resident(name: str) -> float:
     """An entry of this process' status, MiB."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) / 2**10
+
+
+def out_of_memory(error: torch.OutOfMemoryError, where: str, remedies: Sequence[str]) -> ConfigError:
+    """What to raise in the place of torch's error: what was asked for, what was in use, and what helps.
+
+    Args:
+        error: Of which the numbers are read, and the stack, which may hold what there is no room for, is let go.
+        where: What was going on.
+        remedies: What would need less, each as a verb and its object.
+
+    Example:
+        >>> error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+        >>> print(out_of_memory(error, "in iteration 1", ["lower data.batch_size", "use hypergradient=implicit"]))
+        Out of memory in iteration 1 (2.00 GiB more were asked for): lower data.batch_size, or use
+        hypergradient=implicit.
+    """
+    text, size = str(error), r"([\d.]+ [KMGT]?i?B)"
+    asked, in_use = re.search(rf"allocate {size}", text), re.search(rf"{size} is allocated by PyTorch", text)
+    numbers = [f"{asked[1]} more were asked for"] if asked else []
+    numbers += [f"{in_use[1]} were in use"] if in_use else []
+    detail = f" ({', '.join(numbers)})" if numbers else ""
+    error.with_traceback(None)
+    return ConfigError(f"Out of memory {where}{detail}: {', or '.join(remedies)}.")

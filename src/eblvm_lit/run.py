@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import math
@@ -20,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.callbacks.checkpoints import Checkpoints, load_checkpoint
 from eblvm_lit.callbacks.curves import LogCurves
+from eblvm_lit.callbacks.ema import ExponentialAverage
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
@@ -31,6 +33,7 @@ from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
+from eblvm_lit.weights import PREFIXES, check_weights, load_weights
 
 __all__ = ["evaluate", "main", "train"]
 
@@ -53,21 +56,28 @@ def leave(path: Path, metrics: Mapping[str, float], parts: Parts) -> None:
     show_results(metrics, path.parent)
 
 
-def final_metrics(parts: Parts, checkpoint: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of a checkpoint's parameters on the test split.
+def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
+    """Metrics of a checkpoint on the test split; the method is left with the weights they are of.
+
+    Args:
+        parts: Of the run.
+        checkpoint: Its content.
+        weights: ``raw`` (the parameters), ``ema`` (their averages) or ``both``: these under ``test_ema/``, too.
 
     Raises:
         NonFiniteError: If a metric is not finite.
     """
     state, iteration = checkpoint["state_dict"], checkpoint["eblvm_lit"]["iteration"]
     parts.method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
-    parts.method.load_state_dict(state)
     parts.method.eval()
     parts.data.setup()
     metrics: dict[str, float] = {}
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Evaluation):
-            metrics |= callback.test(parts.method, parts.data)
+    for kind, prefix in PREFIXES[weights].items():
+        load_weights(parts.method, checkpoint, kind)
+        for callback in parts.callbacks.values():
+            if isinstance(callback, Evaluation):
+                found = callback.test(parts.method, parts.data)
+                metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFiniteError(
@@ -97,6 +107,10 @@ def train(cfg: DictConfig) -> dict[str, float]:
     parts = build(cfg)
     if cfg.select == "best" and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
         raise ConfigError("select=best needs callbacks.checkpoints, which keeps the best.")
+    if cfg.weights != "raw" and not any(isinstance(c, ExponentialAverage) for c in parts.callbacks.values()):
+        raise ConfigError(
+            f"weights={cfg.weights} needs averages of the parameters: add callbacks=ema, or use weights=raw."
+        )
     parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = find_checkpoint(cfg)
@@ -106,7 +120,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
     with tf32(cfg.get("tf32")):
         with threads(cfg.threads):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-        metrics = final_metrics(parts, _selected(cfg.select, parts, trainer))
+        metrics = final_metrics(parts, _selected(cfg.select, parts, trainer), cfg.weights)
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -115,7 +129,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if peaks:
         metrics["train/peak_memory_mib"] = max(peaks)
     for logger in trainer.loggers:
-        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test/")}, step=metrics["iteration"])
+        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
         logger.save()
     leave(folder / "metrics.json", metrics, parts)
     return metrics
@@ -149,7 +163,12 @@ def _selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
     if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
         raise ConfigError("select=best, but this run has left no best checkpoint: select=last.")
     if checkpoints is None:
-        return {"state_dict": parts.method.state_dict(), "eblvm_lit": {"iteration": trainer.global_step}}
+        state = copy.deepcopy(parts.method.state_dict())  # what is evaluated may be put in the method's place
+        unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
+        for callback in parts.callbacks.values():
+            if isinstance(callback, ExponentialAverage):
+                callback.on_save_checkpoint(trainer, parts.method, unsaved)
+        return unsaved
     return load_checkpoint(checkpoints.best_path if which == "best" else checkpoints.last_path)
 
 
@@ -174,7 +193,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     parts = build(stored)
     parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
     with tf32(stored.get("tf32")):
-        metrics = final_metrics(parts, checkpoint)
+        metrics = final_metrics(parts, checkpoint, stored.weights)
     leave(folder / "evaluation.json", metrics, parts)
     return metrics
 
@@ -190,9 +209,12 @@ def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
     if cfg.seed is not None:
         check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed
-    if cfg.data_root is not None:
-        stored.data.root = cfg.data_root
+    stored.weights = cfg.weights or stored.get("weights", "raw")
+    check_weights(stored.weights)
     _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    if cfg.data_root is not None:  # of the data, and of those they are compared with
+        for part in (stored.data, stored.callbacks):
+            _redirect(part, {"root": cfg.data_root})
     return stored
 
 

@@ -13,14 +13,12 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.data.images import ValueRange
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 
 __all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoise", "detection"]
-
-ROWS = 500
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
@@ -109,20 +107,26 @@ class Constant(OutlierSet):
 class DataSet(OutlierSet):
     """The test split of another data set, brought to the data's size and channels.
 
-    Images are resized (bilinear, antialiased where they shrink); colours become grey by their mean, grey is repeated.
+    Images are resized (bilinear, antialiased where they shrink); colours become grey by their mean, grey is repeated;
+    values are brought to the data's scale.
 
     Args:
         data: Its data module; ``image_shape`` must be set.
         n_max: Use so many examples at most, the first ones.
+        value_range: Scale of the data it is compared with.
 
     Raises:
-        ConfigError: If either set has no images.
+        ConfigError: If either set has no images, or for an unknown value_range.
     """
 
-    def __init__(self, *, data: LightningDataModule, n_max: int | None = None) -> None:
+    def __init__(
+        self, *, data: LightningDataModule, n_max: int | None = None, value_range: ValueRange = "unit"
+    ) -> None:
         if data.image_shape is None:
             raise ConfigError(f"{type(data).__name__} has no images: it cannot be brought to another set's size.")
-        self.data, self.n_max = data, n_max
+        if value_range not in ("unit", "symmetric"):
+            raise ConfigError(f"An outlier set's value_range is 'unit' or 'symmetric', not {value_range!r}.")
+        self.data, self.n_max, self.value_range = data, n_max, value_range
 
     def prepare(self) -> None:
         """Load the other set: its files may be missing."""
@@ -134,6 +138,9 @@ class DataSet(OutlierSet):
             raise ConfigError(f"Examples of shape {tuple(v.shape[1:])} are no images to compare with others.")
         self.data.setup()
         w = self.data.as_float(self.data.splits.test[: self.n_max]).to(v)
+        own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
+        if own != self.value_range:
+            w = 2 * w - 1 if own == "unit" else (w + 1) / 2
         w = w.view(len(w), *self.data.image_shape)
         if w.shape[1] != v.shape[1]:
             w = w.mean(1, keepdim=True).expand(-1, v.shape[1], -1, -1)
@@ -178,23 +185,14 @@ class OutOfDistribution(ExampleMetric):
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
         energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
-        if not isinstance(energy, MarginalEnergy) and not (
-            isinstance(energy, Energy) and isinstance(posterior, Posterior)
-        ):
+        if not has_free_energy_bound(energy, posterior):
             return {}
 
         def scores(x: Tensor) -> Tensor:
-            return torch.cat([self._score(energy, posterior, part, generator) for part in x.split(ROWS)])
+            return -free_energy_bound(energy, posterior, x, generator, n_particles=self.n_particles)
 
         inside, found = scores(v), {}
         for name, outliers in self.sets.items():
             values = detection(inside, scores(outliers.draw(v, generator)))
             found |= {f"{key}_{name}": value for key, value in values.items()}
         return found
-
-    def _score(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Tensor:
-        """-F, or the bound, shape (B,)."""
-        if isinstance(energy, MarginalEnergy):
-            return -energy.free_energy(v)
-        h, log_q = posterior.rsample_and_log_prob(v, posterior.noise((self.n_particles,), v, generator))
-        return -(energy.energy(v, h) + log_q).mean(0)

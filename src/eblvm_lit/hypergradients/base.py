@@ -47,6 +47,10 @@ class Hypergradient(ABC):
     def check(self, divergence: Divergence) -> None:  # noqa: B027 - most fit every divergence
         """Refuse a lower level this hypergradient does not fit."""
 
+    def memory_remedies(self) -> list[str]:
+        """What makes it need less memory."""
+        return []
+
     @abstractmethod
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J and its (hyper)gradient with respect to theta."""

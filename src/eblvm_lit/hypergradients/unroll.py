@@ -59,6 +59,10 @@ class Unroll(Hypergradient):
         self.n_draws = n_unroll
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 
+    def memory_remedies(self) -> list[str]:
+        """Fewer steps to go back through, or none."""
+        return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
+
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J at the unrolled phi and its gradient with respect to theta."""
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)

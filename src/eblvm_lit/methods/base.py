@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
+from eblvm_lit.memory import out_of_memory
 from eblvm_lit.methods.compilation import CompilationError, compile_step, compiler_available, worth_compiling
 from eblvm_lit.methods.levels import Level, Situation, run_levels
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
@@ -92,6 +93,10 @@ class Method(pl.LightningModule):
     def remedy(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
         """What the user can do where a quantity of :attr:`diagnostics`, named without its level, is not finite."""
         return None
+
+    def memory_remedies(self) -> list[str]:
+        """What makes an iteration need less memory, the most effective first."""
+        return ["lower data.batch_size"]
 
     def inner_steps(self) -> int:
         """Gradient evaluations in one iteration, unrolled ones included."""
@@ -203,8 +208,10 @@ class Method(pl.LightningModule):
                 lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
                 raw[level.name].param_groups[0]["lr"] = lr
                 self._lrs[level.name].fill_(lr)
-            # The one step Lightning sees and counts.
-            self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+            try:  # the one step Lightning sees and counts
+                self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+            except torch.OutOfMemoryError as error:
+                raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_remedies()) from error
             if self.stopping:
                 return
 
@@ -247,8 +254,11 @@ class Method(pl.LightningModule):
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
         generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
-        with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
-            loss = self.validation_loss(v, generator).detach()
+        try:
+            with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
+                loss = self.validation_loss(v, generator).detach()
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
         # Lightning's loggers are left out: they would be told of an iteration one too early.
         self.log("val/loss", loss.mean(), batch_size=len(v), logger=False)
 

@@ -108,6 +108,10 @@ class BiSM(Method):
         """Refuse what the objective refuses."""
         self.objective.check_batch_size(n)
 
+    def memory_remedies(self) -> list[str]:
+        """Those of the hypergradient, too."""
+        return [*self.hypergradient.memory_remedies(), *super().memory_remedies()]
+
     def inner_steps(self) -> int:
         """K + N + 1."""
         return self.lower.n_steps + self.hypergradient.n_draws + 1

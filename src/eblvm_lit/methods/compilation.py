@@ -127,6 +127,8 @@ def compile_step(step: Callable[..., Any], device: torch.device) -> Callable[...
             return compiled(*args)
         try:
             result = compiled(*args)
+        except torch.OutOfMemoryError:  # eager code would need no less
+            raise
         except Exception as error:
             # Dynamo, Inductor, the C++ compiler, a full disk: their errors have no base class in common
             cause = getattr(error, "inner_exception", error)

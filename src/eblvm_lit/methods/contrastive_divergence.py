@@ -26,10 +26,10 @@ class ContrastiveDivergence(Method):
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
     v^- are held fixed: the gradient tends to that of -log p(v) as k grows. Where F is not tractable E(v, h) stands for
-    it, at the latents of each phase. CD starts its chains at the minibatch. PCD has chains that go on from one
-    iteration to the next; they are in the checkpoint, and all of them move at every minibatch, a short one, too.
-    They start at the first minibatch, over and over if it has fewer rows than there are chains. Reference: Hinton
-    2002; Tieleman 2008.
+    it, at the latents of each phase. CD starts its chains at the minibatch (or where the chain says, such as at noise).
+    PCD has chains that go on from one iteration to the next; they are in the checkpoint, and all of them move at every
+    minibatch, a short one, too. They start at the first minibatch, over and over if it has fewer rows than there are
+    chains (or where the chain says). Reference: Hinton 2002; Tieleman 2008.
 
     Args:
         energy: The model.
@@ -92,6 +92,12 @@ class ContrastiveDivergence(Method):
         names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
         return {name: self.get_buffer(name) for name in names}
 
+    def memory_remedies(self) -> list[str]:
+        """Activations that are computed again, where the network can do that."""
+        kept = getattr(getattr(self.energy, "network", None), "checkpoint", None) is False
+        checkpoint = ["set model.network.checkpoint=true with method.compile=false"] if kept else []
+        return [*super().memory_remedies(), *checkpoint]
+
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
@@ -100,11 +106,11 @@ class ContrastiveDivergence(Method):
             "negative": self.chain.noise(self.energy, n, v, generator),
         }
 
-    def _resume(self, positive: State, memory: dict[str, Tensor]) -> State:
-        """Where the persistent chains go on; at the positive phase before they have started."""
-        rows = torch.arange(self.n_chains, device=positive["v"].device) % len(positive["v"])
+    def _resume(self, new: State, memory: dict[str, Tensor]) -> State:
+        """Where the persistent chains go on; where new ones begin before they have started."""
+        rows = torch.arange(self.n_chains, device=new["v"].device) % len(new["v"])
         started = memory["chain_started"]
-        return {name: torch.where(started, memory[f"chain_{name}"], positive[name][rows]) for name in self._lasting}
+        return {name: torch.where(started, memory[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def phases(self, energy: Energy, memory: dict[str, Tensor], v: Tensor, noise: Any) -> tuple[State, State]:
         """Positive and negative phase.
@@ -116,7 +122,8 @@ class ContrastiveDivergence(Method):
             noise: Their random numbers.
         """
         positive = self.chain.start(energy, v, noise["positive"])
-        start = positive if self.n_chains is None else self._resume(positive, memory)
+        new = self.chain.begin(positive, noise["negative"])
+        start = new if self.n_chains is None else self._resume(new, memory)
         return positive, self.chain.run(energy, start, noise["negative"])
 
     def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002

@@ -145,6 +145,10 @@ class VaGES(Method):
         s = self.score.value(self.energy, self.posterior, points, sets)
         return self.objective.loss(lambda x: s, points, noise["data"])  # noqa: ARG005
 
+    def memory_remedies(self) -> list[str]:
+        """Fewer latents, too."""
+        return [*super().memory_remedies(), f"lower score.n_particles (L={self.score.n_particles})"]
+
     def remedy(self, quantity: str) -> str | None:
         """What helps where the refinement of latents diverges."""
         return self.score.particles.remedy() if quantity == "refined_rms" else None

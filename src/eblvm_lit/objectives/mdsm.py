@@ -22,7 +22,8 @@ class MDSM(Objective):
         \tilde v_i = v_i + \sigma_i \epsilon_i
 
     Reference: Li et al. 2019; Bao et al. 2020, Eq. 5, with the weight 1/(2 sigma_i^2) of both released codes, without
-    which the large levels drown the small. The lower-level loss of example i is divided by sigma_i.
+    which the large levels drown the small. The lower-level loss of example i is divided by sigma_i. A batch of one
+    example would always have the smallest level: its level is drawn, uniform in the place on the ladder.
 
     Args:
         sigma_min: Smallest level.
@@ -67,9 +68,18 @@ class MDSM(Objective):
         return torch.logspace(*ends, len(v), dtype=v.dtype, device=v.device)
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Standard normal ``eps`` (*shape, B, *event) and the ladder ``sigma`` (*shape, B)."""
+        """Standard normal ``eps`` (*shape, B, *event) and the levels ``sigma`` (*shape, B)."""
         eps = torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
-        return {"eps": eps, "sigma": self.levels(v).expand(*shape, -1)}
+        if len(v) > 1:
+            return {"eps": eps, "sigma": self.levels(v).expand(*shape, -1)}
+        place = torch.rand((*shape, 1), generator=generator, dtype=v.dtype, device=v.device)
+        return {"eps": eps, "sigma": self._level(place)}
+
+    def _level(self, place: Tensor) -> Tensor:
+        """The level at a place between 0 and 1 on the ladder."""
+        if self.ladder == "linear":
+            return self.sigma_min + (self.sigma_max - self.sigma_min) * place
+        return self.sigma_min * (self.sigma_max / self.sigma_min) ** place
 
     @staticmethod
     def _sigma(noise: Noise) -> Tensor:

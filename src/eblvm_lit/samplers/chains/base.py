@@ -65,6 +65,10 @@ class Chain(ABC):
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
         """Noise for :meth:`run` of n chains, of like's type and device."""
 
+    def begin(self, positive: State, noise: Any) -> State:  # noqa: ARG002 - most begin at the positive phase
+        """Where new chains begin, given the positive phase and the noise of :meth:`run`; as many rows as either."""
+        return positive
+
     @abstractmethod
     def run(self, energy: Energy, state: State, noise: Any) -> State:
         """The negative phase: where the chains are after k steps; nothing is differentiated through them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,16 +21,18 @@ class LangevinChain(Chain):
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
     Without a free energy the positive phase needs latents, too: Langevin steps on h alone at fixed v, from N(0, I).
-    Nothing here is published for CD; short chains of this kind are usual for deep energies (Nijkamp et al. 2019).
+    New chains begin at the positive phase, or at noise: v uniform, h from N(0, I). Nothing here is published for CD;
+    short chains of this kind are usual for deep energies, from noise in Nijkamp et al. 2019.
 
     Args:
         n_steps: k.
         step_size: a.
         noise_std: s; sqrt(a) if not given, with which the chain samples the model up to O(a).
         n_latent_steps: Steps of the positive phase's latents; of no use where F is tractable.
+        uniform_start: The least and the largest value of the noise that new chains begin at; null: at the data.
 
     Raises:
-        ConfigError: With fewer than one step, or values outside of Langevin dynamics' ranges.
+        ConfigError: With fewer than one step, values outside of Langevin dynamics' ranges, or an empty range of noise.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -41,13 +43,23 @@ class LangevinChain(Chain):
     """
 
     def __init__(
-        self, *, n_steps: int, step_size: float, noise_std: float | None = None, n_latent_steps: int = 20
+        self,
+        *,
+        n_steps: int,
+        step_size: float,
+        noise_std: float | None = None,
+        n_latent_steps: int = 20,
+        uniform_start: Sequence[float] | None = None,
     ) -> None:
         if n_steps < 1 or n_latent_steps < 1:
             raise ConfigError(
                 f"A Langevin chain needs n_steps >= 1 and n_latent_steps >= 1, not {n_steps} and {n_latent_steps}."
             )
-        self.n_steps = n_steps
+        if uniform_start is not None and not (len(uniform_start) == 2 and uniform_start[0] < uniform_start[1]):
+            raise ConfigError(
+                f"A Langevin chain's uniform_start is [low, high] with low < high, or null, not {uniform_start}."
+            )
+        self.n_steps, self.uniform_start = n_steps, uniform_start
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
         self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)
         self.descent = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
@@ -81,9 +93,19 @@ class LangevinChain(Chain):
         return {"v": v, "h": h}
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Noise of each variable that moves, shape (k, n, *its shape)."""
+        """Noise of each variable that moves, shape (k, n, *its shape), and under ``<name>_start`` where it begins."""
         rows = {name: like.new_empty(n, *shape) for name, shape in self.shapes(energy).items()}
-        return {name: self.steps.noise(x, generator) for name, x in rows.items()}
+        noise = {name: self.steps.noise(x, generator) for name, x in rows.items()}
+        if self.uniform_start is not None:
+            low, high = self.uniform_start
+            noise["v_start"] = rows["v"].uniform_(low, high, generator=generator)
+            if "h" in rows:
+                noise["h_start"] = rows["h"].normal_(generator=generator)
+        return noise
+
+    def begin(self, positive: State, noise: State) -> State:
+        """The positive phase, or noise."""
+        return positive if self.uniform_start is None else {name: noise[f"{name}_start"] for name in positive}
 
     def run(self, energy: Energy, state: State, noise: State) -> State:
         """Where the variables are after the last step."""

@@ -1,0 +1,43 @@
+"""What a posterior makes of examples: the features that a representation is judged by."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+
+__all__ = ["flat_pixels", "posterior_means"]
+
+ROWS = 500
+
+
+@torch.no_grad()
+def posterior_means(method: LightningModule, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
+    """E_q[h|v] of examples, some at a time.
+
+    Args:
+        method: With a ``posterior``, on some device.
+        data: The data the examples are of.
+        rows: Examples as the data's splits hold them, shape (n, *event).
+
+    Returns:
+        float32, shape (n, H).
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> method, data = LightningModule(), Digits()
+        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> posterior_means(method, data, torch.zeros(5, 64)).shape
+        (5, 3)
+    """
+    parts = (data.as_float(part).to(device=method.device, dtype=method.dtype) for part in rows.split(ROWS))
+    return torch.cat([method.posterior.mean(v).float().cpu() for v in parts]).numpy()
+
+
+def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:
+    """The examples themselves as models see them, float32, shape (n, D)."""
+    return torch.cat([data.as_float(part).flatten(1) for part in rows.split(ROWS)]).numpy()

@@ -1,0 +1,116 @@
+"""How much of the labels a linear classifier finds in the posterior's means."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningModule
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["LinearProbe"]
+
+log = logging.getLogger(__name__)
+
+
+class LinearProbe(Metric):
+    r"""Accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
+
+    .. math:: f(v) = E_q[h|v], \quad \hat y(v) = \arg\max_k\, w_k^\top f(v) + b_k
+
+    It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
+    ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
+    many principal components of v as there are latents. It gives nothing without a posterior, or without one label
+    for each example. Reference: Bao et al. 2020, section 5.2 (scikit-learn's LinearSVC as it comes).
+
+    Args:
+        n_train: Train on so many examples, the first ones; null for all.
+        max_iter: Iterations of the solver at most; a warning says where they do not suffice.
+        standardize: Whether features are shifted and scaled to mean 0 and variance 1 of the training examples;
+            published numbers are without.
+        pixels: Whether pixels are classified, too, which takes longer the more of them there are.
+
+    Raises:
+        ConfigError: For an n_train below two, or no iteration.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> list(LinearProbe(n_train=100, pixels=False).evaluate(method, data, "test", torch.Generator()))
+        ['probe_accuracy']
+    """
+
+    def __init__(
+        self, *, n_train: int | None = None, max_iter: int = 1000, standardize: bool = False, pixels: bool = True
+    ) -> None:
+        if n_train is not None and n_train < 2:
+            raise ConfigError(f"A probe needs n_train >= 2, or null for all examples, not {n_train}.")
+        if max_iter < 1:
+            raise ConfigError(f"A probe needs max_iter >= 1, not {max_iter}.")
+        self.n_train, self.max_iter = n_train, max_iter
+        self.standardize, self.pixels = standardize, pixels
+
+    def evaluate(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        split: str,
+        generator: torch.Generator,  # noqa: ARG002 - nothing is random
+    ) -> dict[str, float]:
+        """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
+        posterior, labels = getattr(method, "posterior", None), data.labels
+        if not isinstance(posterior, Posterior) or labels is None or labels.train.dim() != 1:
+            return {}
+        examples = data.splits.train[: self.n_train], getattr(data.splits, split)
+        known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
+        if len(np.unique(known[0])) < 2:
+            return {}
+        means = tuple(posterior_means(method, data, rows) for rows in examples)
+        found = {"probe_accuracy": self.accuracy(means, known)}
+        if self.pixels:
+            pixels = tuple(flat_pixels(data, rows) for rows in examples)
+            found["probe_accuracy_pixels"] = self.accuracy(pixels, known)
+            pca = PCA(n_components=min(posterior.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
+            reduced = tuple(pca.transform(part) for part in pixels)
+            found["probe_accuracy_pixels_reduced"] = self.accuracy(reduced, known)
+        return found
+
+    def accuracy(self, features: tuple[np.ndarray, np.ndarray], labels: tuple[np.ndarray, np.ndarray]) -> float:
+        """Train on the first of each pair, and test on the second.
+
+        Args:
+            features: Shapes (n, D) and (m, D).
+            labels: Shapes (n,) and (m,).
+
+        Returns:
+            The part of the m examples that are told right; NaN where features are not finite.
+        """
+        if not all(np.isfinite(part).all() for part in features):
+            return math.nan
+        svm = LinearSVC(max_iter=self.max_iter, dual="auto", random_state=0)
+        model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it would be said without the remedy
+            model.fit(features[0], labels[0])
+        if svm.n_iter_ >= self.max_iter:
+            log.warning(
+                "The linear probe has not converged in max_iter=%d iterations: raise it, or set standardize=true.",
+                self.max_iter,
+            )
+        return float(model.score(features[1], labels[1]))

@@ -1,0 +1,114 @@
+"""The energies of data, seen and unseen, and of what is none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
+from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+
+__all__ = ["Energies"]
+
+COLOURS = {"training data": "#2b6cb0", "test data": "#dd6b20", "uniform noise": "#4a5568"}
+MAX_BINS = 50
+
+
+class Energies(Picture):
+    r"""Histograms of F(v), or of its bound, for training data, test data and uniform noise.
+
+    Left the data alone: where training examples lie lower than those of the test split the model has learned them by
+    heart. Right with noise, uniform between the least and the largest value of the data: a model of the data has it
+    at higher energies. The bound is that of :func:`~eblvm_lit.evaluation.free_energy_bound.free_energy_bound`.
+
+    Args:
+        n: Number of examples of each kind at most, drawn at random; so many of noise.
+        n_particles: Latents of each bound.
+
+    Raises:
+        ConfigError: For a number below one.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.energy = GRBM(v_dim=64, h_dim=3)
+        >>> [panel.get_title() for panel in Energies(n=20).draw(method, data, torch.Generator()).axes]
+        ['data', 'data and noise']
+    """
+
+    name = "energies"
+
+    def __init__(self, *, n: int = 2000, n_particles: int = 10) -> None:
+        if n < 1 or n_particles < 1:
+            raise ConfigError(f"Energies need n >= 1 and n_particles >= 1, not {n} and {n_particles}.")
+        self.n, self.n_particles = n, n_particles
+
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For a free energy, or a posterior that bounds one."""
+        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        if not has_free_energy_bound(energy, posterior):
+            return None
+        examples = self._examples(data, generator)
+        found = {}
+        for name, v in examples.items():
+            v = v.to(device=method.device, dtype=method.dtype)
+            bound = free_energy_bound(energy, posterior, v, generator, n_particles=self.n_particles)
+            found[name] = bound.double().cpu().numpy()
+        if not all(np.isfinite(values).all() for values in found.values()):
+            return None
+        figure = new_figure(7.6, 3.1)
+        left, right = figure.subplots(1, 2)
+        label = "$F(v)$" if isinstance(energy, MarginalEnergy) else r"$E_q[E(v, h) + \log q(h|v)]$"
+        histograms(left, {name: values for name, values in found.items() if name != "uniform noise"}, "data", label)
+        histograms(right, found, "data and noise", label)
+        left.set_ylabel("share of examples", color=INK, fontsize=9)
+        return figure
+
+    def _examples(self, data: ArrayDataModule, generator: torch.Generator) -> dict[str, Tensor]:
+        """Examples of each kind, shape (n, *event), on the CPU."""
+
+        def some(rows: Tensor) -> Tensor:
+            chosen = torch.randperm(len(rows), generator=generator, device=generator.device).cpu()[: self.n]
+            return data.as_float(rows[chosen])
+
+        train, test = some(data.splits.train), some(data.splits.test)
+        u = torch.rand((self.n, *test.shape[1:]), generator=generator, device=generator.device).cpu()
+        low, high = train.min(), train.max()
+        return {"training data": train, "test data": test, "uniform noise": low + (high - low) * u}
+
+
+def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str) -> None:
+    """Draw histograms over each other, with bins they share.
+
+    Args:
+        axes: Where.
+        values: Numbers, each of shape (n,), by name.
+        title: Of the panel.
+        label: What the numbers are.
+
+    Example:
+        >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
+    """
+    frame(axes, title)
+    # a few far out would leave one bin for all others
+    ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
+    ends = ends[:, 0].min(), ends[:, 1].max()
+    n_bins = min(MAX_BINS, math.ceil(2 * math.sqrt(min(map(len, values.values())))))
+    edges = np.histogram_bin_edges([], bins=n_bins, range=ends)
+    for name, numbers in values.items():
+        shares = np.histogram(numbers.clip(*ends), edges)[0] / len(numbers)
+        axes.stairs(shares, edges, fill=True, alpha=0.35, color=COLOURS[name], label=name)
+        axes.stairs(shares, edges, color=COLOURS[name], linewidth=1.0)
+    axes.set_xlabel(label, color=INK, fontsize=9)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)

@@ -1,0 +1,93 @@
+"""The posterior's means in the plane."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+from sklearn.manifold import TSNE
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.posterior_means import posterior_means
+from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["PosteriorMap"]
+
+PERPLEXITY = 30.0  # scikit-learn's own
+MAX_CLASSES = 20  # that colours still tell apart
+
+
+class PosteriorMap(Picture):
+    """Posterior means E_q[h|v] of test examples, laid out by t-SNE and coloured by label.
+
+    Near points are near in the latent space; distances between groups mean little. Reference: van der Maaten and
+    Hinton 2008; Bao et al. 2020, section 5.2.
+
+    Args:
+        n: Number of examples at most, drawn at random.
+
+    Raises:
+        ConfigError: With fewer than three.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> PosteriorMap(n=20).draw(method, data, torch.Generator()).axes[0].get_title()
+        't-SNE of posterior means, 20 test examples'
+    """
+
+    name = "tsne"
+
+    def __init__(self, *, n: int = 2000) -> None:
+        if n < 3:
+            raise ConfigError(f"A map of posterior means needs n >= 3, not {n}.")
+        self.n = n
+
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For methods with a posterior of two latents or more."""
+        posterior, test = getattr(method, "posterior", None), data.splits.test
+        if not isinstance(posterior, Posterior) or posterior.h_dim < 2 or len(test) < 3:
+            return None
+        rows = torch.randperm(len(test), generator=generator, device=generator.device).cpu()[: self.n].sort().values
+        means = posterior_means(method, data, test[rows])
+        if not np.isfinite(means).all() or (means == means[0]).all():
+            return None
+        perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
+        points = TSNE(random_state=0, perplexity=perplexity).fit_transform(means)
+        figure = new_figure(5.6, 4.8)
+        axes = figure.subplots()
+        frame(axes, f"t-SNE of posterior means, {len(rows):,} test examples")
+        axes.set(xticks=[], yticks=[], aspect="equal")
+        labels = None if data.labels is None or data.labels.test.dim() != 1 else data.labels.test[rows].numpy()
+        scatter(axes, points, labels, getattr(data, "class_names", None))
+        return figure
+
+
+def scatter(axes: Axes, points: np.ndarray, labels: np.ndarray | None, names: tuple[str, ...] | None) -> None:
+    """Draw points in the colours of their labels, with a legend of these beside; in one colour where there are none.
+
+    Args:
+        axes: Where.
+        points: Shape (n, 2).
+        labels: Shape (n,), or None.
+        names: What the labels 0, 1, ... mean, or None.
+    """
+    style = {"s": 12, "linewidths": 0, "alpha": 0.75}
+    classes = [] if labels is None else np.unique(labels)
+    if not 1 < len(classes) <= MAX_CLASSES:
+        axes.scatter(*points.T, color=colormaps["tab10"](0), **style)
+        return
+    palette = colormaps["tab10" if len(classes) <= 10 else "tab20"]
+    for i, label in enumerate(classes):
+        name = str(label) if names is None else names[label]
+        axes.scatter(*points[labels == label].T, color=palette(i), label=name, **style)
+    legend = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 8}
+    axes.legend(**legend, markerscale=1.8, handletextpad=0.2, labelcolor=INK)

@@ -1,0 +1,207 @@
+"""Averages of the parameters: their recursion, what they leave alone, going on with them, and metrics of them."""
+
+import copy
+
+import pytest
+import torch
+
+from eblvm_lit.composition import block_size, build
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.weights import averages_of, load_weights, parameters_of
+from shell import checkpoint, evaluate, of_checkpoint, same, same_state, tiny, train
+
+EMA = ("callbacks=ema", "callbacks.ema.decay=0.9")
+LONG = (
+    *("trainer.max_steps=24", "n_validations=2", "callbacks.checkpoints.every=7", "method=bidsm", "select=last"),
+    *("optimizer.lr=0.01", "seed=3", "method.n_lower_steps=1", "method.n_unroll=0"),
+)
+UNTESTED = "callbacks.evaluation=null"
+CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "+callbacks.crash.iteration=19")
+QUICK = ("optimizer.lr=0.1", "method.n_lower_steps=1", "method.n_unroll=0", "n_validations=2")
+
+
+def record_parameters(monkeypatch):
+    """All players' parameters before the first iteration and after each."""
+    found, step = [], Method._step
+
+    def copied(method):
+        return {name: {k: p.detach().clone() for k, p in own.items()} for name, own in parameters_of(method).items()}
+
+    def step_and_record(self, situation, v, noise):
+        if not found:
+            found.append(copied(self))
+        record = step(self, situation, v, noise)
+        found.append(copied(self))
+        return record
+
+    monkeypatch.setattr(Method, "_step", step_and_record)
+    return found
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every, tmp_path, monkeypatch):
+    path = record_parameters(monkeypatch)
+    blocks = ["trainer.log_every_n_steps=10", "trainer.max_steps=20", f"callbacks.ema.every={every}"]
+    train(tmp_path, *QUICK, *EMA, *blocks, UNTESTED, "trainer.precision=64-true")
+    assert len(path) == 21
+    found = checkpoint(tmp_path)["averages"]
+    assert found.keys() == {"theta", "phi"}
+    for player, parameters in found.items():
+        assert parameters.keys() == path[0][player].keys()
+        for name, average in parameters.items():
+            expected = path[0][player][name]
+            for t in range(every, 21, every):
+                expected = 0.9**every * expected + (1 - 0.9**every) * path[t][player][name]
+            torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
+        last = path[-1][player]
+        assert any(not torch.allclose(average, last[name], rtol=1e-3) for name, average in parameters.items())
+
+
+def test_blocks_give_way_to_averages():
+    wide = ["trainer.log_every_n_steps=10", "n_validations=1"]
+    assert block_size(tiny("x", *wide)) == 10
+    assert block_size(tiny("x", *wide, "callbacks=ema")) == 1
+    assert block_size(tiny("x", *wide, "callbacks=ema", "callbacks.ema.every=5")) == 5
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """An uninterrupted run with averages."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    return folder, train(folder, *LONG, *EMA)
+
+
+def test_training_is_the_same_with_and_without_averages(straight, tmp_path):
+    train(tmp_path, *LONG, UNTESTED)
+    assert same_state(tmp_path, straight[0])
+    assert same_state(tmp_path, straight[0], "best")
+    assert "averages" not in checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(every, straight, tmp_path):
+    every = f"callbacks.ema.every={every}"
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *LONG, *EMA, *CRASH, UNTESTED, every)
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 14
+    train(tmp_path / "resumed", *LONG, *EMA, UNTESTED, every, "ckpt=last")
+    whole = straight[0]
+    if every.endswith("4"):
+        whole = tmp_path / "whole"
+        train(whole, *LONG, *EMA, UNTESTED, every)
+    assert same_state(tmp_path / "resumed", whole)
+    for name in ("last", "best"):
+        resumed, uninterrupted = (checkpoint(folder, name)["averages"] for folder in (tmp_path / "resumed", whole))
+        assert same(resumed, uninterrupted)
+    assert not same(checkpoint(tmp_path / "resumed")["averages"], checkpoint(tmp_path / "crashed")["averages"])
+
+
+def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplog):
+    train(tmp_path / "raw", *QUICK, UNTESTED)
+    again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={tmp_path}/raw/checkpoints/last.ckpt"]
+    train(tmp_path / "more", *again, "trainer.max_steps=12")
+    assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
+    content = checkpoint(tmp_path / "more")
+    for player, prefix in (("theta", "energy"), ("phi", "posterior")):
+        for name, average in content["averages"][player].items():
+            assert torch.equal(average, content["state_dict"][f"{prefix}.{name}"])  # a decay of 0 keeps the last
+
+
+# --- metrics of them --------------------------------------------------------------------------------------
+
+
+def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight, tmp_path):
+    folder, metrics = straight
+    last = folder / "checkpoints" / "last.ckpt"
+    content = checkpoint(folder)
+    for player, prefix in (("theta", "energy"), ("phi", "posterior")):
+        for name, average in content["averages"][player].items():
+            content["state_dict"][f"{prefix}.{name}"] = average
+    torch.save(content, tmp_path / "averaged.ckpt")
+    expected = evaluate(tmp_path / "averaged", tmp_path / "averaged.ckpt")
+    found = evaluate(tmp_path / "ema", last, "weights=ema")
+    assert found == expected
+    assert found["test/fisher"] != metrics["test/fisher"]
+    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: as in the run, raw
+    both = evaluate(tmp_path / "both", last, "weights=both")
+    averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
+    assert both == of_checkpoint(metrics) | averaged
+
+
+def test_a_run_can_end_with_metrics_of_its_averages_with_and_without_checkpoints(tmp_path):
+    few = [*QUICK, *EMA, "select=last", "n_validations=1", "callbacks.evaluation.metrics.log_likelihood=null"]
+    few += ["callbacks.evaluation.at_validation=[]"]
+    ema = train(tmp_path / "ema", *few, "weights=ema")
+    both = train(tmp_path / "both", *few, "weights=both", "callbacks.checkpoints=null")
+    last = tmp_path / "ema" / "checkpoints" / "last.ckpt"
+    assert evaluate(tmp_path / "again", last) == of_checkpoint(ema)  # null: as in the run, averages
+    raw = evaluate(tmp_path / "raw", last, "weights=raw")
+    for name in ("test/fisher", "test/posterior_kl"):
+        assert both[name] == raw[name] != ema[name] == both[name.replace("test/", "test_ema/")]
+
+
+def test_after_both_the_method_holds_its_parameters_again_for_figures(straight):
+    content = checkpoint(straight[0])
+    method = build(tiny("x", *LONG)).method
+    for kind in ("ema", "raw"):
+        load_weights(method, content, kind)
+    assert same(dict(method.state_dict()), dict(content["state_dict"]))
+
+
+def test_persistent_chains_are_left_alone(tmp_path):
+    train(tmp_path, "method=pcd", "callbacks=ema", UNTESTED)
+    content = checkpoint(tmp_path)
+    assert content["averages"].keys() == {"theta"}
+    assert not any("chain" in name for name in content["averages"]["theta"])
+    method = build(tiny("x", "method=pcd")).method
+    load_weights(method, content, "ema")
+    assert torch.equal(method.chain_h, content["state_dict"]["chain_h"])
+    assert torch.equal(method.energy.W, content["averages"]["theta"]["W"])
+    assert not torch.equal(method.energy.W, content["state_dict"]["energy.W"])
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["weights=ema"], "weights=ema needs averages of the parameters: add callbacks=ema, or use weights=raw"),
+        (["weights=both"], "weights=both needs averages"),
+        (["weights=swa"], "weights is raw, ema or both, not 'swa'"),
+        (["callbacks=ema", "callbacks.ema.decay=1.0"], r"callbacks.ema.decay must be in \[0, 1\), not 1.0"),
+        (["callbacks=ema", "callbacks.ema.every=0"], "callbacks.ema.every must be at least 1, not 0"),
+    ],
+)
+def test_refusals_before_the_first_iteration(overrides, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        train(tmp_path, *overrides)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_checkpoint_without_averages_has_no_metrics_of_them(tmp_path):
+    train(tmp_path, *QUICK, UNTESTED)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    with pytest.raises(ConfigError, match="holds no averages of its parameters: train with callbacks=ema, or use"):
+        evaluate(tmp_path / "e", last, "weights=ema")
+    with pytest.raises(ConfigError, match="weights is raw, ema or both, not 'mean'"):
+        evaluate(tmp_path / "e", last, "weights=mean")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda averages: averages.pop("phi"),
+        lambda averages: averages["theta"].update(W=torch.zeros(2, 2)),
+        lambda averages: averages["theta"].pop("b"),
+        lambda averages: averages.update(theta=[1.0]),
+        lambda averages: averages["theta"].update(W="W"),
+    ],
+)
+def test_averages_of_something_else_are_refused(spoil, straight):
+    content = copy.deepcopy(checkpoint(straight[0]))
+    spoil(content["averages"])
+    method = build(tiny("x", *LONG)).method
+    with pytest.raises(DataError, match="averages are not of this method's parameters"):
+        averages_of(content, method)
