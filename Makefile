@@ -17,7 +17,7 @@ train: $(STAMP) ## train (default: BiDSM on the checkerboard) and leave metrics 
 	$(BIN)/python train.py $(ARGS)
 
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 test-slow: $(STAMP) ## run the long statistical and training checks
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -70,6 +70,18 @@ def test_memory_is_that_of_iterations_between_the_first_call_and_the_first_valid
     assert [event for event, _ in itertools.groupby(events)] == ["call", "start", "call", "peak", "val", "call", "val"]
 
 
+def test_a_dear_metric_has_its_own_interval(tmp_path):
+    key, run = "+callbacks.evaluation.intervals.fisher", ["method=dsm", "trainer.max_steps=12", "n_validations=4"]
+    train(tmp_path, *run, f"{key}=6", "block=1")
+    found = {row["iteration"]: set(row) for row in curves(tmp_path) if "val/loss" in row}
+    assert {iteration: "val/fisher" in names for iteration, names in found.items()} == {3: 0, 6: 1, 9: 0, 12: 1}
+    for interval in (0, 4):
+        with pytest.raises(ConfigError, match=f"fisher is {interval}, and validations are 3 iterations apart"):
+            train(tmp_path / "b", *run, f"{key}={interval}", "block=1")
+    with pytest.raises(ConfigError, match=r"intervals names 'fischer', which is none of .*fisher"):
+        train(tmp_path / "c", *run, "+callbacks.evaluation.intervals.fischer=6")
+
+
 def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsys):
     train(tmp_path, "method.n_lower_steps=1", "method.n_unroll=0")
     lines = [line for line in capsys.readouterr().out.splitlines() if "it/s" in line]

@@ -15,7 +15,7 @@ from eblvm_lit.checks import check_config
 from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import instantiate, resolve_target
-from image_files import write_images
+from image_files import write_celeba, write_cifar10, write_images, write_mnist
 from shell import CONF, configure, save_config, tiny, train
 
 # Where a group's choice goes, if not under its own name.
@@ -53,7 +53,12 @@ COMPANIONS |= {
 }
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment computes, if not what all others do; and what would take too long for a test.
+DEEP = ("bism_mnist", "bism_table2", "bism_table4", "bism_celeba64", "vages_cifar10", "vages_celeba64", "vages_table3")
 RESULTS = {
+    **dict.fromkeys(DEEP, "test/posterior_fisher"),
+    **{f"vages_table3_{name}": "test/posterior_fisher" for name in ("depth", "noise", "particles", "steps")},
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "vages")},
+    "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
     "vages_bias": "test/score_bias_vaes_t0",
     "vages_fisher": "test/fisher_divergence_true",
@@ -194,18 +199,41 @@ def test_every_data_set_has_a_setting_and_every_setting_a_data_set():
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))
-def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experiment, tmp_path, faces, monkeypatch):
+def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experiment, tmp_path, files, monkeypatch):
     sweep = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
     swept = [
         f"{key}={re.split(r'[,(]', str(values).removeprefix('range('))[0]}"
         for key, values in sweep.get("params", {}).items()
     ]
-    monkeypatch.setenv("EBLVM_DATA", str(faces))
-    small = ["model.h_dim=3", "data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]
-    overrides = ["debug=fast", *swept, *small, *SHORTER.get(experiment, [])]
-    metrics = run.train(configure(f"experiment={experiment}", *overrides, f"run_dir={tmp_path}"))
+    monkeypatch.setenv("EBLVM_DATA", str(files))
+    small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", f"cache_dir={tmp_path}"]
+    overrides = [f"experiment={experiment}", "debug=fast", *swept, *small, *SHORTER.get(experiment, [])]
+    overrides += shorter_deep(configure(*overrides))
+    overrides += ["model.h_dim=3"] if "h_dim" in configure(*overrides).model else []
+    metrics = run.train(configure(*overrides, f"run_dir={tmp_path}"))
     assert metrics["iteration"] == 2
     assert RESULTS.get(experiment, "test/fisher") in metrics
+
+
+def shorter_deep(cfg):
+    """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
+    if "network" not in cfg.model:
+        return []
+    short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+    short += ["data.val_size=2", "data.batch_size=3", "model.network.channels=2"]
+    if "fid" in cfg.callbacks.evaluation.metrics:
+        short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
+        short += ["callbacks.evaluation.at_validation=[]"]
+    if "fd_classifier" in cfg.callbacks.evaluation.metrics:
+        values = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4}
+        short += [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in values.items()]
+        short += ["callbacks.evaluation.intervals.fd_classifier=2"]
+        values = {"samples.n": 4, "conditional.n": 4, "interpolation.n": 2, "interpolation.n_lines": 2}
+        values |= {"inpainting.n": 2, "tsne.n": 4, "energies.n": 4}
+        short += [f"callbacks.figures.figures.{name}={value}" for name, value in values.items()]
+    else:
+        short += ["callbacks.figures=null"]
+    return short
 
 
 def test_no_interpolation_computes():
@@ -349,3 +377,12 @@ def faces(tmp_path_factory):
     ff = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     scipy.io.savemat(folder / "frey_rawface.mat", {"ff": ff.numpy()})
     return folder
+
+
+@pytest.fixture(scope="module")
+def files(faces):
+    """The same folder, and small image sets in the forms they are published in."""
+    write_mnist(faces)
+    write_cifar10(faces)
+    write_celeba(faces)
+    return faces

@@ -20,20 +20,29 @@ class Evaluation(pl.Callback):
 
     Args:
         metrics: All metrics, by name; the test split gets all of them.
-        at_validation: Names of those cheap enough for each validation.
+        at_validation: Names of those that validations compute.
+        intervals: Iterations between two values of those too dear for every validation, by name.
 
     Raises:
-        ConfigError: If ``at_validation`` names a metric that is not there.
+        ConfigError: If ``at_validation`` names a metric that is not there, or ``intervals`` one that it does not name;
+            and, when training starts, if an interval holds no whole number of validations.
     """
 
-    def __init__(self, *, metrics: Mapping[str, Metric | None], at_validation: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Metric | None],
+        at_validation: Sequence[str] = (),
+        intervals: Mapping[str, int] | None = None,
+    ) -> None:
         self.metrics = {name: metric for name, metric in metrics.items() if metric is not None}
-        unknown = sorted(set(at_validation) - set(metrics))
-        if unknown:
-            raise ConfigError(
-                f"callbacks.evaluation.at_validation names {unknown[0]!r}, but the metrics are {', '.join(metrics)}."
-            )
         self.at_validation = [name for name in at_validation if name in self.metrics]
+        self.intervals = dict(intervals or {})
+        for key, names, known in (("at_validation", at_validation, metrics), ("intervals", intervals, at_validation)):
+            if unknown := sorted(set(names or ()) - set(known)):
+                raise ConfigError(
+                    f"callbacks.evaluation.{key} names {unknown[0]!r}, which is none of {', '.join(known) or 'none'}."
+                )
 
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
@@ -53,12 +62,20 @@ class Evaluation(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Let every metric see that it has what it needs: a run should not fail for that at its end."""
+        between = trainer.val_check_interval * trainer.datamodule.block
+        for name, interval in self.intervals.items():
+            if interval < 1 or interval % between:
+                raise ConfigError(
+                    f"callbacks.evaluation.intervals.{name} is {interval}, and validations are {between} iterations "
+                    "apart: it must be a multiple of that."
+                )
         for metric in self.metrics.values():
             metric.prepare(pl_module, trainer.datamodule)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Log the cheap metrics of the validation split; ``Checkpoints`` may monitor them."""
-        found = self.compute(pl_module, trainer.datamodule, "val", self.at_validation)
+        """Log the metrics of the validation split whose turn it is; ``Checkpoints`` may monitor them."""
+        due = [name for name in self.at_validation if trainer.global_step % self.intervals.get(name, 1) == 0]
+        found = self.compute(pl_module, trainer.datamodule, "val", due)
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
         trainer.callback_metrics.update({key: torch.tensor(value).double() for key, value in found.items()})
