@@ -77,6 +77,17 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
     assert last["test/fisher"] != metrics["test/fisher"]
 
 
+def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
+    folder, metrics = finished
+    ckpt = folder / "checkpoints" / "best.ckpt"
+    bounded = "callbacks.evaluation.metrics.ksd.max_points=50"
+    found = evaluate(tmp_path, ckpt, "evaluation@callbacks.evaluation.metrics=ksd", bounded)
+    assert {name: found.pop(name) for name in list(found) if "ksd" in name}
+    assert found == of_checkpoint(metrics)  # what stands for other metrics' numbers stands for these
+    with pytest.raises(ConfigError, match=r"had no callbacks.figures that could have other figures"):
+        evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
+
+
 def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
     folder, metrics = finished
     losses = {row["iteration"]: row["val/loss"] for row in curves(folder) if "val/loss" in row}

@@ -26,14 +26,15 @@ from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
-from eblvm_lit.checks import check_config, check_integer
+from eblvm_lit.checks import check_config
 from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
-from eblvm_lit.errors import ConfigError, DataError, EblvmError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
-from eblvm_lit.weights import PREFIXES, check_weights, load_weights
+from eblvm_lit.stored_config import stored_config
+from eblvm_lit.weights import PREFIXES, load_weights
 
 __all__ = ["evaluate", "main", "train"]
 
@@ -189,42 +190,13 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
         raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     checkpoint = load_checkpoint(cfg.ckpt)
     folder = prepare_folder(cfg.run_dir)
-    stored = _stored_config(checkpoint["eblvm_lit"]["config"], cfg)
+    stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
     parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
     with tf32(stored.get("tf32")):
         metrics = final_metrics(parts, checkpoint, stored.weights)
     leave(folder / "evaluation.json", metrics, parts)
     return metrics
-
-
-def _stored_config(plain: dict[str, Any], cfg: DictConfig) -> DictConfig:
-    """The configuration a checkpoint was trained with, and what ``cfg`` changes of it. Nothing in it is trusted."""
-    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
-    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
-        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    stored = OmegaConf.create(plain)
-    stored.run_dir = cfg.run_dir
-    stored.allow_packages = list(cfg.allow_packages)
-    if cfg.seed is not None:
-        check_integer("seed", cfg.seed, 0, 2**32 - 1)
-        stored.seed = stored.method.seed = cfg.seed
-    stored.weights = cfg.weights or stored.get("weights", "raw")
-    check_weights(stored.weights)
-    _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
-    if cfg.data_root is not None:  # of the data, and of those they are compared with
-        for part in (stored.data, stored.callbacks):
-            _redirect(part, {"root": cfg.data_root})
-    return stored
-
-
-def _redirect(node: DictConfig, folders: Mapping[str, str]) -> None:
-    """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
-    for name in node:
-        if name in folders:
-            node[name] = folders[name]
-        elif isinstance(node[name], DictConfig):
-            _redirect(node[name], folders)
 
 
 def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:

@@ -1,0 +1,69 @@
+"""The configuration that a checkpoint was trained with, as evaluation takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from eblvm_lit.checks import check_integer
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.weights import check_weights
+
+__all__ = ["stored_config"]
+
+# What can be chosen anew, and what then no longer names the parts it is about.
+CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
+
+
+def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
+    """The configuration a checkpoint was trained with, and what the command line changes of it.
+
+    Args:
+        plain: What the checkpoint holds. Nothing in it is trusted.
+        cfg: As composed from ``conf/evaluate.yaml``.
+
+    Raises:
+        DataError: If the checkpoint does not say what is needed.
+        ConfigError: For a seed or weights that do not exist, or metrics or figures of a run without such a callback.
+    """
+    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
+        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
+    stored = OmegaConf.create(dict(plain))
+    stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
+    stored.allow_packages = list(cfg.allow_packages)
+    if cfg.seed is not None:
+        check_integer("seed", cfg.seed, 0, 2**32 - 1)
+        stored.seed = stored.method.seed = cfg.seed
+    stored.weights = cfg.weights or stored.get("weights", "raw")
+    check_weights(stored.weights)
+    _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    _choose(stored, cfg)
+    if cfg.data_root is not None:  # of the data, and of those they are compared with
+        for part in (stored.data, stored.callbacks):
+            _redirect(part, {"root": cfg.data_root})
+    return stored
+
+
+def _choose(stored: DictConfig, cfg: DictConfig) -> None:
+    """Put metrics and figures of the command line in the place of the run's; what they refer to is the run's."""
+    if cfg.get("sampler") is not None:
+        stored.sampler = OmegaConf.to_container(cfg.sampler)
+    for (callback, part), consequences in CHOICES.items():
+        chosen = OmegaConf.select(cfg, f"callbacks.{callback}.{part}")
+        if chosen is None:
+            continue
+        if stored.callbacks.get(callback) is None:
+            raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
+        stored.callbacks[callback].update({part: OmegaConf.to_container(chosen), **consequences})
+
+
+def _redirect(node: DictConfig, folders: Mapping[str, str]) -> None:
+    """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
+    for name in node:
+        if name in folders:
+            node[name] = folders[name]
+        elif isinstance(node[name], DictConfig):
+            _redirect(node[name], folders)
