@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from eblvm_lit.composition import build
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import run_levels
