@@ -15,12 +15,12 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
 from eblvm_lit.functional import Params, bind, params_of, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.optimizers.whitened_sgd import WhitenedSGD
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.scores.exact import ExactScore
@@ -134,7 +134,7 @@ class HypergradientBias(ExampleMetric):
         if not isinstance(posterior, BernoulliPosterior):
             raise ConfigError(f"whiten=true needs the linear Bernoulli posterior, not {type(posterior).__name__}.")
         q = bind(posterior, phi).mean(points)
-        return WhitenedSGD(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
+        return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
 
     def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
         """n steps down the lower level."""

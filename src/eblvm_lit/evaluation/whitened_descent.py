@@ -8,10 +8,10 @@ from torch import Tensor
 from eblvm_lit.functional import Params
 from eblvm_lit.optimizers.sgd import SGD
 
-__all__ = ["WhitenedSGD"]
+__all__ = ["WhitenedDescent"]
 
 
-class WhitenedSGD(SGD):
+class WhitenedDescent(SGD):
     r"""Gradient descent of weights W (m, d) and biases b (m,) under a fixed metric.
 
     .. math:: (W, b) \leftarrow (W, b) - \alpha\, D^{-1} (g_W, g_b)\, S^{-1}, \quad
@@ -28,7 +28,7 @@ class WhitenedSGD(SGD):
 
     Example:
         >>> v, h = torch.tensor([[1.0], [3.0]]), torch.tensor([1.0])
-        >>> sgd = WhitenedSGD(lr=1.0, inputs=v, curvature=h, prefix="linear.")
+        >>> sgd = WhitenedDescent(lr=1.0, inputs=v, curvature=h, prefix="linear.")
         >>> params = {"linear.weight": torch.zeros(1, 1), "linear.bias": torch.zeros(1)}
         >>> grads = {"linear.weight": torch.tensor([[-5.0]]), "linear.bias": torch.tensor([-2.0])}
         >>> # one step of unit length down the mean of (W v + b - v)^2 / 2, whose optimum is W = 1, b = 0
