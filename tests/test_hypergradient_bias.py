@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from eblvm_lit.data.base import Splits
 from eblvm_lit.differentiation import grad
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.gaussian import GaussianLatentModel
@@ -110,6 +111,16 @@ def test_only_a_linear_posterior_can_be_whitened(v):
     method = SimpleNamespace(energy=energy, posterior=LinearGaussianPosterior(v_dim=3, h_dim=4))
     with pytest.raises(ConfigError, match="needs the linear Bernoulli posterior, not LinearGaussianPosterior"):
         HypergradientBias(whiten=True)._descent(method, v, {})
+
+
+def test_whitening_needs_more_examples_than_dimensions_and_takes_those_of_training(method, v):
+    study = HypergradientBias(n_unrolls=[0], n_lower_steps=[0], whiten=True)
+    with pytest.raises(ConfigError, match="3 examples of 3 dimensions cannot be whitened"):
+        study.compute(method, v[:3], torch.Generator())
+    data = SimpleNamespace(splits=Splits(v, v[:2], v[:2]), as_float=lambda x: x)
+    generators = torch.Generator().manual_seed(2), torch.Generator().manual_seed(2)
+    expected = study.compute(method, v, generators[0])
+    assert study.evaluate(method, data, "test", generators[1]) == expected
 
 
 def test_live_parameters_stay_as_they_are(method, v):

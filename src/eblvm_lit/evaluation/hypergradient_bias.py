@@ -9,6 +9,7 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
@@ -75,7 +76,7 @@ class HypergradientBias(ExampleMetric):
     Args:
         n_unrolls: Values of N.
         n_lower_steps: Values of K.
-        batch_size: Examples in the minibatch; at most the split's.
+        batch_size: Examples in the minibatch, more than v has dimensions.
         step_size: Of the gradient descent; null: the inverse of the Hessian's largest eigenvalue at phi*.
         n_series: The bias at phi* itself (K to infinity) is computed for N up to this.
         n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
@@ -133,6 +134,11 @@ class HypergradientBias(ExampleMetric):
         posterior = method.posterior
         if not isinstance(posterior, BernoulliPosterior):
             raise ConfigError(f"whiten=true needs the linear Bernoulli posterior, not {type(posterior).__name__}.")
+        if len(points) <= points.shape[1]:
+            raise ConfigError(
+                f"{len(points)} examples of {points.shape[1]} dimensions cannot be whitened: raise "
+                "hypergradient_bias.batch_size, or take data that have more."
+            )
         q = bind(posterior, phi).mean(points)
         return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
 
@@ -200,6 +206,16 @@ class HypergradientBias(ExampleMetric):
             total = tree_map(lambda t, x: t + problem.lr * x, total, step)
             bent = hessian_product(problem, theta, best, step)
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, bent)
+
+    def evaluate(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        split: str,  # noqa: ARG002 - any other is too small
+        generator: torch.Generator,
+    ) -> dict[str, float]:
+        """The study at training examples, whatever the split: there are more of them than v has dimensions."""
+        return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
