@@ -23,6 +23,7 @@ PLACES = {
     "schedule": "schedule@optimizer.schedule",
     "evaluation": "evaluation@callbacks.evaluation.metrics",
     "figures": "figures@callbacks.figures.figures",
+    "mask": "mask@callbacks.figures.figures.inpainting.mask",
     "outliers": "+outliers@callbacks.evaluation.metrics.out_of_distribution.sets.others",
 }
 VARIATIONAL_PARTS = [
@@ -46,6 +47,8 @@ COMPANIONS = {
     "particles=refined": ["method=vages_dsm", "model=gaussian"],
     **{f"contrast={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
 }
+ALL_FIGURES = "figures@callbacks.figures.figures=all"
+COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name in ("digits", "left_half", "mnist")}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]

@@ -97,6 +97,23 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
     assert found[True]["hypergradient_bias_k0_n0"] == pytest.approx(found[False]["hypergradient_bias_k0_n0"])
 
 
+def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
+    unrolls, steps = (0, 1, 2, 5, 20), (0, 5, 20, 60)
+    study = HypergradientBias(
+        n_unrolls=unrolls, n_lower_steps=steps, start="uniform", step_size=0.3, n_terms=60, whiten=True
+    )
+    found = study.compute(method, v, torch.Generator().manual_seed(2))
+    best = params_of(method.energy)
+    norm = torch.cat([best["W"].flatten(), best["c"]]).norm()
+    assert found["phi_distance_k0"] == pytest.approx(float(norm), rel=1e-5)  # phi starts at zero
+    for n in unrolls:
+        row = [found[f"hypergradient_bias_k{k}_n{n}"] for k in steps]
+        assert row == sorted(row, reverse=True), n
+    for k in steps:
+        row = [found[f"hypergradient_bias_k{k}_n{n}"] for n in unrolls]
+        assert row == sorted(row, reverse=True), k
+
+
 def test_the_series_is_unrolling_from_the_optimum(method, v):
     for whiten in (False, True):
         study = HypergradientBias(n_unrolls=[0, 3], n_lower_steps=[300], n_terms=60, whiten=whiten)
@@ -134,6 +151,10 @@ def test_live_parameters_stay_as_they_are(method, v):
 def test_bad_grids_are_refused():
     with pytest.raises(ConfigError, match="n_unrolls"):
         HypergradientBias(n_unrolls=[-1])
+    with pytest.raises(ConfigError, match="'live' or 'uniform', not 'zero'"):
+        HypergradientBias(start="zero")
+    with pytest.raises(ConfigError, match="step_size must be above 0, not 0"):
+        HypergradientBias(step_size=0)
 
 
 def test_the_figure_draws_one_curve_a_k():

@@ -16,15 +16,17 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit import run
+from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import TRAIN_MEAN, TRAIN_STD, FreyFace
 from eblvm_lit.data.images import ImageDataModule
+from eblvm_lit.data.mnist import MNIST
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.figures.conditional import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.inpainting import GREY, Inpainting
@@ -43,7 +45,7 @@ from eblvm_lit.samplers.frozen import frozen
 from eblvm_lit.samplers.inpainting import InpaintingSamples
 from eblvm_lit.samplers.interpolation import InterpolationSamples, interpolate
 from eblvm_lit.samplers.latent_samples import LatentSamples
-from eblvm_lit.samplers.masks import LeftHalf
+from eblvm_lit.samplers.masks import DrawnMask, LeftHalf
 from eblvm_lit.samplers.png import export_png
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.seeding import derive_seed
@@ -256,6 +258,32 @@ def test_masks_are_halves_inverted_by_the_samples_own_noise():
     assert torch.equal(LeftHalf(inverted=0.5).keep((3, 2, 5), SampleNoise(0, [7, 3])), keep[[7, 3]])
     assert torch.equal(LeftHalf(inverted=1.0).keep((3, 2, 5), SampleNoise(0, [7]))[0], 1 - right)
     assert torch.equal(LeftHalf().keep((3, 2, 5), SampleNoise(0, [7]))[0], right)
+
+
+def test_masks_of_digits_keep_what_is_bright_or_all_else():
+    data, noise = Digits(), range(60)
+    keep = DrawnMask(data=data, inverted=0.5).keep((3, 8, 8), SampleNoise(0, noise))
+    assert torch.equal(keep[:, 0], keep[:, 2])
+    bright = (data.splits.test.view(-1, 8, 8) > 0.5).float().flatten(1)
+    rows = keep[:, 0].flatten(1)
+    plain, inverted = ((rows[:, None] == shapes).all(2).any(1) for shapes in (bright, 1 - bright))
+    assert (plain ^ inverted).all()
+    assert 10 < int(inverted.sum()) < 50
+    assert len(rows.unique(dim=0)) > 40  # each its own
+    assert torch.equal(DrawnMask(data=data, inverted=0.5).keep((3, 8, 8), SampleNoise(0, [7, 3])), keep[[7, 3]])
+    with pytest.raises(ConfigError, match="Checkerboard has no images"):
+        DrawnMask(data=Checkerboard())
+
+
+def test_files_of_a_mask_are_looked_for_before_the_first_iteration(tmp_path):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (raw / f"{part}-{kind}-ubyte").write_bytes(b"cut off")
+    picture = Inpainting(sampler=few(), mask=DrawnMask(data=MNIST(root=str(tmp_path))))
+    with pytest.raises(DataError, match="damaged or cut off"):
+        Figures(figures={"inpainting": picture}, save_dir=str(tmp_path)).on_fit_start(None, None)
 
 
 # --- the model meanwhile ----------------------------------------------------------------------------------

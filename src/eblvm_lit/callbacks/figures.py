@@ -42,6 +42,11 @@ class Figures(pl.Callback):
                 drawn.savefig(paths[-1], dpi=150, bbox_inches="tight")
         return paths
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Let each look for what it will need."""
+        for figure in self.figures.values():
+            figure.prepare()
+
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Redraw, if asked."""
         if self.at_validation:

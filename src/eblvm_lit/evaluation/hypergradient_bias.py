@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
@@ -63,10 +63,10 @@ class HypergradientBias(ExampleMetric):
     Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
     KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where
     q = p (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim: with fewer points
-    the optimum is not unique, and the hypergradient is not defined. From the live phi, K steps of gradient descent
-    give phi^0, N unrolled ones the hypergradient; phi* is the optimum, the reference is the implicit hypergradient
-    there. For a GRBM and the linear Bernoulli posterior both are known: the true posterior, and the gradient of score
-    matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
+    the optimum is not unique, and the hypergradient is not defined. From phi as it is, or from a uniform posterior, K
+    steps of gradient descent give phi^0, N unrolled ones the hypergradient; phi* is the optimum, the reference is the
+    implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the true posterior, and
+    the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
 
     The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is so slow that nothing is seen to
     fall: their mean alone makes L thousands of times mu. With ``whiten`` the descent is that in coordinates of phi in
@@ -76,8 +76,11 @@ class HypergradientBias(ExampleMetric):
     Args:
         n_unrolls: Values of N.
         n_lower_steps: Values of K.
+        start: Where the K steps begin: ``live``, at the parameters of the posterior as trained, so near phi* that K
+            changes little; or ``uniform``, at zero, where a linear Bernoulli posterior is 1/2 whatever v.
         batch_size: Examples in the minibatch, more than v has dimensions.
-        step_size: Of the gradient descent; null: the inverse of the Hessian's largest eigenvalue at phi*.
+        step_size: Of the gradient descent, in units of the inverse of the Hessian's largest eigenvalue at phi*. One is
+            the fastest there; far away, where the curvature may be larger, only smaller ones descend.
         n_series: The bias at phi* itself (K to infinity) is computed for N up to this.
         n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
         n_terms: Conjugate-gradient steps of the reference hypergradient there.
@@ -92,8 +95,9 @@ class HypergradientBias(ExampleMetric):
         *,
         n_unrolls: Sequence[int] = (0, 1, 2, 5, 10, 20, 50),
         n_lower_steps: Sequence[int] = (0, 5, 20, 100),
+        start: Literal["live", "uniform"] = "live",
         batch_size: int = 1400,
-        step_size: float | None = None,
+        step_size: float = 1.0,
         n_series: int = 500,
         n_reference_steps: int = 300,
         n_terms: int = 200,
@@ -103,6 +107,11 @@ class HypergradientBias(ExampleMetric):
             raise ConfigError("n_unrolls and n_lower_steps are non-empty lists of numbers >= 0.")
         if min(batch_size, n_reference_steps, n_terms) < 1:
             raise ConfigError("batch_size, n_reference_steps and n_terms must be at least 1.")
+        if not step_size > 0:
+            raise ConfigError(f"hypergradient_bias.step_size must be above 0, not {step_size}.")
+        if start not in ("live", "uniform"):
+            raise ConfigError(f"hypergradient_bias.start is 'live' or 'uniform', not {start!r}.")
+        self.start = start
         self.n_unrolls, self.n_lower_steps = sorted(set(n_unrolls)), sorted(set(n_lower_steps))
         self.batch_size, self.n_reference_steps, self.n_terms = batch_size, n_reference_steps, n_terms
         self.step_size, self.n_series, self.whiten = step_size, n_series, whiten
@@ -232,12 +241,13 @@ class HypergradientBias(ExampleMetric):
             best, reference = self.reference(problem, theta, phi)
         rule = self._descent(method, method.objective.perturb(v, noise["data"]), best)
         problem = problem._replace(optimizer=rule, state=rule.init(phi))
-        problem = problem._replace(lr=self.step_size or 1 / self._largest_eigenvalue(problem, theta, best))
+        problem = problem._replace(lr=self.step_size / self._largest_eigenvalue(problem, theta, best))
         found, scale = {"optimum_kl": float(problem.lower(theta, best, 0))}, _norm(reference)
         for n, grads in self._series(problem, theta, best):
             found[f"hypergradient_bias_optimum_n{n}"] = _distance(grads, reference) / scale
+        first = phi if self.start == "live" else tree_map(torch.zeros_like, phi)
         for k in self.n_lower_steps:
-            start = self._descend(problem, theta, phi, k)
+            start = self._descend(problem, theta, first, k)
             found[f"phi_distance_k{k}"] = _distance(start, best)
             for n in self.n_unrolls:
                 _, grads = Unroll(n_unroll=n)(problem, theta, start)

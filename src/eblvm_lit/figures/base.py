@@ -30,6 +30,13 @@ class Picture(ABC):
 
     name: str
 
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
+        """Look for what is needed beside the run, before its first iteration.
+
+        Raises:
+            DataError: If it is not there.
+        """
+
     @abstractmethod
     def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it.

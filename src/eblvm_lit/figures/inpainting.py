@@ -59,6 +59,10 @@ class Inpainting(Picture):
         self.samples, self.mask = InpaintingSamples(sampler=sampler), mask
         self.n, self.n_completions = n, n_completions
 
+    def prepare(self) -> None:
+        """Let the mask look for its files."""
+        self.mask.prepare()
+
     def draw(
         self,
         method: LightningModule,
