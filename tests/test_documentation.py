@@ -39,14 +39,28 @@ FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {"cd", "git", "cp", "ls", "tail", "kill", "source", "sbatch", "srun", "scancel", "squeue", "wandb", "ssh"}
 UNDERSTOOD = {"python", "python3", "torchrun", "make", "pip"}
-# Published, but of no metric that a report could match: seconds per 100 iterations on a GTX 1080 Ti, and FIDs.
-NOT_IN_REPORTS: set[str] = set()
+# Published, but of no metric that the report has a value for.
+NOT_IN_REPORTS = {
+    *("26.62", "29.43", "26.90", "30.19"),  # FID-ES, Bao et al. 2020, Table 2
+    *("4.35", "5.07", "8.61", "13.78"),  # seconds, Table 3
+    *("93.85", "97.39", "97.75", "34.83", "39.58", "46.46"),  # per cent, Table 4
+    *(
+        "26.55",
+        "28.09",
+        "27.78",
+        "36.17",
+        "25.98",
+        "31.21",
+        "29.26",
+        "25.83",
+        "30.47",
+    ),  # FID, Bao et al. 2021, appendix
+}
 # Pages that may not be there yet.
 WRITTEN_BY_OTHERS = {"multi_gpu.md", "sweeps.md", "scaling.md", "SECURITY.md"}
 
 ALL = [command for page in PAGES for command in commands(page)]
 DISTINCT = list({command.words: command for command in ALL}.values())
-each_command = pytest.mark.parametrize("command", DISTINCT, ids=str)
 
 
 def program(command):
@@ -63,20 +77,21 @@ def script(command):
 
 def split_flags(words):
     """Hydra's flags, and the overrides."""
-    flags, rest = [], list(words)
-    while rest and rest[0].startswith("-"):
-        n = FLAGS[rest[0]]  # a flag that is not there ends here
-        flags, rest = flags + rest[:n], rest[n:]
-    assert not [word for word in rest if word.startswith("-")], "flags come first"
-    return flags, rest
+    flags, overrides, rest = [], [], list(words)
+    while rest:
+        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a flag that is not there ends here
+        (flags if n else overrides).extend(rest[: n or 1])
+        rest = rest[n or 1 :]
+    return flags, overrides
 
 
 def jobs(overrides):
-    """The overrides of the jobs of a sweep: as many as its longest axis has values, so that every value comes once."""
+    """The overrides of jobs of a sweep in which every option of a group comes once, and a key has its first value."""
     axes = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
-            axes.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
+            key, values = override.get_key_element(), list(override.sweep_string_iterator())
+            axes.append([f"{key}={value}" for value in (values if (CONF / key).is_dir() else values[:1])])
         else:
             axes.append([override.input_line])
     rows = zip_longest(*axes)
@@ -111,10 +126,12 @@ def my_ebms(project, monkeypatch):
         del sys.modules[name]
 
 
+TRAINING = [command for command in commands(EXAMPLES) if script(command)[0] == "train.py"]  # is trained, see below
+
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-@each_command
+@pytest.mark.parametrize("command", [command for command in DISTINCT if command not in TRAINING], ids=str)
 def test_every_command_is_one_that_exists(command, my_ebms, tmp_path):
     name, words = script(command)
     if name is not None:
@@ -137,12 +154,12 @@ def check_script(name, words, project, tmp_path):
     flags, overrides = split_flags(words)
     overrides = [word.replace("my_project", str(project)) for word in overrides if available(word)]
     for job in jobs(overrides):
-        cfg = configure(*job, f"run_dir={tmp_path}", name=name.removesuffix(".py").replace("train", "config"))
         if name == "train.py":
-            check_config(cfg)
+            check_config(configure(*job, f"run_dir={tmp_path}"))
         else:
-            OmegaConf.to_container(cfg, resolve=True)
-    assert len(jobs(overrides)) == 1 or {"-m", "--multirun"} & set(flags), "a sweep needs -m"
+            configure(*job, f"run_dir={tmp_path}", name="evaluate")
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    assert {"-m", "--multirun"} & {*flags} or not any(o.is_sweep_override() for o in parsed), "a sweep needs -m"
 
 
 def check_module(module, words):
@@ -245,9 +262,6 @@ def test_the_methods_own_tests_pass():
         test()
 
 
-TRAINING = [command for command in commands(EXAMPLES) if script(command)[0] == "train.py"]
-
-
 @pytest.mark.parametrize("command", TRAINING, ids=str)
 def test_the_worked_example_trains_and_is_evaluated(command, my_ebms, tmp_path):
     overrides = [word.replace("my_project", str(my_ebms)) for word in split_flags(script(command)[1])[1]]
@@ -273,7 +287,8 @@ def test_every_sentence_that_troubleshooting_quotes_is_printed_by_the_program():
     quotes = re.findall(r"^> (.+(?:\n> .+)*)", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
     quotes = [re.sub(r"\n> ", " ", quote).strip() for quote in quotes]
     assert len(quotes) > 10
-    lost = [quote for quote in quotes if not any(is_quoted(quote, sentence) for sentence in sentences())]
+    printed = sentences()
+    lost = [quote for quote in quotes if not any(is_quoted(quote, sentence) for sentence in printed)]
     assert not lost, f"no longer in the source: {lost}"
 
 
@@ -281,7 +296,7 @@ def is_quoted(quote, sentence):
     """Whether a quotation, with … for what it leaves out, is of a sentence that has … where values are filled in."""
     fragments = [fragment for fragment in re.split("…", quote) if fragment.strip()]
     pattern = ".*".join(re.escape(fragment.strip()) for fragment in fragments)
-    return len(max(fragments, key=len)) > 12 and re.search(pattern, sentence, re.DOTALL) is not None
+    return len(max(fragments, key=len)) > 10 and re.search(pattern, sentence, re.DOTALL) is not None
 
 
 def reproduction():
@@ -343,7 +358,7 @@ def workspace(project, tmp_path_factory):
 def finish(folder, words, variables=None):
     """Run Python to its end, as a user in this folder would."""
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
-    paths += [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths += [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "EBLVM_DATA": str(folder / "data"), "PYTHONPATH": os.pathsep.join(paths)}
     result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"

@@ -1,8 +1,10 @@
 """The package without Hydra: what it names, what importing it costs, and the model that it brings."""
 
 import ast
+import doctest
 import hashlib
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -59,6 +61,16 @@ def test_editors_see_the_names_that_are_there():
 def test_no_module_will_ever_hide_a_public_name():
     modules = {info.name for info in pkgutil.iter_modules(eblvm_lit.__path__)}
     assert modules.isdisjoint(eblvm_lit.__all__)
+
+
+def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert "--doctest-modules" in options["addopts"]
+    assert "src" in options["testpaths"]  # all of its modules, those that are added tomorrow, too
+    parts = [getattr(eblvm_lit, name) for name in eblvm_lit.__all__]
+    parts = [part for part in parts if isinstance(part, type) and not issubclass(part, tuple | Exception)]
+    for part in parts:
+        assert inspect.isabstract(part) or doctest.DocTestFinder().find(part)[0].examples, f"{part.__name__} has none"
 
 
 # --- the model that the package brings --------------------------------------------------------------------
