@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from shell import ROOT
@@ -13,6 +14,7 @@ BLOCK = re.compile(
     r"^(?:<!-- (?P<marker>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
+OPERATORS = {"&&", "||", "|", ";", "&"}
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,18 @@ def commands(page):
         for line in block.text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             exported |= dict(word.split("=", 1) for word in words[1:] if words[0] == "export")
-            variables = dict(exported)
-            while words and ASSIGNMENT.fullmatch(words[0]):
-                name, _, variables[name] = words.pop(0).partition("=")
-            if words and words[0] != "export":
-                found.append(Command(block, tuple(words), variables))
+            for joined, part in groupby(words, key=OPERATORS.__contains__):
+                if not joined and words[0] != "export":
+                    found += command(block, list(part), exported)
     return found
+
+
+def command(block, words, variables):
+    """The command of these words, if they are more than assignments."""
+    variables = dict(variables)
+    while words and ASSIGNMENT.fullmatch(words[0]):
+        name, _, variables[name] = words.pop(0).partition("=")
+    return [Command(block, tuple(words), variables)] if words else []
 
 
 def sentences():

@@ -27,6 +27,7 @@ import test_objectives
 from documents import PAGES, blocks, commands, sentences
 from eblvm_lit import run
 from eblvm_lit.checks import check_config
+from eblvm_lit.data.toy import Checkerboard, ToyDataModule
 from image_files import write_cifar10, write_mnist
 from shell import CONF, ROOT, configure
 from test_config import SHORTER, shorter_deep
@@ -36,9 +37,24 @@ EXAMPLES = DOCS / "extending.md"
 # Whose blocks of Python are run. Those of EXAMPLES are files and rows, which the worked example below puts in place.
 PYTHON_PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("quick_start", "concepts", "pretrained"))]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
+LAUNCHERS = {"python", "torchrun", "srun"}
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
-OTHERS = {"cd", "git", "cp", "ls", "tail", "kill", "source", "sbatch", "srun", "scancel", "squeue", "wandb", "ssh"}
-UNDERSTOOD = {"python", "python3", "torchrun", "make", "pip"}
+OTHERS = {
+    "[",
+    "cd",
+    "cp",
+    "git",
+    "kill",
+    "ls",
+    "sbatch",
+    "scancel",
+    "scontrol",
+    "source",
+    "squeue",
+    "ssh",
+    "tail",
+    "wandb",
+}
 # Published, but of no metric that the report has a value for.
 NOT_IN_REPORTS = {
     *("26.62", "29.43", "26.90", "30.19"),  # FID-ES, Bao et al. 2020, Table 2
@@ -70,8 +86,9 @@ def program(command):
 def script(command):
     """``train.py`` or ``evaluate.py`` and what follows it; (None, ()) for another command."""
     for name in ("train.py", "evaluate.py"):
-        if name in command.words and program(command) in UNDERSTOOD - {"make", "pip"}:
-            return name, command.words[command.words.index(name) + 1 :]
+        if name in command.words and program(command) in LAUNCHERS:
+            words = command.words[command.words.index(name) + 1 :]
+            return name, tuple(word for word in words if not word.startswith("$"))  # a variable may hold an override
     return None, ()
 
 
@@ -263,7 +280,9 @@ def test_the_methods_own_tests_pass():
 
 
 @pytest.mark.parametrize("command", TRAINING, ids=str)
-def test_the_worked_example_trains_and_is_evaluated(command, my_ebms, tmp_path):
+def test_the_worked_example_trains_and_is_evaluated(command, my_ebms, tmp_path, monkeypatch):
+    for kind in (ToyDataModule, Checkerboard):
+        monkeypatch.setattr(kind, "sizes", (200, 100, 100))
     overrides = [word.replace("my_project", str(my_ebms)) for word in split_flags(script(command)[1])[1]]
     short = ["debug=fast", "trainer.max_steps=3", "n_validations=1", "callbacks.figures=null"]
     metrics = run.train(configure(*overrides, *short, f"run_dir={tmp_path}"))
@@ -332,9 +351,10 @@ def numbers(text):
 
 # --- the same commands, for real --------------------------------------------------------------------------
 
-NOT_RUN = {
+NOT_RUN = {  # by how a word ends
     "=fid": "needs the weights of the Inception network and images",
-    "image_folder": "needs a folder of images",
+    "data=image_folder": "needs a folder of images",
+    "trainer=ddp": "needs GPUs",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
 AIS = "callbacks.evaluation.metrics.log_likelihood"
@@ -401,10 +421,10 @@ def shortened(overrides, project):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALL, ids=str)
 def test_every_command_does_what_the_page_says(command, workspace):
-    reason = next((why for word, why in NOT_RUN.items() if any(word in given for given in command.words)), None)
+    reason = next((why for word, why in NOT_RUN.items() if any(given.endswith(word) for given in command.words)), None)
     name, words = script(command)
     module = command.words[2] if command.words[1:2] == ("-m",) else ""
-    if reason or (name is None and not module.startswith("eblvm_lit.")):
+    if reason or program(command) != "python" or (name is None and not module.startswith("eblvm_lit.")):
         pytest.skip(reason or "is a make target, a benchmark or another program's")
     if name is None:
         finish(workspace, [*command.words[1:3], *(resolved(word, workspace) for word in command.words[3:])])
