@@ -394,7 +394,7 @@ def resolved(word, folder):
         return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
     for kind in ("outputs", "multirun"):
         if f"{kind}/DATE/TIME" in word:
-            word = word.replace(f"{kind}/DATE/TIME", str(newest(folder, f"{kind}/*/*/").relative_to(folder)))
+            word = word.replace(f"{kind}/DATE/TIME", str(newest(folder, f"{kind}/2*-*/*/").relative_to(folder)))
     return word.replace("../shared/data", str(folder / "data"))
 
 
