@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.stamp
 ARGS =
 
-.PHONY: help train test test-slow bench lint format clean
+.PHONY: help train test test-slow docs docs-check bench lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,13 @@ test: $(STAMP) ## run the tests
 
 test-slow: $(STAMP) ## run the long statistical and training checks
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+docs: $(STAMP) ## build the pages of docs/ as a site in build/site
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m mkdocs build
+
+docs-check: $(STAMP) ## run every command of README and docs/, shortened
+	$(BIN)/python -m pytest -m slow tests/test_documentation.py $(ARGS)
 
 bench: $(STAMP) ## measure time and memory of every method; ARGS=--help shows the options
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -1,0 +1,439 @@
+"""README and docs/: every command is one that exists, every example runs, every quotation is one.
+
+``make docs-check`` also runs the commands, shortened, one after the other in a folder of their own.
+"""
+
+import importlib
+import importlib.util
+import io
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from contextlib import redirect_stdout
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+import scipy.io
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+import cases
+import test_energies
+import test_objectives
+from documents import PAGES, blocks, commands, sentences
+from eblvm_lit import run
+from eblvm_lit.checks import check_config
+from eblvm_lit.data.toy import Checkerboard, ToyDataModule
+from image_files import write_cifar10, write_mnist
+from shell import CONF, ROOT, configure
+from test_config import SHORTER, shorter_deep
+
+DOCS = ROOT / "docs"
+EXAMPLES = DOCS / "extending.md"
+# Whose blocks of Python are run. Those of EXAMPLES are files and rows, which the worked example below puts in place.
+PYTHON_PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("quick_start", "concepts", "pretrained"))]
+FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
+LAUNCHERS = {"python", "torchrun", "srun"}
+# Of the shell, of git and of other people's programs: nothing of ours to be checked.
+OTHERS = {
+    "[",
+    "cd",
+    "cp",
+    "git",
+    "kill",
+    "ls",
+    "sbatch",
+    "scancel",
+    "scontrol",
+    "source",
+    "squeue",
+    "ssh",
+    "tail",
+    "wandb",
+}
+# Published, but of no metric that the report has a value for.
+NOT_IN_REPORTS = {
+    *("26.62", "29.43", "26.90", "30.19"),  # FID-ES, Bao et al. 2020, Table 2
+    *("4.35", "5.07", "8.61", "13.78"),  # seconds, Table 3
+    *("93.85", "97.39", "97.75", "34.83", "39.58", "46.46"),  # per cent, Table 4
+    *(
+        "26.55",
+        "28.09",
+        "27.78",
+        "36.17",
+        "25.98",
+        "31.21",
+        "29.26",
+        "25.83",
+        "30.47",
+    ),  # FID, Bao et al. 2021, appendix
+}
+# Pages that may not be there yet.
+WRITTEN_BY_OTHERS = {"multi_gpu.md", "sweeps.md", "scaling.md", "SECURITY.md"}
+
+ALL = [command for page in PAGES for command in commands(page)]
+DISTINCT = list({command.words: command for command in ALL}.values())
+
+
+def program(command):
+    return Path(command.words[0]).name
+
+
+def script(command):
+    """``train.py`` or ``evaluate.py`` and what follows it; (None, ()) for another command."""
+    for name in ("train.py", "evaluate.py"):
+        if name in command.words and program(command) in LAUNCHERS:
+            words = command.words[command.words.index(name) + 1 :]
+            return name, tuple(word for word in words if not word.startswith("$"))  # a variable may hold an override
+    return None, ()
+
+
+def split_flags(words):
+    """Hydra's flags, and the overrides."""
+    flags, overrides, rest = [], [], list(words)
+    while rest:
+        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a flag that is not there ends here
+        (flags if n else overrides).extend(rest[: n or 1])
+        rest = rest[n or 1 :]
+    return flags, overrides
+
+
+def jobs(overrides):
+    """The overrides of jobs of a sweep in which every option of a group comes once, and a key has its first value."""
+    axes = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override():
+            key, values = override.get_key_element(), list(override.sweep_string_iterator())
+            axes.append([f"{key}={value}" for value in (values if (CONF / key).is_dir() else values[:1])])
+        else:
+            axes.append([override.input_line])
+    rows = zip_longest(*axes)
+    return [[value or axis[0] for value, axis in zip(row, axes, strict=True)] for row in rows] or [[]]
+
+
+def available(override):
+    """Whether the plugin that an override chooses is installed."""
+    launcher = re.match(r"hydra/launcher=(\w+)", override)
+    return not launcher or importlib.util.find_spec(f"hydra_plugins.hydra_{launcher[1].split('_')[0]}_launcher")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The worked example's files, as the page has them."""
+    folder = tmp_path_factory.mktemp("docs") / "my_project"
+    for block in blocks(EXAMPLES, "python", "yaml"):
+        if block.marker.startswith("file: "):
+            path = folder / block.marker.removeprefix("file: ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+    (folder / "my_ebms" / "__init__.py").touch()
+    return folder
+
+
+@pytest.fixture
+def my_ebms(project, monkeypatch):
+    """The same, importable."""
+    monkeypatch.syspath_prepend(str(project))
+    yield project
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_ebms"]:
+        del sys.modules[name]
+
+
+TRAINING = [command for command in commands(EXAMPLES) if script(command)[0] == "train.py"]  # is trained, see below
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [command for command in DISTINCT if command not in TRAINING], ids=str)
+def test_every_command_is_one_that_exists(command, my_ebms, tmp_path):
+    name, words = script(command)
+    if name is not None:
+        check_script(name, words, my_ebms, tmp_path)
+    elif command.words[1:2] == ("-m",):
+        check_module(command.words[2], command.words[3:])
+    elif program(command) == "make":
+        check_make(command.words[1:], my_ebms, tmp_path)
+    elif program(command) == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        named = {
+            extra for word in command.words for group in re.findall(r"\[(.*)\]", word) for extra in group.split(",")
+        }
+        assert named <= extras.keys()
+    else:
+        assert program(command) in OTHERS, f"{command}: add it to OTHERS, or teach this test what it is"
+
+
+def check_script(name, words, project, tmp_path):
+    flags, overrides = split_flags(words)
+    overrides = [word.replace("my_project", str(project)) for word in overrides if available(word)]
+    for job in jobs(overrides):
+        if name == "train.py":
+            check_config(configure(*job, f"run_dir={tmp_path}"))
+        else:
+            configure(*job, f"run_dir={tmp_path}", name="evaluate")
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    assert {"-m", "--multirun"} & {*flags} or not any(o.is_sweep_override() for o in parsed), "a sweep needs -m"
+
+
+def check_module(module, words):
+    assert importlib.util.find_spec(module), f"there is no module {module}"
+    if module.startswith("benchmarks."):
+        listed = subprocess.run(
+            [sys.executable, "-m", module, *words, "--list"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert listed.returncode == 0, listed.stderr
+    elif module.startswith("eblvm_lit."):
+        name = f"{module}.__main__" if importlib.util.find_spec(module).submodule_search_locations else module
+        parser = getattr(importlib.import_module(name), "parser", None)
+        if parser is not None:
+            parser().parse_args(list(words))  # exits where it does not understand
+
+
+def check_make(words, project, tmp_path):
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words:
+        variable, _, value = word.partition("=")
+        if variable == "ARGS" and words[0] == "train":
+            check_script("train.py", value.split(), project, tmp_path)
+        elif value:
+            assert re.search(rf"^{variable} *\??=", makefile, re.MULTILINE), f"make has no variable {variable}"
+        else:
+            assert re.search(rf"^{word}:", makefile, re.MULTILINE), f"make has no target {word}"
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            if not re.match(r"https?://|mailto:", target) and Path(target).name not in WRITTEN_BY_OTHERS:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_index_and_in_the_site():
+    index, site = (DOCS / "index.md").read_text(), OmegaConf.load(ROOT / "mkdocs.yml")
+    listed = {name for entry in site.nav for name in entry.values()}
+    for page in DOCS.glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, f"docs/index.md does not link to {page.name}"
+        assert page.name in listed, f"mkdocs.yml does not name {page.name}"
+
+
+# --- examples ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block", [block for page in PYTHON_PAGES if page.exists() for block in blocks(page, "python")], ids=str
+)
+def test_python_on_a_page_runs_as_it_stands(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed, expected = io.StringIO(), re.findall(r"print\(.*#  ?about (-?[\d.]+)", block.text)
+    torch.manual_seed(0)
+    with redirect_stdout(printed):
+        exec(compile(block.text, str(block), "exec"), {"__name__": "example"})
+    numbers = [float(number) for number in re.findall(r"-?\d+\.\d+", printed.getvalue())]
+    for value, about in zip(numbers, expected, strict=False):
+        assert value == pytest.approx(float(about), abs=0.05 + 0.02 * abs(float(about)))
+    assert len(numbers) >= len(expected)
+
+
+def rows(marker):
+    """What a block of the page adds to a table of cases.py."""
+    table = marker.removeprefix("row: ")
+    (block,) = [block for block in blocks(EXAMPLES, "python") if block.marker == marker]
+    scope = {**vars(cases), table: []}
+    exec(compile(block.text, str(block), "exec"), scope)
+    return scope[table]
+
+
+@pytest.mark.usefixtures("float64", "my_ebms")
+def test_the_objectives_row_passes_the_batteries():
+    (case,) = rows("row: OBJECTIVES")
+    for rho in (-0.7, 0.7):
+        test_objectives.test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho)
+    test_objectives.test_the_right_scale_is_stationary(case)
+    test_objectives.test_expectation_for_a_gaussian(case)
+    test_objectives.test_images_and_vectors_give_the_same(case)
+    test_objectives.test_cotangent_is_the_derivative_by_the_score(case)
+
+
+@pytest.mark.usefixtures("float64", "my_ebms")
+def test_the_energys_row_passes_the_batteries():
+    (case,) = rows("row: ENERGIES")
+    test_energies.test_energies_of_rows_and_particles_depend_on_nothing_else(case)
+    test_energies.test_every_parameter_and_both_variables_move_the_energy(case)
+    test_energies.test_free_energy_sums_the_latents_out(case)
+    test_energies.test_score_and_its_divergence_are_derivatives_of_the_free_energy(case)
+
+
+@pytest.mark.usefixtures("my_ebms")
+def test_the_methods_own_tests_pass():
+    scope = {"__name__": "example"}
+    (block,) = [block for block in blocks(EXAMPLES, "python") if block.marker == "test"]
+    exec(compile(block.text, str(block), "exec"), scope)
+    tests = [value for name, value in scope.items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test()
+
+
+@pytest.mark.parametrize("command", TRAINING, ids=str)
+def test_the_worked_example_trains_and_is_evaluated(command, my_ebms, tmp_path, monkeypatch):
+    for kind in (ToyDataModule, Checkerboard):
+        monkeypatch.setattr(kind, "sizes", (200, 100, 100))
+    overrides = [word.replace("my_project", str(my_ebms)) for word in split_flags(script(command)[1])[1]]
+    short = ["debug=fast", "trainer.max_steps=3", "n_validations=1", "callbacks.figures=null"]
+    metrics = run.train(configure(*overrides, *short, f"run_dir={tmp_path}"))
+    assert metrics["iteration"] == 3
+    assert "test/fisher" in metrics
+    checkpoint = f"ckpt={tmp_path}/checkpoints/last.ckpt"
+    again = configure(checkpoint, "allow_packages=[my_ebms]", f"run_dir={tmp_path}/again", name="evaluate")
+    assert run.evaluate(again)["test/fisher"] == metrics["test/fisher"]
+
+
+def test_the_examples_are_short_enough_to_be_imitated():
+    for block in blocks(EXAMPLES, "python"):
+        assert len(block.text.splitlines()) < 100
+        assert max(map(len, block.text.splitlines())) <= 120
+
+
+# --- quotations and tables --------------------------------------------------------------------------------
+
+
+def test_every_sentence_that_troubleshooting_quotes_is_printed_by_the_program():
+    quotes = re.findall(r"^> (.+(?:\n> .+)*)", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    quotes = [re.sub(r"\n> ", " ", quote).strip() for quote in quotes]
+    assert len(quotes) > 10
+    printed = sentences()
+    lost = [quote for quote in quotes if not any(is_quoted(quote, sentence) for sentence in printed)]
+    assert not lost, f"no longer in the source: {lost}"
+
+
+def is_quoted(quote, sentence):
+    """Whether a quotation, with … for what it leaves out, is of a sentence that has … where values are filled in."""
+    fragments = [fragment for fragment in re.split("…", quote) if fragment.strip()]
+    pattern = ".*".join(re.escape(fragment.strip()) for fragment in fragments)
+    return len(max(fragments, key=len)) > 10 and re.search(pattern, sentence, re.DOTALL) is not None
+
+
+def reproduction():
+    """The rows of the page's tables: experiments, and the other cells."""
+    lines = re.findall(r"^\| `(\w+)` \|(.*)\|$", (DOCS / "reproduction.md").read_text(), re.MULTILINE)
+    return [(name, [cell.strip() for cell in cells.split("|")]) for name, cells in lines]
+
+
+def test_every_experiment_has_its_row_with_its_own_command():
+    found = [name for name, _ in reproduction()]
+    assert sorted(found) == sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+    for name, cells in reproduction():
+        text = (CONF / "experiment" / f"{name}.yaml").read_text()
+        command = re.search(rf"^#   (python train.py .*experiment={name}\b.*)$", text, re.MULTILINE)
+        assert command, f"{name}.yaml does not say how it is run"
+        assert f"`{command[1]}`" in cells[1], f"{name}: docs/reproduction.md has another command"
+        sweeps = "sweeper" in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("hydra", {})
+        assert sweeps <= (" -m " in command[1]), f"{name} is a sweep, which needs -m"
+
+
+def test_values_on_the_reproduction_page_are_those_of_their_sources():
+    published = numbers((ROOT / "src/eblvm_lit/reports/published.yaml").read_text()) | NOT_IN_REPORTS
+    measured = numbers((DOCS / "results.md").read_text())
+    for name, (_, _, theirs, ours, _) in reproduction():
+        assert numbers(theirs) <= published, f"{name}: {numbers(theirs) - published} is not published"
+        assert numbers(ours) <= measured, f"{name}: {numbers(ours) - measured} is not in docs/results.md"
+
+
+def numbers(text):
+    """Numbers with a decimal point, as they are written, signs unified."""
+    return {number.replace("−", "-") for number in re.findall(r"[-−]?\d+\.\d+", text)}
+
+
+# --- the same commands, for real --------------------------------------------------------------------------
+
+NOT_RUN = {  # by how a word ends
+    "=fid": "needs the weights of the Inception network and images",
+    "data=image_folder": "needs a folder of images",
+    "trainer=ddp": "needs GPUs",
+}
+SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
+AIS = "callbacks.evaluation.metrics.log_likelihood"
+
+
+@pytest.fixture(scope="module")
+def workspace(project, tmp_path_factory):
+    """Where a newcomer stands: a folder with the worked example, small data in published forms, a run and a sweep."""
+    folder = project.parent
+    data = folder / "data"
+    data.mkdir()
+    write_mnist(data)
+    write_cifar10(data)
+    faces = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    scipy.io.savemat(data / "frey_rawface.mat", {"ff": faces.numpy()})
+    for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
+        finish(folder, [str(ROOT / "train.py"), *words, *SHORT])
+    return folder
+
+
+def finish(folder, words, variables=None):
+    """Run Python to its end, as a user in this folder would."""
+    paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths += [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "EBLVM_DATA": str(folder / "data"), "PYTHONPATH": os.pathsep.join(paths)}
+    result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+
+
+def newest(folder, pattern):
+    return max(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+
+
+def resolved(word, folder):
+    """A word with its placeholders filled in."""
+    if (word.startswith("ckpt=") and "last.ckpt" in word) or word == "ckpt=...":
+        return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
+    for kind in ("outputs", "multirun"):
+        if f"{kind}/DATE/TIME" in word:
+            word = word.replace(f"{kind}/DATE/TIME", str(newest(folder, f"{kind}/2*-*/*/").relative_to(folder)))
+    return word.replace("../shared/data", str(folder / "data"))
+
+
+def shortened(overrides, project):
+    """The first two values of each axis of a sweep, few iterations, small networks, quick metrics."""
+    first = re.sub(r"=([^,\[{(]+,[^,]+)(,.*)$", r"=\1", "\n".join(overrides), flags=re.MULTILINE).splitlines()
+    experiment = next((word.split("=")[1] for word in first if word.startswith("experiment=")), None)
+    if experiment:
+        node = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
+        given = {word.split("=")[0] for word in first}
+        axes = {
+            key: re.split("[,(]", str(values).removeprefix("range("))[0]
+            for key, values in node.get("params", {}).items()
+        }
+        first += [f"{key}={value}" for key, value in axes.items() if key not in given]
+    short = [word for word in SHORT if word.split("=")[0] not in {other.split("=")[0] for other in first}]
+    cfg = configure(*jobs([word.replace("my_project", str(project)) for word in first])[0], *short)
+    short += shorter_deep(cfg) + SHORTER.get(experiment, [])
+    if cfg.callbacks.evaluation.metrics.get("log_likelihood"):
+        short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
+    return first + short
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ALL, ids=str)
+def test_every_command_does_what_the_page_says(command, workspace):
+    reason = next((why for word, why in NOT_RUN.items() if any(given.endswith(word) for given in command.words)), None)
+    name, words = script(command)
+    module = command.words[2] if command.words[1:2] == ("-m",) else ""
+    if reason or program(command) != "python" or (name is None and not module.startswith("eblvm_lit.")):
+        pytest.skip(reason or "is a make target, a benchmark or another program's")
+    if name is None:
+        finish(workspace, [*command.words[1:3], *(resolved(word, workspace) for word in command.words[3:])])
+        return
+    flags, overrides = split_flags(words)
+    overrides = [resolved(word, workspace) for word in overrides]
+    if "weights=ema" in overrides:
+        finish(workspace, [str(ROOT / "train.py"), "callbacks=ema", *SHORT])
+        overrides = [resolved("ckpt=...", workspace) if word.startswith("ckpt=") else word for word in overrides]
+    if name == "train.py" and not {"--help", "--cfg"} & set(flags):
+        overrides = shortened(overrides, workspace / "my_project")
+    finish(workspace, [str(ROOT / name), *flags, *overrides], command.variables)

@@ -1,0 +1,131 @@
+"""The package without Hydra: what it names, what importing it costs, and the model that it brings."""
+
+import ast
+import doctest
+import hashlib
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import torch
+
+import eblvm_lit
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.pretrained_models import loading
+from eblvm_lit.samplers.gibbs import Gibbs
+from shell import ROOT
+
+# Mean free energies of training, validation and test split, and log Z, as docs/pretrained.md has them.
+FREE_ENERGIES = [-190.7361, -190.0592, -189.9532]
+LOG_Z = 170.484
+
+PROBE = """
+import sys
+import eblvm_lit
+assert not {"torch", "numpy", "pytorch_lightning", "hydra"} & set(sys.modules), "the bare import loads a library"
+from eblvm_lit import ConfigError
+assert "torch" not in sys.modules, "one name loads all"
+"""
+
+
+def test_importing_the_package_loads_nothing_and_a_name_loads_what_it_needs():
+    result = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, cwd=ROOT / "src")
+    assert result.returncode == 0, result.stderr
+
+
+def test_public_names_are_the_classes_they_are_said_to_be():
+    assert eblvm_lit.__all__ == sorted(eblvm_lit.HOMES, key=eblvm_lit.__all__.index)
+    for name, home in eblvm_lit.HOMES.items():
+        module = importlib.import_module(f"eblvm_lit.{home}")
+        assert getattr(eblvm_lit, name) is getattr(module, name)
+        assert name in module.__all__
+        assert getattr(eblvm_lit, name).__module__ == module.__name__  # where it is defined, so that it may be a target
+    assert set(eblvm_lit.__all__) <= set(dir(eblvm_lit))
+    with pytest.raises(AttributeError, match="has no attribute 'GRMB'"):
+        _ = eblvm_lit.GRMB
+
+
+def test_editors_see_the_names_that_are_there():
+    tree = ast.parse((ROOT / "src" / "eblvm_lit" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module.removeprefix("eblvm_lit.") for node in block.body for alias in node.names}
+    assert seen == eblvm_lit.HOMES
+
+
+def test_no_module_will_ever_hide_a_public_name():
+    modules = {info.name for info in pkgutil.iter_modules(eblvm_lit.__path__)}
+    assert modules.isdisjoint(eblvm_lit.__all__)
+
+
+def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert "--doctest-modules" in options["addopts"]
+    assert "src" in options["testpaths"]  # all of its modules, those that are added tomorrow, too
+    parts = [getattr(eblvm_lit, name) for name in eblvm_lit.__all__]
+    parts = [part for part in parts if isinstance(part, type) and not issubclass(part, tuple | Exception)]
+    for part in parts:
+        assert inspect.isabstract(part) or doctest.DocTestFinder().find(part)[0].examples, f"{part.__name__} has none"
+
+
+# --- the model that the package brings --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = Digits()
+    data.setup()
+    return data.splits
+
+
+@pytest.fixture(scope="module")
+def energy():
+    return eblvm_lit.pretrained("grbm_digits")
+
+
+def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the_package():
+    folder = ROOT / "src" / "eblvm_lit" / "pretrained_models"
+    assert {path.stem for path in folder.glob("*.pt")} == loading.MODELS.keys()
+    card = (ROOT / "docs" / "pretrained.md").read_text()
+    for name, digest in loading.MODELS.items():
+        path = folder / f"{name}.pt"
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        assert digest in card
+        assert path.stat().st_size < 100_000
+        assert all(type(value) is torch.Tensor for value in torch.load(path, weights_only=True).values())
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert packaged["eblvm_lit.pretrained_models"] == ["*.pt"]
+
+
+def test_an_unknown_or_a_damaged_model_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="no trained model 'grbm_faces'; there is grbm_digits"):
+        eblvm_lit.pretrained("grbm_faces")
+    with pytest.raises(ConfigError):
+        eblvm_lit.pretrained("../grbm_digits")
+    monkeypatch.setattr(loading, "MODELS", {"grbm_digits": "0" * 64})
+    with pytest.raises(DataError, match="not the published file"):
+        eblvm_lit.pretrained("grbm_digits")
+
+
+def test_the_models_log_likelihood_is_the_cards(energy, digits):
+    assert not any(p.requires_grad for p in energy.parameters())
+    free_energies = [energy.double().free_energy(v.double()).mean().item() for v in digits]
+    energy.float()
+    assert free_energies == pytest.approx(FREE_ENERGIES, abs=1e-3)  # exact; what is left is log Z
+    estimate = AIS(n_chains=200, n_betas=400).estimate(energy, torch.Generator().manual_seed(1))
+    assert estimate.log_z == pytest.approx(LOG_Z, abs=0.8)
+
+
+def test_gibbs_samples_have_the_digits_moments(energy, digits):
+    samples = Gibbs(n_steps=200).sample(energy, 400, torch.Generator().manual_seed(0))
+    mean, std = digits.train.mean(0), (digits.train.var(0) + 0.2**2).sqrt()  # it was trained on digits with noise
+    assert (samples.mean(0) - mean).abs().mean() < 0.04
+    assert (samples.std(0) - std).abs().mean() < 0.05
+    noised = digits.train + 0.2 * torch.randn(digits.train.shape, generator=torch.Generator().manual_seed(1))
+    correlations = [torch.corrcoef(v.T)[torch.ones(64, 64).triu(1) > 0] for v in (samples, noised)]
+    assert torch.corrcoef(torch.stack(correlations))[0, 1] > 0.8  # strokes, and not pixels one by one
