@@ -1,0 +1,31 @@
+"""Who takes part in doubly variational learning."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.posteriors.gaussian import GaussianPosterior
+
+__all__ = ["Noise", "Players"]
+
+# h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H).
+Noise = dict[str, Tensor]
+
+
+class Players(NamedTuple):
+    """The three networks with the parameters they have here and now.
+
+    Attributes:
+        energy: E'(v; psi'), or E(v, h; psi) where it is not decoupled.
+        encoder: q(h|v; omega_1).
+        frozen_encoder: The same with parameters that are held fixed: a gradient goes through what it is given alone.
+        generator: G(h; omega_2), which makes v_hat of h_hat ~ N(0, I).
+    """
+
+    energy: Energy
+    encoder: GaussianPosterior
+    frozen_encoder: GaussianPosterior
+    generator: nn.Module
