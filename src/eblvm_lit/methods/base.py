@@ -157,13 +157,12 @@ class Method(pl.LightningModule):
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimizer a level, in the order of the levels."""
         players = self.players()
-        return [
-            StatefulOptimizer(
-                {name: p for name, p in players[level.player].named_parameters() if p.requires_grad},
-                level.optimizer,
-            )
-            for level in self.levels()
-        ]
+
+        def moved(level: Level) -> dict[str, nn.Parameter]:
+            named = players[level.player].named_parameters()
+            return {name: p for name, p in named if p.requires_grad and level.owns(name)}
+
+        return [StatefulOptimizer(moved(level), level.optimizer) for level in self.levels()]
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""

@@ -57,7 +57,8 @@ class Level:
         n_steps: How many steps an iteration.
         optimizer: Its update rule.
         noise: (v, generator) -> the noise of all its steps, drawn before the iteration.
-        gradient: (situation, v, noise, step) -> the gradient with respect to the player's parameters.
+        gradient: (situation, v, noise, step) -> the gradient with respect to the player's parameters that move.
+        part: What the names of those begin with; the others are as if they were another player's.
     """
 
     name: str
@@ -66,6 +67,11 @@ class Level:
     optimizer: Optimizer
     noise: Callable[[Tensor, torch.Generator], Any]
     gradient: Callable[[Situation, Tensor, Any, int], Gradient]
+    part: str = ""
+
+    def owns(self, name: str) -> bool:
+        """Whether a parameter of the player moves."""
+        return name.startswith(self.part)
 
 
 def _norm(grads: Params) -> Tensor:
@@ -105,11 +111,11 @@ def run_levels(
                 record |= {f"{level.name}_{name}": value for name, value in values.items()}
             if level.optimizer.clip_norm is not None:
                 grads = _clip(grads, level.optimizer.clip_norm)
-            moved, state = level.optimizer.update(
-                situation.params[level.player], grads, situation.states[level.name], situation.lrs[level.name]
-            )
+            whole = situation.params[level.player]
+            own = {name: p for name, p in whole.items() if level.owns(name)}
+            moved, state = level.optimizer.update(own, grads, situation.states[level.name], situation.lrs[level.name])
             situation = situation._replace(
-                params={**situation.params, level.player: moved},
+                params={**situation.params, level.player: {**whole, **moved}},
                 states={**situation.states, level.name: state},
                 memory={**situation.memory, **found.memory},
             )
