@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["Noise", "Players"]
+__all__ = ["Noise", "Players", "draw_noise"]
 
 # h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H).
 Noise = dict[str, Tensor]
@@ -29,3 +30,18 @@ class Players(NamedTuple):
     encoder: GaussianPosterior
     frozen_encoder: GaussianPosterior
     generator: nn.Module
+
+
+def draw_noise(v: Tensor, h_dim: int, generator: torch.Generator) -> Noise:
+    """Standard normal numbers for one step, of v's type and device, each of shape (B, h_dim).
+
+    Example:
+        >>> noise = draw_noise(torch.zeros(5, 2), 3, torch.Generator())
+        >>> {name: tuple(value.shape) for name, value in noise.items()}
+        {'h_hat': (5, 3), 'eps': (5, 3), 'eps_hat': (5, 3)}
+    """
+    size = (len(v), h_dim)
+    return {
+        name: torch.randn(size, generator=generator, dtype=v.dtype, device=v.device)
+        for name in ("h_hat", "eps", "eps_hat")
+    }

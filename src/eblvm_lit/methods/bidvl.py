@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.differentiation import grad_and_value
 from eblvm_lit.doubly_variational.fit import check_fit
-from eblvm_lit.doubly_variational.players import Noise, Players
+from eblvm_lit.doubly_variational.players import Noise, Players, draw_noise
 from eblvm_lit.doubly_variational.terms import reconstruction_error
 from eblvm_lit.doubly_variational.variants import Terms, Variant
 from eblvm_lit.energies.base import Energy
@@ -139,14 +139,8 @@ class BiDVL(Method):
                 "leaves no single example over."
             )
 
-    # ------------------------------------------------------------------ noise
-
     def _draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        size = (len(v), self.posterior.h_dim)
-        return {
-            name: torch.randn(size, generator=generator, dtype=v.dtype, device=v.device)
-            for name in ("h_hat", "eps", "eps_hat")
-        }
+        return draw_noise(v, self.posterior.h_dim, generator)
 
     def _draws(self, v: Tensor, generator: torch.Generator) -> list[Noise]:
         return [self._draw(v, generator) for _ in range(self.n_lower_steps)]
@@ -154,12 +148,11 @@ class BiDVL(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The noise of one iteration, level by level."""
         noise = super().draw_noise(v, generator)
-        noise["upper_encoder"] = noise["upper"]
+        if "upper_encoder" in noise:
+            noise["upper_encoder"] = noise["upper"]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
-
-    # ------------------------------------------------------------------ gradients
 
     def _players(self, params: Mapping[str, Params], fixed: Params, moved: Mapping[str, Params]) -> Players:
         """Views of all with given parameters and buffers; the frozen encoder moves the encoder's running statistics."""
@@ -196,15 +189,9 @@ class BiDVL(Method):
     def _lower(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
         return self._gradient(situation, "omega", lambda players: self.variant.lower(players, v, noise[step]))
 
-    # ------------------------------------------------------------------ what it is judged by
-
-    def reconstruct(self, v: Tensor) -> Tensor:
-        """G at the encoder's mean, shape (B, *event), of v (B, *event)."""
-        return self.generator(self.posterior.mean(v))
-
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
-        return reconstruction_error(v, self.reconstruct(v))
+        return reconstruction_error(v, self.generator(self.posterior.mean(v)))
 
 
 def _part(memory: Mapping[str, Tensor], prefix: str) -> Params:
