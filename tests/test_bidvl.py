@@ -7,12 +7,14 @@ import torch
 from torch import nn
 
 import doubly
+from eblvm_lit import run
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.doubly_variational.ratios import ConstantRatio
 from eblvm_lit.doubly_variational.variants import Complete, Offset
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.methods.bidvl import BiDVL
 from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
@@ -22,6 +24,8 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from image_files import write_cifar10
+from shell import configure
 
 SHAPE, H_DIM = (1, 8, 8), 3
 every_variant = pytest.mark.parametrize("name", doubly.VARIANTS)
@@ -161,6 +165,43 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
     v = torch.randn(4, *SHAPE)
     exact = (method.generator(method.posterior.moments(v)[0]) - v).square().sum((1, 2, 3))
     torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
+
+
+def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
+    v = torch.randn(4, *SHAPE)
+    found = [
+        PosteriorDivergence().compute(make(doubly.VARIANTS[name]).eval(), v, torch.Generator())
+        for name in ("offset", "joint")
+    ]
+    assert [list(values) for values in found] == [[], ["posterior_fisher"]]
+
+
+def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    """Batch normalisation, spectral norms and the optimizer of the encoder's own step are in the checkpoint."""
+    write_cifar10(tmp_path)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+    narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
+    small = ["data.val_size=2", "data.batch_size=3", "trainer.accelerator=cpu", "callbacks.figures=null", "logger=none"]
+    overrides = ["method=bidvl", "data=cifar10", "variant=complete", *narrow, *small]
+    overrides += ["callbacks.progress=null", "show_config=false", "trainer.max_steps=4", "method.compile=false"]
+
+    def train(name, *others):
+        run.train(configure(*overrides, f"run_dir={tmp_path / name}", f"outputs_dir={tmp_path}", *others))
+        return torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True)
+
+    whole = train("whole", "n_validations=2")
+    crash = ["allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "+callbacks.crash.iteration=3"]
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train("crashed", "n_validations=2", "callbacks.checkpoints.every=2", *crash)
+    earlier = tmp_path / "crashed" / "checkpoints" / "last.ckpt"
+    assert torch.load(earlier, weights_only=True)["eblvm_lit"]["iteration"] == 2
+    resumed = train("resumed", "n_validations=2", f"ckpt={earlier}")
+    for key, value in whole["state_dict"].items():
+        assert torch.equal(value, resumed["state_dict"][key]), key
+    assert {"energy.head.0.parametrizations.weight.0._u", "omega.encoder.network.layers.1.running_mean"} <= {
+        *whole["state_dict"]
+    }
+    assert len(whole["optimizer_states"]) == 3
 
 
 # ------------------------------------------------------------------ where it ends

@@ -46,6 +46,23 @@ COMPANIONS = {
     "particles=refined": ["method=vages_dsm", "model=gaussian"],
     **{f"contrast={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
 }
+# Doubly variational learning: any of its parts with narrow others.
+NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
+DOUBLY = ["method=bidvl", "data=cifar10"]
+PARTS = {
+    "variant": ("offset", "complete", "without"),
+    "ratio": ("constant", "sigmoid", "clamped_exponential"),
+    "generator": ("conv",),
+    "posterior": ("encoder_conv",),
+    "model": ("spectral_conv",),
+}
+RESIDUAL = ["model=spectral_resnet", "posterior=encoder_residual", "generator=residual"]
+COMPANIONS |= {f"{group}={name}": [*DOUBLY, *NARROW] for group, found in PARTS.items() for name in found}
+COMPANIONS |= {
+    option: [*DOUBLY, *RESIDUAL, "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] for option in RESIDUAL
+}
+COMPANIONS |= {f"variant={name}": [*DOUBLY, "model=joint_conv", *NARROW] for name in ("joint", "canonical")}
+COMPANIONS |= {"model=joint_conv": [*DOUBLY, "variant=joint", *NARROW], "method=bidvl": ["data=cifar10", *NARROW]}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
@@ -295,6 +312,27 @@ def test_images_bring_the_published_deep_runs():
     assert {cfg.divergence._target_.rsplit(".", 1)[1] for cfg in (bimdsm, vages)} == {"Fisher"}
     depth = {name: configure(f"method={name}", "data=celeba64").model for name in ("bimdsm", "vages_mdsm")}
     assert [(model.network.n_blocks, model.h_dim) for model in depth.values()] == [(4, 20), (3, 50)]
+
+
+def test_images_bring_the_published_doubly_variational_runs():
+    cifar10, celeba64 = (configure("method=bidvl", f"data={name}") for name in ("cifar10", "celeba64"))
+    for cfg, batch_size, epoch in ((cifar10, 100, 500), (celeba64, 50, 1000)):
+        upper, lower = cfg.optimizer, cfg.method.lower_optimizer
+        assert (upper.lr, lower.lr, upper.weight_decay, lower.weight_decay) == (1e-4, 3e-4, 0, 1e-4)
+        assert list(upper.betas) == list(lower.betas) == [0, 0.9]
+        assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}
+        assert (cfg.data.batch_size, cfg.data.value_range, cfg.trainer.max_steps) == (
+            batch_size,
+            "symmetric",
+            600 * epoch,
+        )
+        assert (cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim) == (
+            *("softplus", 64, 48, 100),
+        )
+        assert cfg.variant._target_.endswith(".Offset")
+        assert (cfg.variant.gap, cfg.variant.latent_weight, cfg.method.n_lower_steps) == ("difference", None, 1)
+    assert (cifar10.variant.ratio.basic, celeba64.variant.ratio.basic) == (0.05, 0.1)
+    assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
 
 
 # --- what is refused --------------------------------------------------------------------------------------
