@@ -8,6 +8,7 @@ from torch import nn
 
 import doubly
 from eblvm_lit import run
+from eblvm_lit.data.digits import Digits
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.doubly_variational.ratios import ConstantRatio
 from eblvm_lit.doubly_variational.variants import Complete, Offset
@@ -15,6 +16,7 @@ from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.reconstruction import ReconstructionError
 from eblvm_lit.methods.bidvl import BiDVL
 from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
@@ -24,6 +26,8 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.generated_images import GeneratedImages
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from image_files import write_cifar10
 from shell import configure
 
@@ -174,6 +178,35 @@ def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
         for name in ("offset", "joint")
     ]
     assert [list(values) for values in found] == [[], ["posterior_fisher"]]
+
+
+def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
+    method, v = make(doubly.VARIANTS["offset"]), torch.randn(250, *SHAPE)
+    found = ReconstructionError().compute(method, v, torch.Generator())
+    assert method.generator.training
+    method.eval()
+    error = method.generator(method.posterior.mean(v)) - v
+    assert found == {"rmse": pytest.approx(error.square().mean().sqrt().item(), rel=1e-12)}
+
+
+@pytest.mark.parametrize("batch_statistics", [True, False])
+def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_for(batch_statistics):
+    torch.manual_seed(0)
+    method, data = make(doubly.VARIANTS["offset"]), Digits()
+    nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
+    before = {name: b.clone() for name, b in method.memory().items()}
+    source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
+    images = source.images(method, data, 6)
+    assert source.supports(method, data)
+    assert all(torch.equal(b, before[name]) for name, b in method.memory().items())
+    assert method.generator.training
+    torch.testing.assert_close(source.images(method, data, 3), images[:3])
+    generator = copy.deepcopy(method.generator).train(batch_statistics)
+    h = [SampleNoise(method.seed, range(first, first + 4))((H_DIM,)) for first in (0, 4)]
+    exact = torch.cat([data.as_bytes(generator(part).detach()) for part in h])[:6].view(6, *SHAPE)
+    torch.testing.assert_close(images, exact, rtol=0, atol=1)
+    other = GeneratedImages(batch_statistics=not batch_statistics, batch_size=4).images(method, data, 6)
+    assert not torch.equal(other, images)
 
 
 def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
