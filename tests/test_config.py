@@ -85,7 +85,7 @@ BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 SHORTER = {
     "bism_fig1": [
         *(f"{BIAS}.n_unrolls=[0,1]", f"{BIAS}.n_lower_steps=[0,1]", f"{BIAS}.n_reference_steps=3"),
-        *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=20"),
+        *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
     ],
 }
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]

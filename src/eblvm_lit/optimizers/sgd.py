@@ -20,6 +20,10 @@ class SGD(Optimizer):
         {'x': tensor([-0.1000])}
     """
 
+    def metric(self, grads: Params) -> Params:
+        """What a gradient is multiplied by, beside the learning rate: a fixed symmetric matrix, here 1."""
+        return grads
+
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
         """One step of gradient descent."""
-        return tree_map(lambda p, g: p - lr * g, params, grads), {"step": state["step"] + 1}
+        return tree_map(lambda p, g: p - lr * g, params, self.metric(grads)), {"step": state["step"] + 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import pickle
 from pathlib import Path
@@ -19,6 +18,7 @@ from eblvm_lit.evaluation.features.images import content_fingerprint
 from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.ranks import first_rank_first
+from eblvm_lit.samplers.digest import digest
 from eblvm_lit.seeding import derive_seed
 
 __all__ = ["ClassifierFeatures"]
@@ -93,10 +93,7 @@ class ClassifierFeatures(FeatureExtractor):
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
         self._has_classes = data.labels.train.dim() == 1
-        digest = hashlib.sha256()
-        for value in self._network.state_dict().values():
-            digest.update(value.contiguous().numpy().tobytes())
-        self._fingerprint = digest.hexdigest()[:16]
+        self._fingerprint = digest(self._network)
         log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
 
     @property
