@@ -23,12 +23,15 @@ class Situation(NamedTuple):
         states: Optimizer state of each level.
         lrs: Learning rate of each level.
         memory: What else lasts from one iteration to the next, such as persistent chains.
+        reusable: What earlier levels of this iteration have computed and later ones need, under the beginning of the
+            names of the parameters it is a function of, player first; gone as soon as one of these moves.
     """
 
     params: dict[str, Params]
     states: dict[str, State]
     lrs: dict[str, Tensor]
     memory: dict[str, Tensor] = {}  # noqa: RUF012 - never changed, as nothing of a situation is
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Gradient(NamedTuple):
@@ -39,12 +42,14 @@ class Gradient(NamedTuple):
         grads: The gradient with respect to the player's parameters.
         diagnostics: Other numbers for the record, by name.
         memory: New values of what lasts, by name.
+        reusable: See :attr:`Situation.reusable`.
     """
 
     loss: Tensor
     grads: Params
     diagnostics: dict[str, Tensor] = {}  # noqa: RUF012
     memory: dict[str, Tensor] = {}  # noqa: RUF012
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,11 @@ class Level:
     def owns(self, name: str) -> bool:
         """Whether a parameter of the player moves."""
         return name.startswith(self.part)
+
+    def touches(self, prefix: str) -> bool:
+        """Whether it moves a parameter whose name, player first, may begin with a prefix."""
+        own = f"{self.player}.{self.part}"
+        return own.startswith(prefix) or prefix.startswith(own)
 
 
 def _norm(grads: Params) -> Tensor:
@@ -118,5 +128,10 @@ def run_levels(
                 params={**situation.params, level.player: {**whole, **moved}},
                 states={**situation.states, level.name: state},
                 memory={**situation.memory, **found.memory},
+                reusable={
+                    prefix: value
+                    for prefix, value in {**situation.reusable, **found.reusable}.items()
+                    if not level.touches(prefix)
+                },
             )
     return situation, record

@@ -65,7 +65,10 @@ class VAE(TermMethod):
 
     def levels(self) -> Sequence[Level]:
         """One."""
-        return [Level("lower", "omega", 1, self.optimizer, self._draw, self._lower)]
+        return [Level("lower", "omega", 1, self.optimizer, self._eps, self._lower)]
+
+    def _eps(self, v: Tensor, generator: torch.Generator) -> Noise:
+        return {"eps": torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)}
 
     def terms(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """What both descend, at data v (B, *event)."""
@@ -74,9 +77,9 @@ class VAE(TermMethod):
         return {"reconstruction": reconstruction_error(v, players.generator(h)), "prior": prior_divergence(law)}
 
     def _lower(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self.gradient(situation, "omega", lambda players: self.terms(players, v, noise))
+        return self.gradient(situation, "omega", lambda players, noise: (self.terms(players, v, noise), {}), noise)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The bound, shape (B,), with one latent an example."""
         players = Players(None, self.posterior, None, self.generator)
-        return sum(self.terms(players, v, self._draw(v, generator)).values())
+        return sum(self.terms(players, v, self._eps(v, generator)).values())
