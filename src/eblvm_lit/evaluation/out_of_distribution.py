@@ -168,7 +168,7 @@ class OutOfDistribution(ExampleMetric):
         self.n_particles = n_particles
 
     def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: ARG002
-        """Load the other data sets."""
+        """Load the other data sets, and refuse those that cannot be brought to the shape of these."""
         for outliers in self.sets.values():
             outliers.prepare(data)
 

@@ -19,7 +19,7 @@ from eblvm_lit.functional import Params
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.levels import Gradient, Level, Situation
-from eblvm_lit.methods.terms import TermMethod
+from eblvm_lit.methods.terms import Losses, TermMethod
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
@@ -126,18 +126,34 @@ class BiDVL(TermMethod):
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
-    def _upper(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
+    def losses(self, level: str, v: Tensor) -> Losses:
+        """What a level descends; the upper one's energy gap E(v) - E(v_hat) is for the record."""
+
+        def upper(players: Players, noise: Noise) -> tuple[Terms, Terms]:
             energies = self.variant.energies(players, v, noise)
             return self.variant.descended(*energies), {"energy_gap": energies[0] - energies[1]}
 
-        found = self.gradient(situation, "theta", losses, noise)
+        return {
+            "upper": upper,
+            "upper_encoder": lambda players, noise: (self.variant.upper_encoder(players, noise), {}),
+            "lower": lambda players, noise: (self.variant.lower(players, v, noise), {}),
+        }[level]
+
+    def _upper(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
+        found = self.gradient(situation, "theta", self.losses("upper", v), noise)
         if self.unroll.n_draws == 0:
             return found
-        loss, grads = self.unroll(
-            self._problem(situation, v, noise), situation.params["theta"], situation.params["omega"]
-        )
+        theta, omega = (situation.params[name] for name in ("theta", "omega"))
+        loss, grads = self.unroll(self._problem(situation, v, noise), theta, omega)
         return found._replace(loss=loss, grads=grads)
+
+    def _upper_encoder(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
+        losses = self.losses("upper_encoder", v)
+        return self.gradient(situation, "omega", losses, noise, part="encoder.", reuse=True)
+
+    def _lower(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
+        reuse = step == 0 and self.share_latents and self.upper_first
+        return self.gradient(situation, "omega", self.losses("lower", v), noise[step], reuse=reuse)
 
     def _problem(self, situation: Situation, v: Tensor, noise: Noise) -> BilevelProblem:
         """The upper objective as a function of psi' and of an omega that is one of psi', too; all buffers stay."""

@@ -15,7 +15,7 @@ from eblvm_lit.doubly_variational.variants import Terms
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.levels import Gradient, Level, Situation
-from eblvm_lit.methods.terms import TermMethod
+from eblvm_lit.methods.terms import Losses, TermMethod
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SNGAN"]
@@ -82,18 +82,20 @@ class SNGAN(TermMethod):
     def _draws(self, v: Tensor, generator: torch.Generator) -> list[Noise]:
         return [self._draw(v, generator) for _ in range(self.n_upper_steps)]
 
-    def _upper(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
-        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
+    def losses(self, level: str, v: Tensor) -> Losses:
+        """What a level descends; the upper one's energy gap E(v) - E(v_hat) is for the record."""
+
+        def upper(players: Players, noise: Noise) -> tuple[Terms, Terms]:
             energies = self.variant.energies(players, v, noise)
             return self.variant.descended(*energies), {"energy_gap": energies[0] - energies[1]}
 
-        return self.gradient(situation, "theta", losses, noise[step])
+        return {"upper": upper, "lower": lambda players, noise: (self.variant.lower(players, v, noise), {})}[level]
+
+    def _upper(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
+        return self.gradient(situation, "theta", self.losses("upper", v), noise[step])
 
     def _lower(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
-            return self.variant.lower(players, v, noise), {}
-
-        return self.gradient(situation, "omega", losses, noise)
+        return self.gradient(situation, "omega", self.losses("lower", v), noise)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """What the critic descends, shape (B,): no measure of quality, which select=best needs another for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -95,6 +96,10 @@ class TermMethod(Method):
         both = {"theta": self.energy, "omega": self.omega}
         return {name: player for name, player in both.items() if player is not None}
 
+    @abstractmethod
+    def losses(self, level: str, v: Tensor) -> Losses:
+        """What a level descends at data v (B, *event)."""
+
     def memory(self) -> dict[str, Tensor]:
         """Running statistics, and the vectors of spectral norms."""
         return {
@@ -111,15 +116,23 @@ class TermMethod(Method):
         """
         if n == 1 and any(isinstance(module, BATCH_NORMS) for module in self.omega.modules()):
             raise ConfigError(
-                "Batch normalisation needs two examples, and a batch has one: choose a data.batch_size >= 2 that "
-                "leaves no single example over."
+                "Batch normalisation needs two examples, and a batch has one: choose data.batch_size and "
+                "data.eval_batch_size >= 2 that leave no single example over."
             )
 
     def _draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         return draw_noise(v, self.h_dim, generator)
 
     def gradient(
-        self, situation: Situation, player: str, terms: Losses, noise: Noise, *, part: str = "", reuse: bool = False
+        self,
+        situation: Situation,
+        player: str,
+        terms: Losses,
+        noise: Noise,
+        *,
+        part: str = "",
+        reuse: bool = False,
+        only: str | None = None,
     ) -> Gradient:
         """The gradient of the terms' sum in a player's parameters, and the player's buffers after the passes.
 
@@ -133,6 +146,7 @@ class TermMethod(Method):
             noise: Of the step; with no h_hat no v_hat is made.
             part: What the names of the parameters that move begin with.
             reuse: Whether v_hat may be that of an earlier level.
+            only: The term whose gradient it is, if not that of all.
         """
         samples = self._samples(situation, noise, reuse)
         given = {} if samples is None else {"v_hat": samples.v_hat}
@@ -142,9 +156,9 @@ class TermMethod(Method):
             params = {**situation.params, player: {**situation.params[player], **own}}
             players, moved = self.players_at(situation, params, situation.params["omega"], samples)
             descended, seen = terms(players, {**noise, **given, **moving})
-            means = {name: term.mean() for name, term in descended.items()}
-            record = {**means, **{name: value.mean() for name, value in seen.items()}}
-            return torch.stack([*means.values()]).sum(), (record, moved[player])
+            record = {name: value.mean() for name, value in {**descended, **seen}.items()}
+            total = torch.stack([record[name] for name in descended if only in (None, name)]).sum()
+            return total, (record, moved[player])
 
         own = {name: p for name, p in situation.params[player].items() if name.startswith(part)}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)

@@ -13,7 +13,7 @@ from eblvm_lit.doubly_variational.players import Noise, Players
 from eblvm_lit.doubly_variational.terms import prior_divergence, reconstruction_error
 from eblvm_lit.doubly_variational.variants import Terms
 from eblvm_lit.methods.levels import Gradient, Level, Situation
-from eblvm_lit.methods.terms import TermMethod
+from eblvm_lit.methods.terms import Losses, TermMethod
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
@@ -76,8 +76,12 @@ class VAE(TermMethod):
         h = players.encoder.rsample_law(law, noise["eps"])
         return {"reconstruction": reconstruction_error(v, players.generator(h)), "prior": prior_divergence(law)}
 
+    def losses(self, level: str, v: Tensor) -> Losses:  # noqa: ARG002 - there is one
+        """Both terms."""
+        return lambda players, noise: (self.terms(players, v, noise), {})
+
     def _lower(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self.gradient(situation, "omega", lambda players, noise: (self.terms(players, v, noise), {}), noise)
+        return self.gradient(situation, "omega", self.losses("lower", v), noise)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The bound, shape (B,), with one latent an example."""
