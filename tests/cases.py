@@ -22,6 +22,7 @@ from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEner
 from eblvm_lit.energies.gaussian import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
+from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
@@ -37,6 +38,7 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact, ExactScore
@@ -176,6 +178,13 @@ ENERGIES = [
         event_shape=IMAGE,
     ),
     EnergyCase(
+        name="joint-spectral",  # with the spectral norms it has: each pass in training moves them
+        make=lambda: randomise(
+            JointSpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, h_widths=[4, 4], output="identity"),
+            0.4,
+        ).eval(),
+    ),
+    EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
         nodes=gaussian_nodes,
@@ -197,6 +206,16 @@ VISIBLE_ENERGIES = [
         for head in ("quadratic", "squared_norm")
         for shape, network in (((V_DIM,), lambda: MLP(sizes=[V_DIM, 5, 4])), (IMAGE, tiny_resnet))
     ),
+]
+
+VISIBLE_ENERGIES += [
+    EnergyCase(
+        name=f"spectral-{'hidden' if hidden else 'linear'}",
+        make=lambda hidden=hidden: randomise(
+            SpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), hidden=hidden, output="softplus"), 0.4
+        ).eval(),
+    )
+    for hidden in (True, False)
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------
@@ -256,6 +275,11 @@ POSTERIORS = [
         lambda: NetworkGaussianPosterior(network=ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
         event_shape=IMAGE,
         scale=0.2,
+    ),
+    gaussian_case("encoder", lambda: EncoderPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)),
+    gaussian_case(
+        "encoder-spectral",
+        lambda: SpectralEncoderPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM).eval(),
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Params", "at_least_float32", "bind", "params_of", "sum_event", "tree_map"]
+__all__ = ["Params", "at_least_float32", "bind", "buffers_of", "movable", "params_of", "sum_event", "tree_map"]
 
 Params = dict[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
@@ -17,13 +17,15 @@ Module = TypeVar("Module", bound=nn.Module)
 def bind(module: Module, params: Mapping[str, Tensor]) -> Module:
     """See a module with explicit parameters: every method becomes a pure function of them.
 
-    The view is a module of the same class that shares everything with ``module`` but the given parameters. Nothing is
+    The view is a module of the same class that shares everything with ``module`` but the given tensors. Nothing is
     swapped in and out, as ``torch.func.functional_call`` does: the module itself is never touched, several views of it
     can be alive at once, any method can be called, and a call costs what a call of the module costs.
 
     Args:
         module: Any module; it is left as it is.
-        params: Values that stand in for its parameters, by name; the others stay its own.
+        params: Values that stand in for its parameters and buffers, by name; the others stay its own. A pass that moves
+            buffers in place, as batch normalisation and spectral norms do, moves the given ones: see
+            :func:`movable`.
 
     Returns:
         The view.
@@ -41,6 +43,7 @@ def _view(module: Module, params: Mapping[str, Tensor], prefix: str) -> Module:
     view = object.__new__(type(module))
     view.__dict__.update(module.__dict__)
     view.__dict__["_parameters"] = {name: params.get(prefix + name, p) for name, p in module._parameters.items()}
+    view.__dict__["_buffers"] = {name: params.get(prefix + name, b) for name, b in module._buffers.items()}
     view.__dict__["_modules"] = {
         name: None if child is None else _view(child, params, f"{prefix}{name}.")
         for name, child in module._modules.items()
@@ -51,6 +54,27 @@ def _view(module: Module, params: Mapping[str, Tensor], prefix: str) -> Module:
 def params_of(module: nn.Module) -> Params:
     """The module's trainable parameters, detached and sharing storage, by name."""
     return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def buffers_of(module: nn.Module) -> Params:
+    """The module's buffers, by name: running statistics, vectors of power iterations, chains."""
+    return {name: b.detach() for name, b in module.named_buffers()}
+
+
+def movable(buffers: Mapping[str, Tensor]) -> Params:
+    """Copies of buffers that a module may move in its passes while whoever owns the originals keeps them.
+
+    To be made inside of the function that is differentiated, since ``torch.func`` lets nothing else be moved in place.
+
+    Example:
+        >>> import torch
+        >>> norm, v = nn.BatchNorm1d(2), torch.ones(3, 2)
+        >>> moved = movable(buffers_of(norm))
+        >>> _ = bind(norm, {**params_of(norm), **moved})(v)
+        >>> moved["running_mean"], norm.running_mean
+        (tensor([0.1000, 0.1000]), tensor([0., 0.]))
+    """
+    return {name: b.clone() for name, b in buffers.items()}
 
 
 def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Params:

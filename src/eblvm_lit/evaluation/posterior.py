@@ -26,7 +26,8 @@ class PosteriorDivergence(ExampleMetric):
 
     ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
     Where both laws are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
-    relaxed ones); elsewhere they are Monte Carlo estimates. Reference: Bao et al. 2020, Eqs. 9, 10, Fig. 5.
+    relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone. Reference: Bao et al.
+    2020, Eqs. 9, 10, Fig. 5.
 
     Args:
         n_particles: Particles of an estimate, for each v.
@@ -53,6 +54,8 @@ class PosteriorDivergence(ExampleMetric):
         """The mean divergences at v; see :meth:`ExampleMetric.compute`."""
         energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior):
+            return {}
+        if energy.h_dim == 0:  # a decoupled model's posterior is q itself
             return {}
         laws = latent_law(posterior, v[:1]), latent_law(energy, v[:1])
         if laws[0] is None or type(laws[0]) is not type(laws[1]):

@@ -65,13 +65,14 @@ class Unroll(Hypergradient):
 
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J at the unrolled phi and its gradient with respect to theta."""
+        descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 
         def objective(theta: Params) -> Tensor:
             unrolled = phi
             state = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
-                grads = grad(problem.lower, argnums=1)(theta, unrolled, i)
+                grads = descended(theta, unrolled, i)
                 unrolled, state = rule.update(unrolled, grads, state, lr)
             return problem.upper(theta, unrolled)
 

@@ -79,6 +79,11 @@ class Method(pl.LightningModule):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss by which models are selected, per example, shape (B,)."""
 
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one v: that of the energy, unless the method has none."""
+        return self.energy.event_shape
+
     def memory(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
         return {}
@@ -157,13 +162,12 @@ class Method(pl.LightningModule):
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimizer a level, in the order of the levels."""
         players = self.players()
-        return [
-            StatefulOptimizer(
-                {name: p for name, p in players[level.player].named_parameters() if p.requires_grad},
-                level.optimizer,
-            )
-            for level in self.levels()
-        ]
+
+        def moved(level: Level) -> dict[str, nn.Parameter]:
+            named = players[level.player].named_parameters()
+            return {name: p for name, p in named if p.requires_grad and level.owns(name)}
+
+        return [StatefulOptimizer(moved(level), level.optimizer) for level in self.levels()]
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""

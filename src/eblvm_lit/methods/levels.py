@@ -23,12 +23,15 @@ class Situation(NamedTuple):
         states: Optimizer state of each level.
         lrs: Learning rate of each level.
         memory: What else lasts from one iteration to the next, such as persistent chains.
+        reusable: What earlier levels of this iteration have computed and later ones need, under the beginning of the
+            names of the parameters it is a function of, player first; gone as soon as one of these moves.
     """
 
     params: dict[str, Params]
     states: dict[str, State]
     lrs: dict[str, Tensor]
     memory: dict[str, Tensor] = {}  # noqa: RUF012 - never changed, as nothing of a situation is
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Gradient(NamedTuple):
@@ -39,12 +42,14 @@ class Gradient(NamedTuple):
         grads: The gradient with respect to the player's parameters.
         diagnostics: Other numbers for the record, by name.
         memory: New values of what lasts, by name.
+        reusable: See :attr:`Situation.reusable`.
     """
 
     loss: Tensor
     grads: Params
     diagnostics: dict[str, Tensor] = {}  # noqa: RUF012
     memory: dict[str, Tensor] = {}  # noqa: RUF012
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class Level:
         n_steps: How many steps an iteration.
         optimizer: Its update rule.
         noise: (v, generator) -> the noise of all its steps, drawn before the iteration.
-        gradient: (situation, v, noise, step) -> the gradient with respect to the player's parameters.
+        gradient: (situation, v, noise, step) -> the gradient with respect to the player's parameters that move.
+        part: What the names of those begin with; the others are as if they were another player's.
     """
 
     name: str
@@ -66,6 +72,16 @@ class Level:
     optimizer: Optimizer
     noise: Callable[[Tensor, torch.Generator], Any]
     gradient: Callable[[Situation, Tensor, Any, int], Gradient]
+    part: str = ""
+
+    def owns(self, name: str) -> bool:
+        """Whether a parameter of the player moves."""
+        return name.startswith(self.part)
+
+    def touches(self, prefix: str) -> bool:
+        """Whether it moves a parameter whose name, player first, may begin with a prefix."""
+        own = f"{self.player}.{self.part}"
+        return own.startswith(prefix) or prefix.startswith(own)
 
 
 def _norm(grads: Params) -> Tensor:
@@ -105,12 +121,17 @@ def run_levels(
                 record |= {f"{level.name}_{name}": value for name, value in values.items()}
             if level.optimizer.clip_norm is not None:
                 grads = _clip(grads, level.optimizer.clip_norm)
-            moved, state = level.optimizer.update(
-                situation.params[level.player], grads, situation.states[level.name], situation.lrs[level.name]
-            )
+            whole = situation.params[level.player]
+            own = {name: p for name, p in whole.items() if level.owns(name)}
+            moved, state = level.optimizer.update(own, grads, situation.states[level.name], situation.lrs[level.name])
             situation = situation._replace(
-                params={**situation.params, level.player: moved},
+                params={**situation.params, level.player: {**whole, **moved}},
                 states={**situation.states, level.name: state},
                 memory={**situation.memory, **found.memory},
+                reusable={
+                    prefix: value
+                    for prefix, value in {**situation.reusable, **found.reusable}.items()
+                    if not level.touches(prefix)
+                },
             )
     return situation, record

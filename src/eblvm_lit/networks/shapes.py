@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["image_shape"]
+__all__ = ["halvings", "image_shape"]
 
 
 def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
@@ -34,3 +34,31 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
             "pad or resize the images, or take a network that fits them."
         )
     return shape
+
+
+def halvings(v_shape: Sequence[int], last: int = 4) -> int:
+    """How often the resolution of a square image is halved until it is ``last`` pixels.
+
+    Args:
+        v_shape: Channels, height and width.
+        last: Where it ends.
+
+    Raises:
+        ConfigError: Unless height = width = last 2^n with n >= 1.
+
+    Example:
+        >>> halvings([3, 32, 32]), halvings([3, 128, 128])
+        (3, 5)
+        >>> halvings([3, 28, 28])
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] has no network: height and width must be the same, ...
+    """
+    _, height, width = image_shape(v_shape, 1)
+    n = (height // last).bit_length() - 1
+    if height != width or n < 1 or height != last * 2**n:
+        raise ConfigError(
+            f"v_shape {list(v_shape)} has no network: height and width must be the same, {2 * last}, {4 * last}, "
+            f"{8 * last} or another doubling of it: pad or resize the images."
+        )
+    return n

@@ -1,0 +1,1 @@
+"""What the levels of doubly variational learning minimise: terms, importance ratios, and their compositions."""

@@ -1,0 +1,136 @@
+"""Energies by spectrally normalised networks: those of doubly variational learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import at_least_float32
+from eblvm_lit.networks.initialisation import normal_start, spectrally_normalised, xavier_start
+
+__all__ = ["JointSpectralEnergy", "SpectralEnergy"]
+
+Output = Literal["softplus", "tanh", "sigmoid", "identity"]
+OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softplus": softplus,
+    "tanh": lambda x: torch.tanh(-x),
+    "sigmoid": torch.sigmoid,
+    "identity": lambda x: x,
+}
+
+
+def _layers(sizes: Sequence[int], negative_slope: float = 0.1) -> nn.Sequential:
+    """Linear layers with a leaky rectifier between two of them."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
+    return nn.Sequential(*layers[:-1])
+
+
+def _check_output(output: str) -> None:
+    if output not in OUTPUTS:
+        raise ConfigError(f"The output of a spectral energy is one of {', '.join(OUTPUTS)}, not {output!r}.")
+
+
+class SpectralEnergy(VisibleEnergy):
+    r"""A function of one number that is a spectrally normalised network's.
+
+    .. math:: F(v) = a(c(g(v))), \quad a(x) = \log(1 + e^x),\; \tanh(-x),\; 1 / (1 + e^{-x}) \;\text{or}\; x
+
+    The decoupled marginal energy E'(v) of doubly variational learning (Kan et al. 2022, code): published with softplus
+    over one hidden layer (convolutional), and as it is over none (residual).
+
+    Args:
+        network: g, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
+        output: a.
+        hidden: Whether c has a hidden layer, as wide as g's features, and starts as the convolutions do, from
+            N(0, 0.02^2); else it is linear, and starts uniformly.
+
+    Raises:
+        ConfigError: For an unknown output.
+
+    Example:
+        >>> from eblvm_lit.networks.spectral_conv import SpectralConv
+        >>> energy = SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2))
+        >>> energy(torch.zeros(5, 1, 8, 8)).shape
+        torch.Size([5])
+    """
+
+    def __init__(self, *, network: nn.Module, output: Output = "softplus", hidden: bool = True) -> None:
+        super().__init__()
+        _check_output(output)
+        self.event_shape, self.network, self.output = tuple(network.event_shape), network, output
+        n = network.out_dim
+        head = normal_start(_layers([n, n, 1])) if hidden else xavier_start(nn.Linear(n, 1))
+        self.head = spectrally_normalised(head)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """F(v), shape (B,), of v (B, *event)."""
+        return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
+
+
+class JointSpectralEnergy(Energy):
+    r"""Features of v and of h side by side, under a spectrally normalised layer: the energy that is not decoupled.
+
+    .. math:: E(v, h) = a(c(g_v(v), g_h(h)))
+
+    Reference: Kan et al. 2022, ablation, and code (32 pixels).
+
+    Args:
+        network: g_v, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
+        h_dim: Number of latents.
+        h_widths: Width of each layer of g_h.
+        output: a; see :class:`SpectralEnergy`.
+
+    Raises:
+        ConfigError: For an unknown output, or a size below one.
+
+    Example:
+        >>> from eblvm_lit.networks.spectral_conv import SpectralConv
+        >>> network = SpectralConv(v_shape=[1, 8, 8], width=2)
+        >>> energy = JointSpectralEnergy(network=network, h_dim=3, h_widths=[4, 4])
+        >>> energy(torch.zeros(5, 1, 8, 8), torch.zeros(7, 5, 3)).shape
+        torch.Size([7, 5])
+    """
+
+    continuous = True
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        h_dim: int = 100,
+        h_widths: Sequence[int] = (64, 64, 128, 128, 256, 256, 512, 512),
+        output: Output = "softplus",
+    ) -> None:
+        super().__init__()
+        _check_output(output)
+        if not h_widths or min([h_dim, *h_widths]) < 1:
+            raise ConfigError(f"A joint energy needs h_dim and h_widths >= 1, not {h_dim} and {list(h_widths)}.")
+        self.event_shape, self.h_dim, self.output = tuple(network.event_shape), h_dim, output
+        self.network = network
+        n = network.out_dim + h_widths[-1]
+        self.h_network = spectrally_normalised(normal_start(_layers([h_dim, *h_widths])))
+        self.head = spectrally_normalised(normal_start(_layers([n, n, 1])))
+
+    def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
+        """E, shape (*L, B), of g_v(v) (B, network.out_dim) and h (*L, B, H)."""
+        of_h = self.h_network(h)
+        both = torch.cat([features.expand(*of_h.shape[:-1], -1), of_h], dim=-1)
+        return OUTPUTS[self.output](at_least_float32(self.head(both)).squeeze(-1))
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
+        return self.energy_of_features(self.network(v), h)
+
+    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
+        return partial(self.energy_of_features, self.network(v))

@@ -1,0 +1,92 @@
+"""The residual features of the energy and the encoder of doubly variational learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, relu
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.initialisation import spectrally_normalised, xavier_start
+from eblvm_lit.networks.shapes import image_shape
+
+__all__ = ["SpectralResNet"]
+
+
+def _convolution(n_in: int, n_out: int, size: int = 3, *, residual: bool = True) -> nn.Module:
+    return xavier_start(nn.Conv2d(n_in, n_out, size, padding=size // 2), residual=residual)
+
+
+class _Block(nn.Module):
+    """Two convolutions with a rectifier before each, beside a shortcut, at half the resolution if ``down``."""
+
+    def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
+        super().__init__()
+        self.first, self.second = _convolution(n_in, n_in), _convolution(n_in, n_out)
+        changes = n_in != n_out or down
+        self.shortcut = _convolution(n_in, n_out, 1, residual=False) if changes else nn.Identity()
+        self.down = down
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(relu(self.first(relu(x))))
+        # a 1x1 convolution of averages is the average of its values, for a quarter of the products
+        return avg_pool2d(y, 2) + self.shortcut(avg_pool2d(x, 2)) if self.down else y + self.shortcut(x)
+
+
+class _FirstBlock(nn.Module):
+    """Two convolutions with a rectifier between them, beside a shortcut, at half the resolution."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.first, self.second = _convolution(n_in, n_out), _convolution(n_out, n_out)
+        self.shortcut = _convolution(n_in, n_out, 1, residual=False)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return avg_pool2d(self.second(relu(self.first(v))), 2) + self.shortcut(avg_pool2d(v, 2))
+
+
+class SpectralResNet(nn.Module):
+    r"""Residual blocks with spectral norms, a rectifier, and the sum over all pixels.
+
+    .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \max(0, \cdot)
+
+    P halves the resolution of the first ``n_down`` blocks by averages of 2x2 pixels. w_0 is the identity where neither
+    channels nor resolution change. Published (Kan et al. 2022, code, after Miyato et al. 2018) with widths 128, 128,
+    128, 128, two of them halved, at 32 pixels, and 64, 128, 256, 512, 1024, 1024, five of them halved, at 128.
+
+    Args:
+        v_shape: Channels, height and width of the image.
+        widths: Channels of each block's output.
+        n_down: How many blocks, from the first on, halve the resolution.
+
+    Raises:
+        ConfigError: For an image that cannot be halved so often, a width below one, or more halvings than blocks.
+
+    Example:
+        >>> network = SpectralResNet(v_shape=[3, 16, 16], widths=[4, 6, 6], n_down=2)
+        >>> network.out_dim, network(torch.zeros(5, 3, 16, 16)).shape
+        (6, torch.Size([5, 6]))
+    """
+
+    def __init__(
+        self, *, v_shape: Sequence[int], widths: Sequence[int] = (128, 128, 128, 128), n_down: int = 2
+    ) -> None:
+        super().__init__()
+        if not widths or min(widths) < 1 or not 1 <= n_down <= len(widths):
+            raise ConfigError(
+                "A residual network needs widths >= 1, and n_down between 1 and their number, "
+                f"not {list(widths)} and {n_down}."
+            )
+        self.event_shape, self.out_dim = image_shape(v_shape, 2**n_down), widths[-1]
+        blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
+        blocks += [_Block(n_in, n_out, down=i < n_down) for i, (n_in, n_out) in enumerate(pairwise(widths), start=1)]
+        # the format of a convolution's output is its kernel's
+        self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)
+        spectrally_normalised(self.blocks)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        return relu(self.blocks(v)).sum((2, 3))

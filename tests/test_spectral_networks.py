@@ -1,0 +1,202 @@
+"""Networks of doubly variational learning: published sizes, starts, spectral norms, and passes that move nothing."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from eblvm_lit.differentiation import grad_and_value, plain_autograd
+from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.functional import bind, buffers_of, movable, params_of
+from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
+from eblvm_lit.networks.conv_generator import ConvGenerator
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.networks.residual_generator import ResidualGenerator
+from eblvm_lit.networks.spectral_conv import SpectralConv
+from eblvm_lit.networks.spectral_resnet import SpectralResNet
+from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
+
+SMALL = [3, 16, 16]
+LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+
+
+def n_params(*modules):
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def run(module, v):
+    if isinstance(module, JointSpectralEnergy):
+        return module(v, torch.zeros(len(v), module.h_dim))
+    return module.law(v) if isinstance(module, EncoderPosterior) else module(v)
+
+
+def small_energy(**options):
+    return SpectralEnergy(network=SpectralConv(v_shape=SMALL, width=2), **options)
+
+
+def small_encoder():
+    return EncoderPosterior(network=BatchNormEncoder(v_shape=SMALL, width=2), h_dim=3)
+
+
+def test_published_numbers_of_parameters_at_32():
+    shape = [3, 32, 32]
+    assert n_params(SpectralEnergy(network=SpectralConv(v_shape=shape))) == 7_385_665
+    encoder = EncoderPosterior(network=BatchNormEncoder(v_shape=shape))
+    assert n_params(encoder, ConvGenerator(v_shape=shape)) == 7_232_987
+
+
+def outputs(module, kind):
+    return [layer.out_channels for layer in module.modules() if isinstance(layer, kind)]
+
+
+@pytest.mark.parametrize(("side", "n"), [(32, 3), (64, 4), (128, 5)])
+def test_widths_double_with_each_halving(side, n):
+    """The published tables at all three sizes, with e = w = 1."""
+    shape = [3, side, side]
+    pairs = [2**i for i in range(n + 1) for _ in range(2)]
+    assert outputs(SpectralConv(v_shape=shape, width=1), nn.Conv2d) == pairs
+    assert outputs(BatchNormEncoder(v_shape=shape, width=1), nn.Conv2d) == [2**i for i in range(n + 1)]
+    wanted = [2**n, *(2 ** (n - i) for i in range(n)), 3]
+    generator = ConvGenerator(v_shape=shape, h_dim=2, width=1)
+    assert outputs(generator, nn.ConvTranspose2d) == wanted
+    assert generator(torch.randn(2, 2)).shape == (2, *shape)
+
+
+@pytest.mark.parametrize(
+    ("side", "widths", "n_down", "last"), [(32, [4] * 4, 2, 8), (64, [1, 2, 3, 4, 5], 5, 2), (128, [1] * 6, 5, 4)]
+)
+def test_residual_features_are_summed_over_the_published_resolution(side, widths, n_down, last):
+    network = SpectralResNet(v_shape=[3, side, side], widths=widths, n_down=n_down)
+    v = torch.randn(2, 3, side, side)
+    kept = network.blocks(v)
+    assert kept.shape == (2, widths[-1], last, last)
+    network.eval()
+    torch.testing.assert_close(network(v), network.blocks(v).clamp(min=0).sum((2, 3)))
+
+
+def test_shortcuts_commute_with_pooling_and_doubling(float64):
+    """What is computed in the cheaper order equals what is published."""
+    network = SpectralResNet(v_shape=SMALL, widths=[4, 6], n_down=2).eval()
+    block, x = network.blocks[1], torch.randn(2, 4, 8, 8)
+    full = block.second(block.first(x.clamp(min=0)).clamp(min=0)) + block.shortcut(x)
+    torch.testing.assert_close(block(x), nn.functional.avg_pool2d(full, 2))
+    block, x = ResidualGenerator(v_shape=[3, 8, 8], h_dim=2, widths=[4, 5]).eval().blocks[0], torch.randn(2, 4, 4, 4)
+    double = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+    y = block.first(double(block.first_norm(x).clamp(min=0)))
+    published = block.second(block.second_norm(y).clamp(min=0)) + block.shortcut(double(x))
+    torch.testing.assert_close(block(x), published)
+
+
+# ------------------------------------------------------------------ starts and norms
+
+
+@pytest.mark.parametrize("make", [small_energy, small_encoder, lambda: ConvGenerator(v_shape=SMALL, width=4)])
+def test_plain_networks_start_from_a_narrow_normal(make):
+    """Under the spectral norm, too, where a start that comes after the wrapping would be lost."""
+    torch.manual_seed(0)
+    weights = {name: p for name, p in make().named_parameters() if p.dim() > 1}
+    assert weights
+    for name, p in weights.items():
+        assert abs(p.std().item() / 0.02 - 1) < 6 / math.sqrt(p.numel()), name
+
+
+def test_residual_networks_start_uniformly():
+    torch.manual_seed(0)
+    for network in (SpectralResNet(v_shape=SMALL, widths=[8, 8]), ResidualGenerator(v_shape=[3, 8, 8], widths=[8, 8])):
+        for name, layer in network.named_modules():
+            if isinstance(layer, LAYERS):
+                wrapped = hasattr(layer, "parametrizations")
+                weight = layer.parametrizations.weight.original if wrapped else layer.weight
+                fan = weight[0].numel() + len(weight) * weight[0, 0].numel()
+                gain = math.sqrt(2) if name.endswith(("first", "second")) else 1.0
+                bound = gain * math.sqrt(6 / fan)
+                assert 0.7 * bound < weight.abs().max() <= bound, name
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        small_energy,
+        lambda: SpectralEnergy(network=SpectralResNet(v_shape=SMALL, widths=[4, 4]), hidden=False),
+        lambda: JointSpectralEnergy(network=SpectralConv(v_shape=SMALL, width=2), h_dim=3, h_widths=[4, 4]),
+        lambda: SpectralEncoderPosterior(network=SpectralResNet(v_shape=SMALL, widths=[4, 4]), h_dim=3, bias=False),
+    ],
+)
+def test_every_layer_of_an_energy_has_norm_one(make, float64):
+    module = make()
+    v = torch.randn(2, *SMALL)
+    for _ in range(200):  # power iterations: one in each pass
+        run(module, v)
+    module.eval()
+    layers = [layer for layer in module.modules() if isinstance(layer, LAYERS)]
+    for layer in layers:
+        assert abs(torch.linalg.matrix_norm(layer.weight.flatten(1), 2).item() - 1) < 1e-3
+    assert len(layers) > 3
+
+
+@pytest.mark.parametrize("output", ["softplus", "tanh", "sigmoid", "identity"])
+def test_outputs_of_energies(output, float64):
+    energy = SpectralEnergy(network=MLP(sizes=[2, 4]), output=output).eval()
+    v = torch.randn(5, 2)
+    raw = energy.head(energy.network(v)).squeeze(-1)
+    of = {"softplus": lambda x: (1 + x.exp()).log(), "tanh": lambda x: -x.tanh(), "sigmoid": torch.special.expit}
+    torch.testing.assert_close(energy(v), of.get(output, lambda x: x)(raw))
+
+
+def test_encoders_bound_the_log_variance_by_softplus(float64):
+    q = SpectralEncoderPosterior(network=MLP(sizes=[2, 4]), h_dim=3).eval()
+    v = torch.randn(5, 2)
+    raw = q.log_variance_head(q.network(v))
+    torch.testing.assert_close(q.moments(v)[1], -0.5 * (1 + raw.exp()).log())
+    q = EncoderPosterior(network=MLP(sizes=[2, 4]), h_dim=3)
+    torch.testing.assert_close(q.moments(v)[1], 0.5 * q.log_variance_head(q.network(v)))
+
+
+# ------------------------------------------------------------------ passes that move nothing
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["autograd", "torch.func"])
+@pytest.mark.parametrize("make", [small_energy, small_encoder], ids=["spectral-norm", "batch-norm"])
+def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
+    """Loss, gradient and buffers are those of torch's own training pass, and the module itself is as before."""
+    module, v = make(), torch.randn(4, *SMALL)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    def loss(params):
+        moved = movable(buffers_of(module))
+        view = bind(module, {**params, **moved})
+        return view(v).square().sum(), moved
+
+    with plain_autograd() if plain else torch.enable_grad():
+        grads, (value, moved) = grad_and_value(loss, has_aux=True)(params_of(module))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+    own = module(v).square().sum()
+    own.backward()
+    torch.testing.assert_close(value, own.detach())
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(grads[name], p.grad if p.grad is not None else torch.zeros_like(p))
+    torch.testing.assert_close(moved, buffers_of(module))
+    assert any(not torch.equal(moved[name], before[name]) for name in moved)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SpectralConv(v_shape=[1, 28, 28]), "has no network"),
+        (lambda: BatchNormEncoder(v_shape=[3, 32, 64]), "has no network"),
+        (lambda: ConvGenerator(v_shape=[3, 48, 48]), "pad or resize"),
+        (lambda: SpectralConv(v_shape=[3, 32, 32], width=0), "width >= 1"),
+        (lambda: ResidualGenerator(v_shape=[3, 64, 64]), "one width more for each doubling"),
+        (lambda: SpectralResNet(v_shape=[3, 32, 32], widths=[4], n_down=2), "n_down between 1"),
+        (lambda: SpectralEnergy(network=MLP(sizes=[2, 4]), output="relu"), "softplus, tanh, sigmoid, identity"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
