@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.base import INK, frame, new_figure
-from eblvm_lit.reports.curves import save_figure
+from eblvm_lit.reports.curves import save_figure, stem_of
 from eblvm_lit.reports.groups import Group, setting_name
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.table import ARROWS, summarise
@@ -99,7 +99,7 @@ def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path
     for number, grid in enumerate(find_grids(groups)):
         for metric in metrics:
             if any(metric in run.metrics for group in grid.cells.values() for run in group.runs):
-                stem = folder / f"{grid.data}_{metric.replace('/', '_')}_heat_{number}"
+                stem = stem_of(folder, grid.data, metric, "heat", str(number))
                 for path in save_figure(draw_grid(grid, metric), stem):
                     drawn[path] = f"{metric} of {grid.name}"
     return drawn

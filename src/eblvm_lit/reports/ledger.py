@@ -36,7 +36,7 @@ def ledger(groups: Sequence[Group], unfinished: Sequence[Unfinished], root: Path
             rate = run.metrics.get(SPEED)
             rows.append([_folder(run.folder, root), "finished", *known, *_noted(run.status, rate)])
     for job in unfinished:
-        rows.append([_folder(job.folder, root), job.state, "", " ".join(job.overrides), "", "", *_noted(job.status)])
+        rows.append([_folder(job.folder, root), job.state, "", "", "", "", *_noted(job.status)])
     return [list(HEADER), *([_text(cell) for cell in row] for row in rows)]
 
 
@@ -64,7 +64,8 @@ def duration(seconds: Any) -> str:
 
 
 def total_time(runs: Sequence[Run], unfinished: Sequence[Unfinished]) -> str:
-    """Of all runs that have counted it; of one that was gone on with, the last part."""
-    times = [entry.status.get("seconds") for entry in (*runs, *unfinished)]
-    counted = [time for time in times if duration(time)]
-    return duration(sum(counted)) if counted else ""
+    """How long all runs took that have counted it, in words; empty where none has."""
+    entries = [*runs, *unfinished]
+    counted = [time for entry in entries if duration(time := entry.status.get("seconds"))]
+    part = "" if len(counted) == len(entries) else f" in {len(counted)} of the {len(entries)} runs"
+    return f"{duration(sum(counted))} of computing{part}" if counted else ""

@@ -19,7 +19,7 @@ from eblvm_lit.reports.unfinished import Unfinished
 
 __all__ = ["render"]
 
-WIDEST = {"chart": 1600, "thumbnail": 900}
+WIDEST = {"chart": 2400, "thumbnail": 1200}
 MOST_GALLERIES = 24  # a page of more pictures than that is none
 
 
@@ -49,7 +49,8 @@ def render(
         lstrip_blocks=True,
     )
     return environment.get_template("page.html.j2").render(
-        title=f"{root.name}: {_count(runs, 'run')} compared",
+        title=f"{_count(runs, 'run')} compared",
+        sets=", ".join(dict.fromkeys(group.data for group in groups)),
         root=root,
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         counts=_counts(runs, unfinished),
