@@ -50,7 +50,7 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
     notes: dict[str, Any] = {"state": RUNNING, "started": datetime.now(UTC).isoformat(timespec="seconds")}
     begin = time.monotonic()
     try:
-        write_json(folder / STATUS, notes)
+        _write(folder, notes)
     except OSError as error:
         raise ConfigError(f"{folder / STATUS} cannot be written ({error.strerror}).") from None
     try:
@@ -62,9 +62,17 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
     finally:
         notes["seconds"] = round(time.monotonic() - begin, 3)
         try:
-            write_json(folder / STATUS, notes)
+            _write(folder, notes)
         except OSError as error:  # as on a full disk: what the run itself has to say is worth more
             log.error("%s cannot be written (%s).", folder / STATUS, error.strerror)
+
+
+def _write(folder: Path, notes: Mapping[str, Any]) -> None:
+    """One process speaks for all of a run."""
+    from pytorch_lightning.utilities import rank_zero_only  # takes seconds, for which readers of the file need not wait
+
+    if rank_zero_only.rank == 0:
+        write_json(folder / STATUS, notes)
 
 
 def _state(error: BaseException) -> str:
