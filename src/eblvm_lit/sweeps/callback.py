@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
@@ -35,6 +36,10 @@ class Sweep(Callback):
         except EblvmError as error:
             sys.exit(f"ERROR: {error}")
         self._before = _changes(Path(config.hydra.sweep.dir))
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:  # noqa: ARG002
+        """Drop what nobody reads: Hydra would keep the configurations of all jobs to the end of the sweep."""
+        job_return.cfg = job_return.hydra_cfg = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """A line for each job of this start that has not finished, and a code that says so."""
