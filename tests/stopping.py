@@ -1,11 +1,13 @@
 """Callbacks that bring a run to a certain point; named by configurations of tests as a user's own would be."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytorch_lightning as pl
 
-__all__ = ["CrashAt", "PauseAt"]
+__all__ = ["CrashAt", "KillAt", "PauseAt"]
 
 
 class CrashAt(pl.Callback):
@@ -31,3 +33,15 @@ class PauseAt(pl.Callback):
             deadline = time.monotonic() + 120
             while not (self.folder / "go").exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
+
+
+class KillAt(pl.Callback):
+    """Kills the process in the middle of an iteration, once: a file says that it has."""
+
+    def __init__(self, *, iteration: int, flag: str) -> None:
+        self.iteration, self.flag = iteration, Path(flag)
+
+    def on_train_batch_start(self, trainer, *args):
+        if trainer.global_step + 1 == self.iteration and not self.flag.exists():
+            self.flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)

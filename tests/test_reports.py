@@ -35,7 +35,7 @@ def write_run(folder, cfg, overrides, metrics, curves, hydra):
     if hydra:
         OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
         OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
-        chosen = dict(override.split("=") for override in ("data=checkerboard", "method=bidsm", *overrides))
+        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
         choices = {key: value for key, value in chosen.items() if "." not in key}
         OmegaConf.save({"hydra": {"runtime": {"choices": choices}}}, folder / ".hydra" / "hydra.yaml")
     if metrics is not None:

@@ -16,7 +16,7 @@ __all__ = ["find_checkpoint"]
 # What may differ between a run and the one that goes on from it.
 INCIDENTAL = (
     *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "allow_packages", "optimized_metric"),
-    *("logger", "callbacks", "trainer", "n_validations", "select", "weights"),
+    *("sweep", "logger", "callbacks", "trainer", "n_validations", "select", "weights"),
 )
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +12,8 @@ from statistics import median
 from typing import Any
 
 import pytorch_lightning as pl
-from hydra.core.hydra_config import HydraConfig
+import torch
 from hydra.errors import CompactHydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.callbacks.checkpoints import Checkpoints, load_checkpoint
@@ -29,23 +26,21 @@ from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.checks import check_config
 from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
+from eblvm_lit.environment import device_name, environment
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.files import write_json, write_text
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
+from eblvm_lit.status import recorded
 from eblvm_lit.stored_config import stored_config
+from eblvm_lit.sweeps.jobs import earlier_checkpoint, earlier_metrics
+from eblvm_lit.sweeps.launch import check_job, in_sweep
 from eblvm_lit.weights import PREFIXES, load_weights
 
 __all__ = ["evaluate", "main", "train"]
 
 log = logging.getLogger(__name__)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file as a whole."""
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    os.replace(partial, path)
 
 
 def leave(path: Path, metrics: Mapping[str, float], parts: Parts) -> None:
@@ -100,11 +95,20 @@ def train(cfg: DictConfig) -> dict[str, float]:
         EblvmError: For everything the user can mend.
     """
     quiet()
+    if (metrics := earlier_metrics(cfg)) is not None:
+        return metrics
+    with recorded(prepare_folder(cfg.run_dir)) as notes:
+        return _train(cfg, notes)
+
+
+def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
+    """Train, and note what the run runs on."""
+    check_job(cfg)
     check_config(cfg)
-    folder = prepare_folder(cfg.run_dir)
+    folder = Path(cfg.run_dir)
     if cfg.show_config:
         show_config(cfg)
-    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts = build(cfg)
     if cfg.select in ("best", "both") and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
         raise ConfigError(f"select={cfg.select} needs callbacks.checkpoints, which keeps the best.")
@@ -114,8 +118,10 @@ def train(cfg: DictConfig) -> dict[str, float]:
         )
     parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
-    resume_from = find_checkpoint(cfg)
+    resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     trainer = build_trainer(cfg, parts)
+    notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
+    notes["threads"] = cfg.threads or torch.get_num_threads()
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
     with tf32(cfg.get("tf32")):
@@ -220,18 +226,28 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         return _optimized(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)
-        if _in_sweep() and not isinstance(error, InterruptedRunError):
-            raise CompactHydraException(str(error)) from None  # the other jobs of the sweep still run
+        if in_sweep() and not isinstance(error, InterruptedRunError):
+            if _in_grid(cfg):
+                return None
+            raise CompactHydraException(str(error)) from None  # the sweeper decides
+        if in_sweep():
+            log.error("The sweep goes on with the same command and sweep.resume=true.")
         sys.exit(getattr(error, "exit_code", 1))
     except KeyboardInterrupt:  # while nothing was trained
         log.error("Interrupted.")
         sys.exit(130)
+    except Exception:
+        if not _in_grid(cfg):
+            raise
+        log.exception("The job has failed; the others of the sweep still run.")
+        return None
     finally:
         _close_wandb()
 
 
-def _in_sweep() -> bool:
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+def _in_grid(cfg: DictConfig) -> bool:
+    """Whether this is a job whose failure its status tells, and which the end of the sweep names beside all others."""
+    return in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
 
 
 def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Compare runs: python -m eblvm_lit.reports DIR... [--out FOLDER] [--metric NAME ...]."""
+"""Compare runs: python -m eblvm_lit.reports DIR... [--out FOLDER] [--html FILE] [--metric NAME ...]."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 
 from eblvm_lit.console import prepare_folder
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.reports.groups import group_runs
+from eblvm_lit.files import write_text
+from eblvm_lit.reports.groups import Group, group_runs
+from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, lines, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
+from eblvm_lit.reports.unfinished import sentences
 
 __all__ = ["main", "report"]
 
@@ -31,19 +34,21 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("folders", metavar="DIR", nargs="+", help="a run's folder, or one that holds some at any depth")
     parser.add_argument("--out", metavar="FOLDER", default=OUT, help=f"where the report is written (default: {OUT})")
+    parser.add_argument("--html", metavar="FILE", help="also write all of it as one page that needs no other file")
     parser.add_argument(
         "--metric", metavar="NAME", nargs="+", default=[], help="columns of the table (default: test/...)"
     )
     return parser
 
 
-def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> list[Path]:
+def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: str | None = None) -> list[Path]:
     """Print the comparison of all runs below some folders, and write it as tables and figures.
 
     Args:
         folders: Run folders, or folders that hold some.
         out: Where to.
         metrics: Columns of the table; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
+        html: Where the page goes; None: nowhere.
 
     Returns:
         The files.
@@ -55,20 +60,39 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
     table, notes = lines(groups, columns), footnotes(groups, columns)
-    if unfinished:
-        notes.append(f"Unfinished or failed (no metrics.json), left out: {', '.join(map(str, unfinished))}.")
+    told = notes + sentences(unfinished)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]
-        paths[0].write_text(to_markdown(table, notes), encoding="utf-8")
+        paths[0].write_text(to_markdown(table, told), encoding="utf-8")
         paths[1].write_text(to_csv(groups, columns), encoding="utf-8")
-        show(table, notes)
-        from eblvm_lit.reports.costs import draw_costs  # takes seconds, for which the table need not wait
-        from eblvm_lit.reports.curves import draw_reports
+        show(table, told)
+        charts = _draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
+        paths += [path for files in charts.values() for path in files]
+        if html is not None:
+            from eblvm_lit.reports.page import render
 
-        return paths + draw_reports(groups, folder) + draw_costs(groups, folder)
+            prepare_folder(Path(html).parent)
+            write_text(Path(html), render(groups, unfinished, table, notes, charts))
+            paths.append(Path(html))
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
+    return paths
+
+
+def _draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
+    """All figures by heading, with what they show."""
+    from eblvm_lit.reports.costs import draw_costs  # takes seconds, for which the table need not wait
+    from eblvm_lit.reports.curves import draw_reports
+    from eblvm_lit.reports.heat_maps import draw_heat_maps
+
+    curves = {path: f"{_words(path)} by iteration" for path in draw_reports(groups, folder)}
+    costs = {path: f"{_words(path)} against time and memory" for path in draw_costs(groups, folder)}
+    return {"Heat maps": draw_heat_maps(groups, metrics, folder), "Curves": curves, "Cost": costs}
+
+
+def _words(path: Path) -> str:
+    return path.stem.removesuffix("_cost").replace("_", " ")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -76,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser().parse_args(argv)
     sys.stdout.reconfigure(errors="replace")  # terminals that lack a letter such as ±
     try:
-        paths = report(given.folders, given.out, given.metric)
+        paths = report(given.folders, given.out, given.metric, given.html)
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
     print("\n".join(["", "Written:", *(f"  {path}" for path in paths)]))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
-from eblvm_lit.reports.curves import COLOURS, WORDS, beside, save_figure
+from eblvm_lit.reports.curves import COLOURS, WORDS, beside, save_figure, stem_of
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.runs import SPEED
 
@@ -72,7 +72,7 @@ def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
         for data in dict.fromkeys(group.data for group in groups):
             points = [point for group in groups if group.data == data and (point := cost(group, metric))]
             if len(points) > 1:
-                stem = folder / f"{data}_{metric.replace('/', '_')}_cost"
+                stem = stem_of(folder, data, metric, "cost")
                 paths += save_figure(draw_costs_of_data(points, data, metric), stem)
     return paths
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
 from eblvm_lit.reports.groups import Group
 
-__all__ = ["COLOURS", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure"]
+__all__ = ["COLOURS", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure", "stem_of"]
 
 # Okabe and Ito's colours, told apart by colour-blind readers; pale yellow is left out.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333a45")
@@ -80,9 +81,19 @@ def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
         for data in dict.fromkeys(group.data for group in groups):
             bands = [band(group, metric) for group in groups if group.data == data]
             if any(bands):
-                stem = folder / f"{data}_{metric.replace('/', '_')}"
+                stem = stem_of(folder, data, metric)
                 paths += save_figure(draw_bands(bands, data, metric), stem)
     return paths
+
+
+def stem_of(folder: Path, *words: str) -> Path:
+    """A name for a figure; what it is made of is data from others, and leads nowhere else.
+
+    Example:
+        >>> stem_of(Path("out"), "digits", "val/log_likelihood").as_posix(), stem_of(Path("out"), "../etc").as_posix()
+        ('out/digits_val_log_likelihood', 'out/etc')
+    """
+    return folder / re.sub(r"[^\w-]+", "_", "_".join(words)).strip("_")[:120]
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from eblvm_lit.reports.runs import Run
 
-__all__ = ["Group", "group_runs", "science"]
+__all__ = ["Group", "group_runs", "science", "setting_name"]
 
 # Keys that change where a run writes, reads or begins, and what it shows, but not what it computes.
 INCIDENTAL = frozenset(
     (
         *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
+        *("cache_dir", "sweep"),
         *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
         *("at_validation", "allow_packages", "optimized_metric", "block", "threads"),
     )
@@ -35,18 +36,23 @@ class Group:
         runs: They.
         data: Name of the data set.
         method: Name of the method.
-        settings: What tells the group from others of the same report, such as ``n_unroll=5``.
+        paths: Of the settings that tell the group from others of the same report.
     """
 
     runs: tuple[Run, ...]
     data: str
     method: str
-    settings: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
 
     @property
     def config(self) -> dict[str, Any]:
         """What the runs have in common, by dotted path."""
         return science(self.runs[0])
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What tells the group from others, such as ``n_unroll=5``."""
+        return tuple(_show(path, self) for path in self.paths)
 
     @property
     def label(self) -> str:
@@ -81,7 +87,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     for run in runs:
         gathered.setdefault(frozenset(science(run).items()), []).append(run)
     groups = [Group(tuple(runs), _data_name(runs[0]), _method_name(runs[0])) for runs in gathered.values()]
-    groups = [replace(group, settings=_settings(group, groups)) for group in groups]
+    groups = [replace(group, paths=_telling(group, groups)) for group in groups]
     return sorted(groups, key=lambda group: [_natural(text) for text in (group.data, group.label)])
 
 
@@ -105,8 +111,8 @@ def _natural(text: str) -> list[tuple[float, str]]:
     return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
 
 
-def _settings(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
-    """Settings that differ among the groups of the same method, or that the user has set apart from other methods."""
+def _telling(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
+    """Paths of settings that differ among groups of a method, or that the user has set apart from other methods."""
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]
     explicit = {path for other in rivals for run in other.runs for path in _explicit(run)}
@@ -123,7 +129,7 @@ def _settings(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
         if telling:
             # without .hydra nobody knows that posterior.h_dim is model.h_dim; the same name and values say so
             shown.setdefault((path.rsplit(".", 1)[-1], _values(path, on_data)), path)
-    return tuple(_show(path, group) for path in shown.values() if path not in ("data._target_", "method._target_"))
+    return tuple(path for path in shown.values() if path not in ("data._target_", "method._target_"))
 
 
 def _explicit(run: Run) -> Iterable[str]:
@@ -150,5 +156,15 @@ def _show(path: str, group: Group) -> str:
         path = path.removesuffix("._target_")
         part = path.rsplit(".", 1)[-1]
         return f"{part}={group.runs[0].choices.get(part, _class_name(value))}"
+    return f"{setting_name(path)}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def setting_name(path: str) -> str:
+    """What a setting is called.
+
+    Example:
+        >>> setting_name("method.n_unroll"), setting_name("score.n_particles")
+        ('n_unroll', 'score.n_particles')
+    """
     part, _, name = path.partition(".")
-    return f"{name if part in PLAIN_PARTS else path}={str(value).lower() if isinstance(value, bool) else value}"
+    return name if part in PLAIN_PARTS else path

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.reports.reading import read_curves, read_metrics, read_yaml
+from eblvm_lit.reports.unfinished import Unfinished, read_unfinished
+from eblvm_lit.status import STATUS, has_finished, read_status
 
 __all__ = ["LAST", "Run", "flatten", "read_run", "read_runs"]
 
@@ -37,6 +34,7 @@ class Run:
         derived: Paths that the configuration computes from others, with all that is below them.
         metrics: Final metrics, the rate, and the mean of the last three validations of each validated metric.
         curves: Values by iteration, by name.
+        status: What it said of itself and of the machine; empty for runs of earlier versions.
     """
 
     folder: Path
@@ -46,16 +44,17 @@ class Run:
     derived: frozenset[str]
     metrics: Mapping[str, float]
     curves: Mapping[str, Mapping[int, float]]
+    status: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Path]]:
+def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Unfinished]]:
     """Read all runs at any depth of some folders, each once.
 
     Args:
         folders: Run folders, or folders that hold some.
 
     Returns:
-        The finished runs, and the folders of runs that have left no final metrics.
+        The finished runs, and those that have not finished.
 
     Raises:
         ConfigError: If a folder does not exist.
@@ -69,21 +68,26 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Path]]:
         if not below:
             raise DataError(f"{folder} holds no run: a run's folder has the config.yaml that train.py writes.")
         found |= {path: config for path, config in below.items() if path not in found}
-    finished = [path for path in found if (path / "metrics.json").exists()]
+    finished = [path for path in found if found[path] and has_finished(path)]
+    unfinished = [read_unfinished(path) for path in found if path not in finished]
     if not finished:
-        raise DataError(f"No run in {', '.join(map(str, folders))} has finished: there is no metrics.json.")
-    return [read_run(path, found[path]) for path in finished], [path for path in found if path not in finished]
+        first = next((f" The first one says: {job.reason}" for job in unfinished if job.reason), "")
+        raise DataError(f"No run in {', '.join(map(str, folders))} has finished: there is no metrics.json.{first}")
+    return [read_run(path, found[path]) for path in finished], unfinished
 
 
 def _run_folders(folder: Path) -> dict[Path, dict[str, Any]]:
-    found = {}
+    """Configurations by folder; empty for a job that failed before it had any."""
+    found: dict[Path, dict[str, Any]] = {}
     for parent, children, files in os.walk(folder):
         children[:] = sorted(child for child in children if not child.startswith("."))
         if "config.yaml" in files:
-            config = _read_yaml(Path(parent) / "config.yaml")
+            config = read_yaml(Path(parent) / "config.yaml")
             # other programs, and this one's conf/, have a config.yaml too
             if isinstance(config, dict) and all("_target_" in (config.get(key) or ()) for key in ("method", "data")):
                 found[Path(parent).resolve()] = config
+        if STATUS in files:
+            found.setdefault(Path(parent).resolve(), {})
     return found
 
 
@@ -99,8 +103,8 @@ def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
     """
     hydra = folder / ".hydra"
     composed, runtime = (_read_mapping(hydra / name) for name in ("config.yaml", "hydra.yaml"))
-    overrides = _read_yaml(hydra / "overrides.yaml")
-    curves = _read_curves(folder / "metrics.csv")
+    overrides = read_yaml(hydra / "overrides.yaml")
+    curves = read_curves(folder / "metrics.csv")
     metrics = {f"{name}{LAST}": fmean(list(curve.values())[-3:]) for name, curve in curves.items() if len(curve) > 2}
     metrics = {name: value for name, value in metrics.items() if name.startswith("val/")}
     if SPEED in curves:
@@ -111,8 +115,9 @@ def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
         choices={path.removeprefix(CHOICES): str(option) for path, option in runtime.items() if CHOICES in path},
         explicit=tuple(str(override).split("=")[0].lstrip("+") for override in overrides or ()),
         derived=frozenset(path for path, value in composed.items() if "${" in str(value)),
-        metrics=metrics | _read_metrics(folder / "metrics.json"),
+        metrics=metrics | read_metrics(folder / "metrics.json"),
         curves=curves,
+        status=read_status(folder),
     )
 
 
@@ -134,55 +139,9 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read_yaml(path: Path) -> Any:
-    """None where there is no such file."""
-    try:
-        return OmegaConf.to_container(OmegaConf.load(path))
-    except FileNotFoundError:
-        return None
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
-
-
 def _read_mapping(path: Path) -> dict[str, Any]:
     """The leaves of a file by dotted path; none where there is no such file."""
-    content = _read_yaml(path)
+    content = read_yaml(path)
     if content is not None and not isinstance(content, dict):
         raise DataError(f"{path} is damaged (it is not a mapping).")
     return flatten(content or {})
-
-
-def _read_metrics(path: Path) -> dict[str, float]:
-    try:
-        metrics = json.loads(path.read_text())
-        if not isinstance(metrics, dict):
-            raise ValueError("it is not a mapping from names to numbers")
-        for name, value in metrics.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{name} is {value!r}, not a finite number")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
-    return {name: float(value) for name, value in metrics.items()}
-
-
-def _read_curves(path: Path) -> dict[str, dict[int, float]]:
-    """Finite values by iteration, in order; none where there is no such file, as with another logger."""
-    if not path.exists():
-        return {}
-    curves: dict[str, dict[int, float]] = {}
-    try:
-        with open(path, newline="") as file:
-            for row in sorted(csv.DictReader(file), key=lambda row: int(row["iteration"])):
-                numbers = {name: float(cell) for name, cell in row.items() if cell}
-                for name in numbers.keys() - {"iteration"}:
-                    if math.isfinite(numbers[name]):
-                        curves.setdefault(name, {})[int(row["iteration"])] = numbers[name]
-    except KeyError:
-        raise DataError(f"{path} is damaged: it has no column 'iteration'.") from None
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
-    return curves
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,143 @@
+"""A metric over two swept settings, such as the unrolled and the lower steps (Bao et al. 2020, Table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from eblvm_lit.figures.base import INK, frame, new_figure
+from eblvm_lit.reports.curves import save_figure, stem_of
+from eblvm_lit.reports.groups import Group, setting_name
+from eblvm_lit.reports.published import direction
+from eblvm_lit.reports.table import ARROWS, summarise
+
+__all__ = ["Grid", "draw_grid", "draw_heat_maps", "find_grids"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Groups that differ in two numbers.
+
+    Attributes:
+        data: Name of their data set.
+        label: Their method, and settings other than the two.
+        rows: Path of the setting that changes from row to row.
+        columns: Path of the one that changes from column to column.
+        cells: Groups by the values of both.
+    """
+
+    data: str
+    label: str
+    rows: str
+    columns: str
+    cells: Mapping[tuple[float, float], Group]
+
+    @property
+    def axes(self) -> tuple[list[float], list[float]]:
+        """The values of the rows and of the columns, in order."""
+        return tuple(sorted({key[i] for key in self.cells}) for i in range(2))
+
+    @property
+    def name(self) -> str:
+        """For headings and file names."""
+        return f"{self.data}, {self.label}: {setting_name(self.rows)} × {setting_name(self.columns)}"
+
+
+def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
+    """Whatever was swept over two numbers, of which both take several values.
+
+    Of more than two swept numbers, the two with the most values are taken, and each choice of the others is a grid.
+
+    Args:
+        groups: Of any methods and data sets.
+    """
+    for data, method in dict.fromkeys((group.data, group.method) for group in groups):
+        rivals = [group for group in groups if (group.data, group.method) == (data, method)]
+        swept = _swept(rivals)
+        if len(swept) < 2:
+            continue
+        chosen = sorted(swept, key=swept.get, reverse=True)[:2]
+        rows, columns = (path for path in swept if path in chosen)
+        by_rest: dict[tuple[str, ...], dict[tuple[float, float], Group]] = {}
+        for group in rivals:
+            rest = tuple(text for path, text in zip(group.paths, group.settings, strict=True) if path not in chosen)
+            by_rest.setdefault(rest, {})[group.config[rows], group.config[columns]] = group
+        for rest, cells in by_rest.items():
+            grid = Grid(data, ", ".join([method, *rest]), rows, columns, cells)
+            if min(map(len, grid.axes)) > 1:
+                yield grid
+
+
+def _swept(rivals: Sequence[Group]) -> dict[str, int]:
+    """How many values each swept number takes, by path."""
+    counts = {}
+    for path in dict.fromkeys(path for group in rivals for path in group.paths):
+        values = [group.config.get(path) for group in rivals]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            counts[path] = len(set(values))
+    return {path: count for path, count in counts.items() if count > 1}
+
+
+def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[Path, str]:
+    """Draw one heat map a grid and metric, as PNG and PDF.
+
+    Args:
+        groups: Of all data sets.
+        metrics: To draw.
+        folder: Where to.
+
+    Returns:
+        The files, with what they show.
+    """
+    drawn: dict[Path, str] = {}
+    for number, grid in enumerate(find_grids(groups)):
+        for metric in metrics:
+            if any(metric in run.metrics for group in grid.cells.values() for run in group.runs):
+                stem = stem_of(folder, grid.data, metric, "heat", str(number))
+                for path in save_figure(draw_grid(grid, metric), stem):
+                    drawn[path] = f"{metric} of {grid.name}"
+    return drawn
+
+
+def draw_grid(grid: Grid, metric: str) -> Figure:
+    """Draw a heat map whose cells hold the numbers of the table; brighter is better.
+
+    Args:
+        grid: The groups.
+        metric: Its name.
+    """
+    ys, xs = grid.axes
+    cells = {key: summarise(group, [metric])[0] for key, group in grid.cells.items()}
+    values = np.full((len(ys), len(xs)), np.nan)
+    for (y, x), cell in cells.items():
+        values[ys.index(y), xs.index(x)] = np.nan if cell.mean is None else cell.mean
+    figure = new_figure(1.4 + 1.15 * len(xs), 1.0 + 0.5 * len(ys))
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["viridis_r" if direction(metric) < 0 else "viridis"]
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, aspect="auto")
+    for (y, x), cell in cells.items():
+        at = (xs.index(x), ys.index(y))
+        rgba = image.to_rgba(np.nan_to_num(values[at[1], at[0]])) if cell.mean is not None else (1, 1, 1, 1)
+        text = cell.text(len(grid.cells[y, x].runs)).replace(" (", "\n(")
+        axes.annotate(text, at, ha="center", va="center", fontsize=7, color="black" if _bright(rgba) else "white")
+    _label(axes, grid, metric)
+    return figure
+
+
+def _bright(rgba: Sequence[float]) -> bool:
+    """Whether black letters are easier to read on it: relative luminance above that of a middle grey."""
+    return float(np.dot(rgba[:3], (0.2126, 0.7152, 0.0722))) > 0.45
+
+
+def _label(axes: Axes, grid: Grid, metric: str) -> None:
+    frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.data.replace('_', ' ')}, {grid.label}")
+    for axis, values, path in zip((axes.yaxis, axes.xaxis), grid.axes, (grid.rows, grid.columns), strict=True):
+        axis.set_ticks(range(len(values)), [f"{value:g}" for value in values])
+        axis.set_label_text(setting_name(path), color=INK, fontsize=9)
+    axes.tick_params(length=0)

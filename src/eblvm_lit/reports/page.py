@@ -1,0 +1,99 @@
+"""The report as one page: no file beside it, no script, nothing from a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from eblvm_lit.reports.groups import Group
+from eblvm_lit.reports.inline import Picture, inline
+from eblvm_lit.reports.ledger import ledger, total_time
+from eblvm_lit.reports.runs import Run
+from eblvm_lit.reports.table import WORSE
+from eblvm_lit.reports.unfinished import Unfinished
+
+__all__ = ["render"]
+
+WIDEST = {"chart": 2400, "thumbnail": 1200}
+MOST_GALLERIES = 24  # a page of more pictures than that is none
+
+
+def render(
+    groups: Sequence[Group],
+    unfinished: Sequence[Unfinished],
+    table: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    charts: Mapping[str, Mapping[Path, str]],
+) -> str:
+    """The page as text.
+
+    Args:
+        groups: The finished runs.
+        unfinished: The others.
+        table: A header and a row a group.
+        notes: On the table.
+        charts: Headings, each with the files of its figures and what they show.
+    """
+    runs = [run for group in groups for run in group.runs]
+    root = Path(os.path.commonpath([entry.folder.parent for entry in (*runs, *unfinished)]))
+    environment = Environment(
+        loader=PackageLoader("eblvm_lit.reports", "."),
+        autoescape=select_autoescape(["j2"]),  # folders of runs are data from others
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        title=f"{_count(runs, 'run')} compared",
+        sets=", ".join(dict.fromkeys(group.data for group in groups)),
+        root=root,
+        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        counts=_counts(runs, unfinished),
+        total=total_time(runs, unfinished),
+        jobs=[(os.path.relpath(job.folder, root), job) for job in unfinished],
+        header=table[0],
+        rows=[[(cell, WORSE in cell) for cell in line] for line in table[1:]],
+        notes=notes,
+        charts={heading: _charts(files) for heading, files in charts.items() if files},
+        galleries=[gallery for group in groups if (gallery := _gallery(group))["pictures"]][:MOST_GALLERIES],
+        n_groups=len(groups),
+        ledger=ledger(groups, unfinished, root),
+    )
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+
+
+def _counts(runs: Sequence[Run], unfinished: Sequence[Unfinished]) -> dict[str, int]:
+    """How many runs are in each state; nothing is finished that is not."""
+    states = ["finished"] * len(runs) + [job.state for job in unfinished]
+    return {
+        state: states.count(state)
+        for state in ("finished", "failed", "interrupted", "unfinished")
+        if state in states or state == "finished"
+    }
+
+
+def _charts(files: Mapping[Path, str]) -> list[Picture]:
+    pictures = [inline(path, alt, WIDEST["chart"]) for path, alt in files.items() if path.suffix == ".png"]
+    return [picture for picture in pictures if picture is not None]
+
+
+def _gallery(group: Group) -> dict[str, Any]:
+    """The figures that the first run of a group has drawn."""
+    run = group.runs[0]
+    label = f"{group.data}, {group.label}"
+    paths = sorted((run.folder / "figures").glob("*.png"))
+    named = [(path.stem.replace("_", " "), path) for path in paths]
+    drawn = [(name, inline(path, f"{name} of {label}", WIDEST["thumbnail"])) for name, path in named]
+    return {
+        "label": label,
+        "seed": run.config.get("seed"),
+        "pictures": [(name, picture) for name, picture in drawn if picture is not None],
+    }

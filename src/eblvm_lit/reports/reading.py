@@ -1,0 +1,64 @@
+"""The files of a run folder, read as data: a damaged one is named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["read_curves", "read_metrics", "read_yaml"]
+
+
+def read_yaml(path: Path) -> Any:
+    """None where there is no such file."""
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except FileNotFoundError:
+        return None
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
+
+
+def read_metrics(path: Path) -> dict[str, float]:
+    """Numbers by name, all of them finite."""
+    try:
+        metrics = json.loads(path.read_text())
+        if not isinstance(metrics, dict):
+            raise ValueError("it is not a mapping from names to numbers")
+        for name, value in metrics.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{name} is {value!r}, not a finite number")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def read_curves(path: Path) -> dict[str, dict[int, float]]:
+    """Finite values by iteration, in order; none where there is no such file, as with another logger."""
+    if not path.exists():
+        return {}
+    curves: dict[str, dict[int, float]] = {}
+    try:
+        with open(path, newline="") as file:
+            for row in sorted(csv.DictReader(file), key=lambda row: int(row["iteration"])):
+                numbers = {name: float(cell) for name, cell in row.items() if cell}
+                for name in numbers.keys() - {"iteration"}:
+                    if math.isfinite(numbers[name]):
+                        curves.setdefault(name, {})[int(row["iteration"])] = numbers[name]
+    except KeyError:
+        raise DataError(f"{path} is damaged: it has no column 'iteration'.") from None
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
+    return curves
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,55 @@
+"""Finding the folder of an earlier start of the same sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["earlier_sweep", "settings"]
+
+
+def settings(config: DictConfig) -> tuple[list[str], dict[str, Any]]:
+    """What a sweep was asked to do: the command line without ``sweep.*``, and what an experiment sweeps.
+
+    Args:
+        config: With its node ``hydra``.
+
+    Example:
+        >>> hydra = {"overrides": {"task": ["seed=0,1", "sweep.resume=true"]}, "sweeper": {"params": None}}
+        >>> settings(OmegaConf.create({"hydra": hydra}))
+        (['seed=0,1'], {})
+    """
+    asked = [text for text in config.hydra.overrides.task if not text.lstrip("+").startswith("sweep.")]
+    return asked, OmegaConf.to_container(OmegaConf.create(config.hydra.sweeper.get("params") or {}))
+
+
+def earlier_sweep(config: DictConfig) -> Path:
+    """The folder to go on in: that of ``hydra.sweep.dir=...``, or of the newest sweep of the same settings.
+
+    Args:
+        config: Of the sweep, with its node ``hydra``.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    own = Path(config.hydra.sweep.dir)
+    if any(text.startswith("hydra.sweep.dir=") for text in config.hydra.overrides.hydra):
+        return own
+    wanted, root = settings(config), own.parent.parent  # sweeps lie in DATE/TIME
+    records = sorted(root.glob("*/*/multirun.yaml"), key=lambda path: path.parent.parts[-2:], reverse=True)
+    for record in records:
+        try:
+            if settings(OmegaConf.load(record)) == wanted:
+                return record.parent
+        except (OSError, YAMLError, OmegaConfBaseException, AttributeError, TypeError):
+            continue  # a file that is not a sweep of ours
+    raise ConfigError(
+        f"sweep.resume=true: no sweep with these settings, in this order, was found in {root}: leave sweep.resume out "
+        "to start one, or name its folder with hydra.sweep.dir=FOLDER."
+    )
