@@ -1,0 +1,96 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["copy_whole", "replacing", "write_json", "write_whole"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Another name beside a file's own; what is written under it takes the file's place if nothing fails.
+
+    Args:
+        path: The file; its folder is made.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "a.txt"
+        ...     _ = path.write_text("before")
+        ...     with suppress(KeyboardInterrupt), replacing(path) as partial:
+        ...         _ = partial.write_text("aft")
+        ...         raise KeyboardInterrupt
+        ...     path.read_text(), os.listdir(folder)
+        ('before', ['a.txt'])
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # of this process: others may be writing the same file of a folder that runs share
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        with suppress(OSError):  # a folder that has become read-only: the first error is the one to tell
+            partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file under another name, and give it its own when all of it is on the disk.
+
+    Args:
+        path: The file; its folder is made.
+        write: Writes the content.
+
+    Raises:
+        DataError: If it cannot be written; what it held before is then untouched.
+
+    Example:
+        >>> write_whole(Path("/dev/null/cache/a.npz"), lambda file: file.write(b"1"))
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: /dev/null/cache/a.npz could not be written (...): choose ...
+    """
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:
+        cause = error
+        while cause is not None and not isinstance(cause, OSError):  # torch.save makes a RuntimeError of a full disk
+            cause = cause.__context__
+        if cause is None:
+            raise
+        raise DataError(
+            f"{path} could not be written ({cause.strerror or cause}): choose a folder with room that can be written "
+            "to; earlier ones are intact."
+        ) from error
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    with source.open("rb") as file:
+        write_whole(path, lambda target: shutil.copyfileobj(file, target))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping, sorted by its keys.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
