@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 import zlib
 from collections import defaultdict
 from pathlib import Path
@@ -16,13 +17,15 @@ def records(path):
     from wandb.proto.wandb_internal_pb2 import Record
 
     content, at, parts = Path(path).read_bytes(), HEADER, []
-    assert content[:4] == b":W&B"
+    assert content[:4] in (b":W&B", b"")
     while at + HEADER <= len(content):
         if BLOCK - at % BLOCK < HEADER:  # the rest of a block is padding
             at += BLOCK - at % BLOCK
             continue
         checksum, length, kind = struct.unpack("<IHB", content[at : at + HEADER])
         data = content[at + HEADER : at + HEADER + length]
+        if len(data) < length:
+            return  # still being written
         assert checksum == zlib.crc32(data, zlib.crc32(bytes([kind])))
         parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
         if kind in (WHOLE, LAST):
@@ -54,5 +57,10 @@ def read_run(path):
 
 
 def runs_of(folder):
-    """The runs below a folder, in the order they began."""
-    return [read_run(path) for path in sorted(Path(folder).rglob("*.wandb"))]
+    """The runs below a folder, in the order they began, when all of them have reached the disk."""
+    deadline = time.monotonic() + 60
+    while True:
+        runs = [read_run(path) for path in sorted(Path(folder).rglob("*.wandb"))]
+        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.1)  # W&B's own process writes on after the run was finished
