@@ -90,7 +90,7 @@ def test_the_command_shows_sends_or_ends_in_a_sentence(recorded, capsys, monkeyp
     assert capsys.readouterr().out == "https://wandb.ai/team\n"
     workspace.save = refuse
     assert main(["--entity", "team"]) == 1
-    assert capsys.readouterr().err.startswith("ERROR: W&B did not take it (no network): ")
+    assert capsys.readouterr().err.startswith("ERROR: W&B did not take the dashboard (no network): ")
 
 
 def test_without_the_package_the_command_says_what_to_install(capsys, monkeypatch):

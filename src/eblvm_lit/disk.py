@@ -35,7 +35,7 @@ def check_room(folder: Path, needed: int, what: str) -> None:
     """Refuse a folder whose disk has no room for what will be written there.
 
     Args:
-        folder: An existing folder.
+        folder: It need not exist yet.
         needed: Bytes.
         what: That needs them, for the message.
 
@@ -47,7 +47,8 @@ def check_room(folder: Path, needed: int, what: str) -> None:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: the checkpoints need 1,000,000,000,000.0 MB in / and ... MB are free: make room, ...
     """
-    free = shutil.disk_usage(folder).free
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    free = shutil.disk_usage(there).free
     if needed > free:
         raise DataError(
             f"{what} need {needed / 1e6:,.1f} MB in {folder} and {free / 1e6:,.1f} MB are free: make room, or choose "

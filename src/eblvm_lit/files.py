@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,38 @@ from typing import IO, Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["copy_whole", "replacing", "write_json", "write_whole"]
+__all__ = ["copy_whole", "disk_errors", "replacing", "write_json", "write_whole"]
+
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Say in a sentence what other packages meet where the disk takes nothing more.
+
+    Raises:
+        DataError: For a disk that is full or may not be written to.
+
+    Example:
+        >>> with disk_errors():
+        ...     raise OSError(errno.ENOSPC, "No space left on device", "events.out")
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: events.out could not be written (No space left on device): ...
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        raise _unwritten(error.filename or "A file", error) from error
+
+
+def _unwritten(path: str | Path, error: OSError) -> DataError:
+    return DataError(
+        f"{path} could not be written ({error.strerror or error}): choose a folder with room that can be written to; "
+        "earlier ones are intact."
+    )
 
 
 @contextmanager
@@ -70,10 +102,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             cause = cause.__context__
         if cause is None:
             raise
-        raise DataError(
-            f"{path} could not be written ({cause.strerror or cause}): choose a folder with room that can be written "
-            "to; earlier ones are intact."
-        ) from error
+        raise _unwritten(path, cause) from error
 
 
 def copy_whole(source: Path, path: Path) -> None:

@@ -30,7 +30,7 @@ from eblvm_lit.checks import EVALUATE_KEYS, check_config, check_keys
 from eblvm_lit.composition import Parts, build, build_loggers, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.files import write_json, write_whole
+from eblvm_lit.files import disk_errors, write_json, write_whole
 from eblvm_lit.job import Job, this_job
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.precision import tf32, threads
@@ -242,8 +242,10 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     Returns:
         The metric named by ``cfg.optimized_metric``, for sweepers.
     """
+    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     try:
-        metrics = function(cfg)
+        with disk_errors():
+            metrics = function(cfg)
         return _optimized(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)

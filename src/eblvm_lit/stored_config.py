@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.checks import check_integer
@@ -41,7 +41,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         stored.seed = stored.method.seed = cfg.seed
     stored.weights = cfg.weights or stored.get("weights", "raw")
     check_weights(stored.weights)
-    _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
     if cfg.data_root is not None:  # of the data, and of those they are compared with
         for part in (stored.data, stored.callbacks):
@@ -86,10 +86,10 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
         stored.callbacks[callback].update({part: OmegaConf.to_container(chosen), **consequences})
 
 
-def _redirect(node: DictConfig, folders: Mapping[str, str]) -> None:
+def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
     """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
-    for name in node:
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]
-        elif isinstance(node[name], DictConfig):
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
             _redirect(node[name], folders)

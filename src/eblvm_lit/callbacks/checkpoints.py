@@ -97,7 +97,6 @@ class Checkpoints(pl.Callback):
         """Sweep up what a killed process has left half-written, and see that there is room."""
         if not trainer.is_global_zero:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.glob(".*.ckpt.*.tmp"):
             leftover.unlink(missing_ok=True)
         content: dict[str, Any] = {}
