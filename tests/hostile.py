@@ -1,6 +1,7 @@
 """Checkpoints and configurations of somebody who means harm; whatever they execute creates a file."""
 
 import builtins
+import importlib
 import io
 import os
 import pickle
@@ -59,8 +60,8 @@ def pickles(sentinel):
         "builtins.eval": Calls(builtins.eval, write),
         "builtins.exec": Calls(builtins.exec, write),
         "builtins.open": Calls(builtins.open, str(sentinel), "w"),
-        "builtins.getattr": Calls(getattr, os, "system"),
-        "import by name": Calls(__import__, "antigravity"),
+        "importlib.import_module": Calls(importlib.import_module, "this"),
+        "import by name": Calls(__import__, "this"),
         "os.mkdir": Calls(os.mkdir, str(sentinel)),
         "numpy.save": Calls(np.save, str(sentinel), np.zeros(1)),
         "torch.save": Calls(torch.save, 1, str(sentinel)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}") from None
+        raise DataError(
+            f"{path} is not a readable checkpoint (truncated, or not plain data): {_reason(error)}."
+        ) from None
     ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
     if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
@@ -52,6 +54,15 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise DataError(f"{path} is not a checkpoint of eblvm_lit: its state_dict holds more than tensors.")
     return checkpoint
+
+
+def _reason(error: Exception) -> str:
+    """What torch says, and not what it advises where a file holds more than data: to read it nevertheless."""
+    text = str(error).strip()
+    if "weights_only" in text or "Weights only" in text:
+        found = re.search(r"(?:GLOBAL|Can only \w+ \w+ for)\s+([\w.]+)", text)
+        return "it holds more than data" + (f", such as {found[1]}" if found else "")
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 def check_restorable(checkpoint: dict[str, Any], path: Path) -> None:
