@@ -31,6 +31,8 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         ConfigError: For a seed or weights that do not exist, or metrics or figures of a run without such a callback.
     """
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if all(isinstance(part, dict) for part in parts):
+        parts += [callback for callback in parts[-1].values() if callback is not None]
     if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     stored = _as_data(plain, cfg.ckpt)
