@@ -42,7 +42,7 @@ def attempt(folder, *overrides):
 def fill(disk, room):
     """Leave so many bytes."""
     free = int(subprocess.check_output(["stat", "-f", "-c", "%a %S", str(disk)]).split()[0]) * 4096
-    (disk / "ballast").write_bytes(bytes(max(free - room, 0)))
+    (disk / "ballast").open("ab").write(bytes(max(free - room, 0)))
 
 
 def main(disk):

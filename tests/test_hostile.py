@@ -115,7 +115,6 @@ DAMAGES = {
     "more than a number holds": lambda c: c["eblvm_lit"]["config"]["method"]["energy"].update(h_dim=10**30),
     "callbacks that are none": lambda c: c["eblvm_lit"]["config"].update(callbacks={"evaluation": 5}),
     "a method that is none": lambda c: c["eblvm_lit"]["config"].update(method={"_target_": 7}),
-    "depth": lambda c: c["eblvm_lit"]["config"].update(extra=nested(NESTED)),
 }
 
 
@@ -131,6 +130,13 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused(damage, content, tmp_p
     hostile = copy.deepcopy(content)
     DAMAGES[damage](hostile)
     refuse(evaluate, tmp_path, hostile)
+
+
+def test_a_configuration_deeper_than_the_stack_is_refused(content):
+    cfg = copy.deepcopy(composed(name="evaluate"))
+    cfg.ckpt = "strange.ckpt"
+    config = {**content["eblvm_lit"]["config"], "extra": nested(NESTED)}
+    refuse(stored_config, config, cfg, why="strange.ckpt holds no configuration that can be read")
 
 
 @pytest.mark.parametrize("key", ["loops", "optimizer_states", "global_step"])
@@ -279,9 +285,7 @@ def test_a_top_level_key_that_nothing_reads_is_refused(override, similar, tmp_pa
 
 
 def test_every_key_there_is_counts():
-    for choices in ([], ["method=pcd"], ["method=nce"], ["method=vages_dsm"], ["data=mnist"], ["experiment=bism_fig1"]):
+    for choices in (["method=vages_dsm"], ["method=nce", "data=mnist"]):
         assert set(configure(*choices)) <= set(TRAIN_KEYS)
-    assert set(composed(name="evaluate")) <= set(EVALUATE_KEYS)
-    assert set(configure("evaluation@callbacks.evaluation.metrics=ksd", "sampler=annealed", name="evaluate")) <= set(
-        EVALUATE_KEYS
-    )
+    chosen = configure("evaluation@callbacks.evaluation.metrics=ksd", "sampler=annealed", name="evaluate")
+    assert set(chosen) <= set(EVALUATE_KEYS)

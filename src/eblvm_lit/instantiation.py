@@ -61,8 +61,8 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
         )
     try:
         target = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:  # a ValueError: of characters no name can have
-        raise ConfigError(f"There is no {name!r} ({error}).") from None
+    except (ImportError, AttributeError, ValueError, RecursionError) as error:  # of characters or depths no name has
+        raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
     if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
         raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there.")
     return target
