@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.stamp
 ARGS =
 
-.PHONY: help train test test-slow docs docs-check bench lint format clean
+.PHONY: help train test test-slow docs docs-check bench lint audit format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,11 @@ bench: $(STAMP) ## measure time and memory of every method; ARGS=--help shows th
 lint: $(STAMP) ## check style and formatting
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+
+audit: $(STAMP) ## look the installed versions up among known vulnerabilities
+	@$(BIN)/python -c 'import pip_audit' 2>/dev/null || { \
+	    echo 'The audit needs pip-audit: $(BIN)/python -m pip install -e .[audit]' >&2; exit 1; }
+	$(BIN)/python -m pip_audit --skip-editable $(ARGS)
 
 format: $(STAMP) ## format the code and mend what can be mended
 	$(BIN)/python -m ruff check --fix .

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.places import refuse_urls
 from eblvm_lit.weights import check_weights
 
-__all__ = ["check_config", "check_integer"]
+__all__ = ["check_config", "check_integer", "check_keys"]
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
@@ -27,6 +30,36 @@ OPTIONAL_PARTS = (
     "generator",
     "variant",
 )
+# All that a run is configured by: what else is added on the command line would look as if it had been used.
+TRAIN_KEYS = (
+    *OPTIONAL_PARTS,
+    *("allow_packages", "block", "cache_dir", "callbacks", "ckpt", "data", "data_law", "default_chain"),
+    *("default_particles", "final_lr", "hypergradient", "latents", "logger", "method", "model", "n_validations"),
+    *("noise", "optimized_metric", "optimizer", "outputs_dir", "run_dir", "sampler", "seed", "select"),
+    *("show_config", "sweep", "tf32", "threads", "trainer", "weights"),
+)
+EVALUATE_KEYS = (
+    *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),
+    *("sampler", "seed", "weights"),
+)
+
+
+def check_keys(cfg: DictConfig, known: Collection[str]) -> None:
+    """Refuse top-level keys that nothing reads, as ``+key=value`` adds them.
+
+    Raises:
+        ConfigError: Names the first one, and the most similar one that there is.
+
+    Example:
+        >>> check_keys(OmegaConf.create({"treads": 2}), TRAIN_KEYS)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: There is no key 'treads' (threads?): --cfg job shows all there are.
+    """
+    for key in cfg:
+        if key not in known:
+            similar = "".join(f" ({name}?)" for name in get_close_matches(str(key), known, n=1))
+            raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all there are.")
 
 
 def check_config(cfg: DictConfig) -> None:
@@ -36,10 +69,12 @@ def check_config(cfg: DictConfig) -> None:
         ConfigError: In one sentence.
     """
     try:
-        OmegaConf.to_container(cfg, resolve=True)
+        plain = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
+    check_keys(cfg, TRAIN_KEYS)
+    refuse_urls(plain)
     taken = {*cfg.method, *(cfg.method.get("score") or ())}
     for part in OPTIONAL_PARTS:
         if cfg.get(part) is not None and part not in taken:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO
@@ -63,15 +64,18 @@ def build(cfg: DictConfig) -> Parts:
     return Parts(data, method, callbacks)
 
 
+def build_loggers(cfg: DictConfig) -> list[Logger]:
+    """The loggers of a configuration."""
+    nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
+    return [instantiate(node, f"logger.{name}") for name, node in nodes.items()]
+
+
 def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
     """Lightning's trainer, with what this package needs; the data are told the size of its blocks.
 
     Raises:
         ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
     """
-    loggers = [
-        instantiate(node, f"logger.{name}") for name, node in (cfg.get("logger") or {}).items() if node is not None
-    ]
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
@@ -84,7 +88,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         "inference_mode": False,  # a validation loss is a function of a gradient
         "enable_checkpointing": False,  # ours are in callbacks
         "callbacks": grouped(parts.callbacks),
-        "logger": loggers,
+        "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],
     }
     if both := sorted(own.keys() & options.keys()):

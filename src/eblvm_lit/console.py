@@ -38,8 +38,10 @@ def prepare_folder(path: str | Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
+        try:
+            probe.write_bytes(bytes(4096))  # a full disk still takes a name
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"The output folder {folder} cannot be written to ({error.strerror}).") from None
     return folder

@@ -2,34 +2,132 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["write_json", "write_text"]
+from eblvm_lit.errors import DataError
+
+__all__ = ["copy_whole", "disk_errors", "replacing", "write_json", "write_text", "write_whole"]
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Say in a sentence what other packages meet where the disk takes nothing more.
+
+    Raises:
+        DataError: For a disk that is full or may not be written to.
+
+    Example:
+        >>> with disk_errors():
+        ...     raise OSError(errno.ENOSPC, "No space left on device", "events.out")
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: events.out could not be written (No space left on device): ...
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        raise _unwritten(error.filename or "A file", error) from error
+
+
+def _unwritten(path: str | Path, error: OSError) -> DataError:
+    return DataError(
+        f"{path} could not be written ({error.strerror or error}): choose a folder with room that can be written to; "
+        "earlier ones are intact."
+    )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Another name beside a file's own; what is written under it takes the file's place if nothing fails.
 
     Args:
-        path: The file.
-        content: What JSON can hold.
+        path: The file; its folder is made.
 
     Example:
         >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "metrics.json"
-        >>> write_json(path, {"test/fisher": -1.5})
-        >>> json.loads(path.read_text()), [file.name for file in path.parent.iterdir()]
-        ({'test/fisher': -1.5}, ['metrics.json'])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "a.txt"
+        ...     _ = path.write_text("before")
+        ...     with suppress(KeyboardInterrupt), replacing(path) as partial:
+        ...         _ = partial.write_text("aft")
+        ...         raise KeyboardInterrupt
+        ...     path.read_text(), os.listdir(folder)
+        ('before', ['a.txt'])
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # of this process: others may be writing the same file of a folder that runs share
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        with suppress(OSError):  # a folder that has become read-only: the first error is the one to tell
+            partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file under another name, and give it its own when all of it is on the disk.
+
+    Args:
+        path: The file; its folder is made.
+        write: Writes the content.
+
+    Raises:
+        DataError: If it cannot be written; what it held before is then untouched.
+
+    Example:
+        >>> write_whole(Path("/dev/null/cache/a.npz"), lambda file: file.write(b"1"))
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: /dev/null/cache/a.npz could not be written (...): choose ...
+    """
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:
+        cause = error
+        while cause is not None and not isinstance(cause, OSError):  # torch.save makes a RuntimeError of a full disk
+            cause = cause.__context__
+        if cause is None:
+            raise
+        raise _unwritten(path, cause) from error
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    with source.open("rb") as file:
+        write_whole(path, lambda target: shutil.copyfileobj(file, target))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping, sorted by its keys.
+
+    Raises:
+        DataError: If it cannot be written.
     """
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text under a temporary name and rename it."""
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    """Write a text.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    write_whole(path, lambda file: file.write(text.encode()))

@@ -23,7 +23,6 @@ ALLOWED_NAMES = (
     "pytorch_lightning.Trainer",
     "pytorch_lightning.callbacks.LearningRateMonitor",
     "pytorch_lightning.loggers.TensorBoardLogger",
-    "pytorch_lightning.loggers.WandbLogger",
 )
 # What a YAML scalar or container must be to fit an annotation.
 SCALARS = {int: int, float: (int, float), bool: bool, str: str, NoneType: NoneType}
@@ -62,8 +61,8 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
         )
     try:
         target = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"There is no {name!r} ({error}).") from None
+    except (ImportError, AttributeError, ValueError, RecursionError) as error:  # of characters or depths no name has
+        raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
     if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
         raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there.")
     return target
@@ -133,7 +132,7 @@ def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> No
     except NameError:  # annotations that only a type checker can read
         signature = inspect.signature(target)
     known = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-    unknown = sorted(set(arguments) - set(known))
+    unknown = sorted(set(arguments) - set(known), key=str)
     if unknown and len(known) == len(signature.parameters):
         known_names = ", ".join(known) or "none"
         raise ConfigError(f"{path} ({target.__name__}) has no key {unknown[0]!r}; it has {known_names}.")
@@ -182,8 +181,9 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
         raise
     except ImportError as error:
         raise ConfigError(f"{path} ({target.__name__}) needs a package that is not installed: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path} ({target.__name__}) does not fit: {error}") from error
+    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # torch's lack of memory, too
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
 
 
 def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any:

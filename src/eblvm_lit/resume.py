@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from eblvm_lit.errors import DataError
+from eblvm_lit.places import refuse_url
 
 __all__ = ["find_checkpoint"]
 
@@ -40,6 +41,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     """
     if cfg.ckpt is None:
         return None
+    refuse_url("ckpt", cfg.ckpt)
     if cfg.ckpt != "last":
         if not Path(cfg.ckpt).is_file():
             raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")

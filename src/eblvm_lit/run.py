@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,21 +15,24 @@ import pytorch_lightning as pl
 import torch
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 
-from eblvm_lit.callbacks.checkpoints import Checkpoints, load_checkpoint
+from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
+from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.callbacks.curves import LogCurves
 from eblvm_lit.callbacks.ema import ExponentialAverage
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
-from eblvm_lit.checks import check_config
-from eblvm_lit.composition import Parts, build, build_trainer
+from eblvm_lit.checks import EVALUATE_KEYS, check_config, check_keys
+from eblvm_lit.composition import Parts, build, build_loggers, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.environment import device_name, environment
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.files import write_json, write_text
-from eblvm_lit.loggers.csv import CSVCurves
+from eblvm_lit.files import disk_errors, write_json, write_text
+from eblvm_lit.job import Job, this_job
+from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
 from eblvm_lit.status import recorded
@@ -43,12 +46,22 @@ __all__ = ["evaluate", "main", "train"]
 log = logging.getLogger(__name__)
 
 
-def leave(path: Path, metrics: Mapping[str, float], parts: Parts) -> None:
-    """Write the final metrics, draw the figures (some of them are of these metrics) and print a table."""
+def leave(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
+    """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
+    for logger in loggers:
+        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
+        logger.save()
     write_json(path, metrics)
+    checkpoints: list[Path] = []
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
-            callback.draw(parts.method, parts.data)
+            figures = callback.draw(parts.method, parts.data)
+            for logger in of_runs(loggers):
+                logger.log_figures(figures, metrics["iteration"])
+        if isinstance(callback, Checkpoints):
+            checkpoints = [file for file in (callback.last_path, callback.best_path) if file.is_file()]
+    for logger in of_runs(loggers):
+        logger.conclude(metrics, checkpoints)
     show_results(metrics, path.parent)
 
 
@@ -108,6 +121,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     folder = Path(cfg.run_dir)
     if cfg.show_config:
         show_config(cfg)
+    refuse_another_run(cfg, folder)
     write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts = build(cfg)
     if cfg.select in ("best", "both") and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
@@ -124,6 +138,19 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     notes["threads"] = cfg.threads or torch.get_num_threads()
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
+    with closing(trainer.loggers):
+        begin(trainer.loggers, this_job("train"), parts.method.description)
+        return _fit(cfg, parts, trainer, resume_from)
+
+
+def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
+    """Tell loggers what begins."""
+    for logger in of_runs(loggers):
+        logger.begin(job, config)
+
+
+def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
+    """Run the iterations, and leave what is there to be left after them."""
     with tf32(cfg.get("tf32")):
         with threads(cfg.threads):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
@@ -139,11 +166,21 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
         metrics["train/iterations_per_second"] = median(rates)
     if peaks:
         metrics["train/peak_memory_mib"] = max(peaks)
-    for logger in trainer.loggers:
-        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
-        logger.save()
-    leave(folder / "metrics.json", metrics, parts)
+    leave(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
     return metrics
+
+
+def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
+    """A new run has a folder of its own, even where the clock that names folders was put back.
+
+    Raises:
+        ConfigError: If the folder holds the checkpoints of a run that this one does not go on with.
+    """
+    goes_on = cfg.ckpt is not None or OmegaConf.select(cfg, "sweep.resume")
+    if not goes_on and (folder / "checkpoints" / "last.ckpt").is_file():
+        raise ConfigError(
+            f"{folder} holds a run already: go on with it by ckpt=last, or choose another folder by hydra.run.dir=... ."
+        )
 
 
 def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
@@ -152,7 +189,9 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
     Raises:
         ConfigError: If the checkpoint is of another method, of other sizes, or beyond the end of this run.
     """
-    start = parts.method.check_resumable(load_checkpoint(resume_from), resume_from)
+    checkpoint = load_checkpoint(resume_from)
+    start = parts.method.check_resumable(checkpoint, resume_from)
+    check_restorable(checkpoint, resume_from)
     if start > trainer.max_steps:
         raise ConfigError(
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
@@ -162,10 +201,8 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
     for callback in parts.callbacks.values():
         if isinstance(callback, Checkpoints):
             callback.adopt(resume_from)
-    earlier = resume_from.parent.parent / "metrics.csv"
-    for logger in trainer.loggers:
-        if isinstance(logger, CSVCurves) and earlier.is_file():
-            logger.continue_from(earlier, start)
+    for logger in of_runs(trainer.loggers):
+        logger.go_on(checkpoint, resume_from)
 
 
 def _as_best(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -204,14 +241,21 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):
         raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
+    check_keys(cfg, EVALUATE_KEYS)
     checkpoint = load_checkpoint(cfg.ckpt)
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
     parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
-    with tf32(stored.get("tf32")):
-        metrics = final_metrics(parts, checkpoint, stored.weights)
-    leave(folder / "evaluation.json", metrics, parts)
+    loggers = build_loggers(cfg)
+    for logger in loggers:
+        if not isinstance(logger, RunLogger):
+            raise ConfigError(f"logger={type(logger).__name__} logs training alone: use logger=csv, wandb or none.")
+    with closing(loggers):
+        begin(loggers, this_job("evaluate"), {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
+        with tf32(stored.get("tf32")):
+            metrics = final_metrics(parts, checkpoint, stored.weights)
+        leave(folder / "evaluation.json", metrics, parts, loggers)
     return metrics
 
 
@@ -221,8 +265,10 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     Returns:
         The metric named by ``cfg.optimized_metric``, for sweepers.
     """
+    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     try:
-        metrics = function(cfg)
+        with disk_errors():
+            metrics = function(cfg)
         return _optimized(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)

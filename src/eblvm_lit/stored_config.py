@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.checks import check_integer
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.places import refuse_urls
 from eblvm_lit.weights import check_weights
 
 __all__ = ["stored_config"]
@@ -29,9 +31,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         ConfigError: For a seed or weights that do not exist, or metrics or figures of a run without such a callback.
     """
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if all(isinstance(part, dict) for part in parts):
+        parts += [callback for callback in parts[-1].values() if callback is not None]
     if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    stored = OmegaConf.create(dict(plain))
+    stored = _as_data(plain, cfg.ckpt)
     stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
     stored.allow_packages = list(cfg.allow_packages)
     if cfg.seed is not None:
@@ -39,12 +43,36 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         stored.seed = stored.method.seed = cfg.seed
     stored.weights = cfg.weights or stored.get("weights", "raw")
     check_weights(stored.weights)
-    _redirect(stored.callbacks, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
     if cfg.data_root is not None:  # of the data, and of those they are compared with
         for part in (stored.data, stored.callbacks):
             _redirect(part, {"root": cfg.data_root})
     return stored
+
+
+def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
+    """What the checkpoint holds, as a configuration; nothing in it is looked up, in the environment or elsewhere."""
+    try:
+        refuse_urls(plain)
+        _refuse_interpolations(plain)
+        return OmegaConf.create(dict(plain))
+    except (OmegaConfBaseException, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{ckpt} holds no configuration that can be read ({reason}).") from None
+
+
+def _refuse_interpolations(node: Any, path: str = "") -> None:
+    """They were resolved before the checkpoint was written: one that is there was put there."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            _refuse_interpolations(key, path)
+            _refuse_interpolations(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            _refuse_interpolations(value, f"{path}[{index}]")
+    elif isinstance(node, str) and "${" in node:
+        raise ConfigError(f"The checkpoint's configuration has an interpolation in {path}: it is not resolved.")
 
 
 def _choose(stored: DictConfig, cfg: DictConfig) -> None:
@@ -60,10 +88,10 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
         stored.callbacks[callback].update({part: OmegaConf.to_container(chosen), **consequences})
 
 
-def _redirect(node: DictConfig, folders: Mapping[str, str]) -> None:
+def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
     """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
-    for name in node:
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]
-        elif isinstance(node[name], DictConfig):
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
             _redirect(node[name], folders)

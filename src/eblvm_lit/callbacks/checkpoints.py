@@ -1,106 +1,55 @@
-"""Checkpoints: the last state, and the best by validation."""
+"""Checkpoints: the last state, the best by validation, and some on the way."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoint
+from eblvm_lit.disk import check_room, n_bytes
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.files import copy_whole
+from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
 
 log = logging.getLogger(__name__)
 
-# What a checkpoint of ours holds beside Lightning's own things, and of which type.
-KEYS = {"method": str, "iteration": int, "config": dict}
-
-
-def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a checkpoint as data: nothing in it is executed.
-
-    Raises:
-        DataError: If the file is missing, damaged, holds more than data, or is not a checkpoint of this package.
-    """
-    if not Path(path).is_file():
-        raise DataError(f"There is no checkpoint at {path}.")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path} is not a readable checkpoint (truncated, or not plain data): {reason}") from None
-    ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
-    if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
-    for key, kind in KEYS.items():
-        if not isinstance(ours.get(key), kind):
-            raise DataError(f"{path} is not a checkpoint of eblvm_lit: its {key} is missing or damaged.")
-    return checkpoint
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file as a whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".tmp")
-    shutil.copyfile(source, partial)
-    os.replace(partial, target)
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes to a temporary name beside the file, flushes to the disk and renames: never half a file under its name."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Save, or leave what was there as it was."""
-        if storage_options is not None:
-            raise ConfigError("Checkpoints are local files: storage_options is not supported.")
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".tmp")
-        try:
-            with open(partial, "wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise DataError(
-                f"The checkpoint {path} could not be written ({error}); earlier ones are intact."
-            ) from error
-
-    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Load data and nothing else."""
-        return load_checkpoint(path)
+OVERHEAD = 1 << 16  # bytes of a checkpoint beside its tensors: names and configuration
 
 
 class Checkpoints(pl.Callback):
-    """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``.
+    """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some of those on the way.
 
     The last is written at each validation, every so many iterations and at the end of the run; the best when the
-    monitored metric has improved.
+    monitored metric has improved. Whether the disk has room for them is looked at before the first iteration.
 
     Args:
         save_dir: The run's folder.
         monitor: Metric that picks the best; smaller is better.
         every: Write the last checkpoint every so many iterations; null: at validations only.
+        keep: How many of those that were the last are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``;
+            null keeps all of them.
 
     Raises:
-        ConfigError: If ``every`` is below 1.
+        ConfigError: If ``every`` is below 1 or ``keep`` below 0.
+        DataError: When training starts, if the disk has no room for them.
     """
 
-    def __init__(self, *, save_dir: str, monitor: str = "val/loss", every: int | None = None) -> None:
+    def __init__(
+        self, *, save_dir: str, monitor: str = "val/loss", every: int | None = None, keep: int | None = 0
+    ) -> None:
         if every is not None and every < 1:
             raise ConfigError(f"callbacks.checkpoints.every must be at least 1 or null, not {every}.")
-        self.folder, self.monitor, self.every = Path(save_dir) / "checkpoints", monitor, every
+        if keep is not None and keep < 0:
+            raise ConfigError(f"callbacks.checkpoints.keep must be at least 0 or null, not {keep}.")
+        self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep
         self.best: dict[str, float] | None = None
 
     @property
@@ -121,6 +70,11 @@ class Checkpoints(pl.Callback):
         """Restore what :meth:`state_dict` gave."""
         self.best = state_dict["best"]
 
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+        """Add where the run is logged, so that one that goes on from here is logged there, too."""
+        if known := {logger.name: logger.version for logger in of_runs(trainer.loggers) if logger.version}:
+            checkpoint["loggers"] = known
+
     def adopt(self, resume_from: Path) -> None:
         """Take over the checkpoints of the run that is gone on from, so that this run's folder is complete at once.
 
@@ -129,9 +83,9 @@ class Checkpoints(pl.Callback):
         """
         best = resume_from.with_name("best.ckpt")
         if resume_from.resolve() != self.last_path.resolve():
-            _copy(resume_from, self.last_path)
+            copy_whole(resume_from, self.last_path)
         if best.is_file() and best.resolve() != self.best_path.resolve():
-            _copy(best, self.best_path)
+            copy_whole(best, self.best_path)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """The best so far counts only where its parameters are at hand."""
@@ -139,15 +93,55 @@ class Checkpoints(pl.Callback):
             log.warning("The best checkpoint of the earlier run is gone: the best from here on is kept.")
             self.best = None
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Sweep up what a killed process has left half-written, and see that there is room."""
+        if not trainer.is_global_zero:
+            return
+        for leftover in self.folder.glob(".*.ckpt.*.tmp"):
+            leftover.unlink(missing_ok=True)
+        content: dict[str, Any] = {}
+        for callback in trainer.callbacks:  # such as averages of the parameters
+            callback.on_save_checkpoint(trainer, pl_module, content)
+        states = [optimizer.state_dict() for optimizer in trainer.optimizers]
+        size = n_bytes([content, states, pl_module.state_dict()]) + OVERHEAD
+        # one more than there will be: a new file is whole before it takes the place of an old one
+        n_missing = 1 + sum(not path.is_file() for path in (self.last_path, self.best_path))
+        kept = self._n_moments(trainer) if self.keep is None else self.keep
+        n_missing += max(kept - len(self._kept()), 0)
+        check_room(self.folder, n_missing * size, f"{n_missing} checkpoints of {size / 1e6:,.1f} MB")
+
+    def _n_moments(self, trainer: pl.Trainer) -> int:
+        """How many times the last checkpoint will be written."""
+        between = self.every or trainer.val_check_interval * trainer.datamodule.block
+        return (trainer.max_steps - trainer.global_step) // between
+
+    def _kept(self) -> list[Path]:
+        """The checkpoints on the way, the oldest first."""
+        return sorted(self.folder.glob("iteration_*.ckpt"), key=lambda path: (len(path.name), path.name))
+
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
             logger.save()  # first: a run that goes on from here takes over the curves up to here
         trainer.save_checkpoint(path, weights_only=False)
 
+    def _save_last(self, trainer: pl.Trainer) -> None:
+        """Save the last state, and keep it under a name of its own if some are kept."""
+        self._save(trainer, self.last_path)
+        if self.keep == 0 or not trainer.is_global_zero:
+            return
+        path = self.folder / f"iteration_{trainer.global_step}.ckpt"
+        path.unlink(missing_ok=True)
+        try:
+            os.link(self.last_path, path)  # the file itself: the next last one is another
+        except OSError:  # a disk without links
+            copy_whole(self.last_path, path)
+        for old in self._kept()[: -self.keep] if self.keep else ():
+            old.unlink(missing_ok=True)
+
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is time."""
         if self.every is not None and trainer.global_step % self.every == 0:
-            self._save(trainer, self.last_path)
+            self._save_last(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state, and the best if this is it."""
@@ -159,7 +153,10 @@ class Checkpoints(pl.Callback):
         if math.isfinite(value) and (self.best is None or value < self.best[self.monitor]):
             self.best = {self.monitor: value, "iteration": trainer.global_step}
             self._save(trainer, self.best_path)
-        self._save(trainer, self.last_path)
+        if self.every is None:
+            self._save_last(trainer)
+        else:
+            self._save(trainer, self.last_path)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state."""

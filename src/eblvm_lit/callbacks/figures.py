@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.files import write_whole
+from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.seeding import keyed_generator
 
@@ -24,22 +29,28 @@ class Figures(pl.Callback):
         figures: Figures by name; one that does not apply to the data draws nothing.
         save_dir: The run's folder.
         at_validation: Whether they are also redrawn at each validation.
+
+    Raises:
+        ConfigError: If a figure has a name that is no name of a file: it could reach into another folder.
     """
 
     def __init__(self, *, figures: Mapping[str, Any], save_dir: str, at_validation: bool = False) -> None:
+        for name in figures:
+            if not re.fullmatch(r"\w[\w.-]*", str(name)):
+                raise ConfigError(f"A figure is named by letters, digits, '_', '-' and '.', not {name!r}.")
         self.figures = {name: figure for name, figure in figures.items() if figure is not None}
         self.folder, self.at_validation = Path(save_dir) / "figures", at_validation
 
     def draw(self, method: Method, data: pl.LightningDataModule) -> list[Path]:
         """Draw all figures; returns the files."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for name, figure in self.figures.items():
             generator = keyed_generator(method.seed, "figure", name, device=method.device)
             drawn = figure.draw(method, data, generator)
             if drawn is not None:
                 paths.append(self.folder / f"{name}.png")
-                drawn.savefig(paths[-1], dpi=150, bbox_inches="tight")
+                save = functools.partial(drawn.savefig, format="png", dpi=150, bbox_inches="tight")
+                write_whole(paths[-1], save)
         return paths
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
@@ -52,4 +63,6 @@ class Figures(pl.Callback):
         if self.at_validation:
             for logger in trainer.loggers:
                 logger.save()  # the curves are drawn from what it has written
-            self.draw(pl_module, trainer.datamodule)
+            paths = self.draw(pl_module, trainer.datamodule)
+            for logger in of_runs(trainer.loggers):
+                logger.log_figures(paths, trainer.global_step)

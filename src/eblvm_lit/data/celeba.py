@@ -141,13 +141,15 @@ def read_partition(path: Path) -> dict[str, int]:
     """Read which part (0 training, 1 validation, 2 test) each image belongs to.
 
     Raises:
-        DataError: A line is no name and part, or a part is empty.
+        DataError: A line is no name and part, a name leads out of the folder, or a part is empty.
     """
     try:
         pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
         parts = {name: int(part) for name, part in pairs}
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is damaged: its lines must be a file name and 0, 1 or 2.") from error
+    if climbing := [name for name in parts if Path(name).name != name or name == ".."]:
+        raise DataError(f"{path} names {climbing[0]!r}, which is no file of its folder.")
     if set(parts.values()) != {0, 1, 2}:
         raise DataError(f"{path} must give images of the parts 0, 1 and 2, and gives {sorted(set(parts.values()))}.")
     return parts

@@ -17,6 +17,7 @@ from PIL import Image
 from rich.progress import track
 
 from eblvm_lit.errors import DataError
+from eblvm_lit.files import replacing
 
 __all__ = ["decode_once", "fetch", "fingerprint", "load_array", "open_image", "stamps", "to_array"]
 
@@ -120,26 +121,21 @@ def write_array(
     target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
 ) -> None:
     """The first call of :func:`decode_once`."""
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp")
     n_bytes = len(files) * int(np.prod(shape))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(target.parent).free < n_bytes:  # a mapped file on a full disk ends the process by a signal
             raise OSError(f"{n_bytes / 1e9:.1f} GB are needed")
-        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with replacing(target) as partial, ThreadPoolExecutor(os.cpu_count()) as pool:
+            array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
             for first in track(range(0, len(files), CHUNK), f"Preparing {target.stem}"):
                 part = files[first : first + CHUNK]
                 array[first : first + len(part)] = list(pool.map(decode, part))
-        array.flush()
-        temporary.replace(target)
+            array.flush()
     except OSError as error:
         raise DataError(
             f"{target} could not be written ({error}): set data.root to a folder with room that can be written to."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def open_image(path: Path) -> Image.Image:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +15,9 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import FeatureExtractor
-from eblvm_lit.evaluation.features.files import write_whole
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
+from eblvm_lit.files import write_json
 from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.samplers.image_source import ImageSource
 
@@ -138,5 +137,4 @@ class SampleQuality(Metric):
             "criteria": settings,
         }
         if rank_and_size()[0] == 0:
-            text = json.dumps(self._records, indent=2, sort_keys=True) + "\n"
-            write_whole(Path(self.save_dir) / f"{next(iter(found))}.json", lambda file: file.write(text.encode()))
+            write_json(Path(self.save_dir) / f"{next(iter(found))}.json", self._records)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
+from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import DataError
+from eblvm_lit.files import write_whole
+from eblvm_lit.loggers.base import RunLogger
 
 __all__ = ["CSVCurves", "read_curves"]
 
@@ -22,7 +24,7 @@ def read_curves(path: str | Path) -> list[dict[str, float]]:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
-class CSVCurves(Logger):
+class CSVCurves(RunLogger):
     """Writes ``metrics.csv``: one row an iteration at which something was logged, sorted by ``iteration``.
 
     Lightning's own CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps
@@ -63,6 +65,12 @@ class CSVCurves(Logger):
         """The logger itself."""
         return self
 
+    def go_on(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+        """Take over the curves that lie beside the folder of a checkpoint, if there are any."""
+        earlier = path.parent.parent / "metrics.csv"
+        if earlier.is_file():
+            self.continue_from(earlier, checkpoint["eblvm_lit"]["iteration"])
+
     def continue_from(self, curves: Path, iteration: int) -> None:
         """Take over the rows of an earlier part of the run, up to an iteration.
 
@@ -97,12 +105,11 @@ class CSVCurves(Logger):
     def save(self) -> None:
         """Write the file."""
         columns = sorted({key for row in self.rows.values() for key in row})
-        partial = self.path.with_suffix(".tmp")
-        with open(partial, "w", newline="") as file:
-            writer = csv.DictWriter(file, ["iteration", *columns])
-            writer.writeheader()
-            writer.writerows({"iteration": at, **self.rows[at]} for at in sorted(self.rows))
-        os.replace(partial, self.path)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, ["iteration", *columns])
+        writer.writeheader()
+        writer.writerows({"iteration": at, **self.rows[at]} for at in sorted(self.rows))
+        write_whole(self.path, lambda file: file.write(text.getvalue().encode()))
         self._unsaved = 0
 
     @rank_zero_only

@@ -10,10 +10,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-__all__ = ["Published", "direction", "find_published"]
+from eblvm_lit.evaluation.directions import direction
 
-HIGHER = frozenset(("likelihood", "auroc", "aupr", "accuracy", "inception", "second"))
-LOWER = frozenset(("fisher", "fid", "kid", "fd", "fpr95", "rmse", "ksd", "kl", "loss"))
+__all__ = ["Published", "direction", "find_published"]
 
 
 @dataclass(frozen=True)
@@ -27,17 +26,6 @@ class Published:
 
     value: float
     source: str
-
-
-def direction(metric: str) -> int:
-    """Which way a metric gets better: 1 up, -1 down, 0 where neither is.
-
-    Example:
-        >>> [direction(name) for name in ("test/auroc_svhn", "val/fisher (last 3)", "test/log_z")]
-        [1, -1, 0]
-    """
-    words = set(metric.split(" ")[0].split("/")[-1].split("_"))
-    return bool(words & HIGHER) - bool(words & LOWER)
 
 
 @functools.cache

@@ -7,12 +7,14 @@ import os
 import shutil
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.files import replacing
 
 __all__ = ["CheckedRows"]
 
@@ -145,8 +147,7 @@ def _reserve(path: Path, n: int, dtype: np.dtype, shape: tuple[int, ...]) -> Non
     header, there = _header(n, dtype, shape), _map(path, dtype, shape)
     if there is not None and len(there) >= n:
         return
-    target = path if there is not None else path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-    with target.open("r+b" if there is not None else "wb") as file:
+    new = there is None
+    with replacing(path) if new else nullcontext(path) as target, target.open("wb" if new else "r+b") as file:
         file.truncate(len(header) + n * size)
         file.write(header)
-    os.replace(target, path)

@@ -1,0 +1,102 @@
+"""Reading and writing checkpoints as data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.files import write_whole
+from eblvm_lit.places import refuse_url
+
+__all__ = ["AtomicCheckpointIO", "check_restorable", "load_checkpoint"]
+
+# What a checkpoint of ours holds beside Lightning's own things, and of which type.
+KEYS = {"method": str, "iteration": int, "config": dict}
+# What of Lightning's own things a run needs to go on.
+RESTORED = {"loops": dict, "optimizer_states": list, "global_step": int}
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a checkpoint as data: nothing in it is executed.
+
+    Raises:
+        DataError: If the file is missing, damaged, holds more than data, or is not a checkpoint of this package.
+        ConfigError: If it is named by an address.
+
+    Example:
+        >>> load_checkpoint("https://example.org/last.ckpt")
+        Traceback (most recent call last):
+        eblvm_lit.errors.ConfigError: ckpt=https://example.org/last.ckpt is an address, ...
+    """
+    refuse_url("ckpt", path)
+    if not Path(path).is_file():
+        raise DataError(f"There is no checkpoint at {path}.")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
+        raise DataError(
+            f"{path} is not a readable checkpoint (truncated, or not plain data): {_reason(error)}."
+        ) from None
+    ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
+    if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
+    for key, kind in KEYS.items():
+        if not isinstance(ours.get(key), kind):
+            raise DataError(f"{path} is not a checkpoint of eblvm_lit: its {key} is missing or damaged.")
+    for name, value in checkpoint["state_dict"].items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise DataError(f"{path} is not a checkpoint of eblvm_lit: its state_dict holds more than tensors.")
+    return checkpoint
+
+
+def _reason(error: Exception) -> str:
+    """What torch says, and not what it advises where a file holds more than data: to read it nevertheless."""
+    text = str(error).strip()
+    if "weights_only" in text or "Weights only" in text:
+        found = re.search(r"(?:GLOBAL|Can only \w+ \w+ for)\s+([\w.]+)", text)
+        return "it holds more than data" + (f", such as {found[1]}" if found else "")
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def check_restorable(checkpoint: dict[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that can be evaluated and not gone on with.
+
+    Raises:
+        DataError: Names what it lacks.
+
+    Example:
+        >>> check_restorable({"loops": {}, "global_step": 3}, Path("last.ckpt"))
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: last.ckpt cannot be gone on with: its optimizer_states are missing or damaged; ...
+    """
+    for key, kind in RESTORED.items():
+        if not isinstance(checkpoint.get(key), kind):
+            raise DataError(
+                f"{path} cannot be gone on with: its {key} are missing or damaged; begin anew, or evaluate it with "
+                "evaluate.py."
+            )
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes to a temporary name beside the file, flushes to the disk and renames: never half a file under its name."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Save, or leave what was there as it was.
+
+        Raises:
+            DataError: If it cannot be written.
+        """
+        if storage_options is not None:
+            raise ConfigError("Checkpoints are local files: storage_options is not supported.")
+        write_whole(Path(path), lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Load data and nothing else."""
+        return load_checkpoint(path)

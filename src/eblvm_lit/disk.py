@@ -1,0 +1,56 @@
+"""Room on the disk, looked at before it is needed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["check_room", "n_bytes"]
+
+
+def n_bytes(content: Any) -> int:
+    """Bytes of all tensors in nested containers.
+
+    Example:
+        >>> import torch
+        >>> n_bytes({"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.float64), "text"]})
+        28
+    """
+    if isinstance(content, Tensor):
+        return content.numel() * content.element_size()
+    if isinstance(content, Mapping):
+        return sum(map(n_bytes, content.values()))
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return sum(map(n_bytes, content))
+    return 0
+
+
+def check_room(folder: Path, needed: int, what: str) -> None:
+    """Refuse a folder whose disk has no room for what will be written there.
+
+    Args:
+        folder: It need not exist yet.
+        needed: Bytes.
+        what: That needs them, for the message.
+
+    Raises:
+        DataError: If they are not there.
+
+    Example:
+        >>> check_room(Path("/"), 10**18, "the checkpoints")
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: the checkpoints need 1,000,000,000,000.0 MB in / and ... MB are free: make room, ...
+    """
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise DataError(
+            f"{what} need {needed / 1e6:,.1f} MB in {folder} and {free / 1e6:,.1f} MB are free: make room, or choose "
+            "another folder."
+        )

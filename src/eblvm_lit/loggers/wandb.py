@@ -1,0 +1,161 @@
+"""Runs on the dashboards of Weights & Biases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.utilities import rank_zero_only
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.job import Job, code_version
+from eblvm_lit.loggers.base import RunLogger
+
+__all__ = ["WandbRun"]
+
+SUMMARIES = {1: "max", -1: "min"}
+
+
+class WandbRun(RunLogger):
+    """One W&B run for each run: curves by ``iteration``, figures, the final table, the configuration and the code.
+
+    Runs of one experiment and one sweep are a group. The summary of a metric that gets better upwards is its maximum,
+    of one that gets better downwards its minimum. A run that is gone on with from a checkpoint is the same W&B run.
+    Lightning's own logger is not used: it gives all jobs of a process one run, and counts by an axis of its own.
+
+    Args:
+        save_dir: The run's folder.
+        project: The project there.
+        entity: User or team; None for the user's own default.
+        name: Of the run; None for what was chosen on the command line.
+        group: None for the experiment and the sweep.
+        tags: Beside experiment, method, data and model.
+        offline: Write to ``save_dir`` alone, for ``wandb sync`` later on.
+        log_checkpoints: Whether the last and the best checkpoint are kept there, as an artifact.
+
+    Raises:
+        ConfigError: At :meth:`begin`, if W&B does not accept the run.
+
+    Example:
+        >>> WandbRun(save_dir="outputs", offline=True).version is None  # until it begins
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        save_dir: str,
+        project: str = "eblvm_lit",
+        entity: str | None = None,
+        name: str | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        offline: bool = False,
+        log_checkpoints: bool = False,
+    ) -> None:
+        super().__init__()
+        import wandb  # takes two seconds, and is not everywhere
+
+        self._wandb, self._run, self._id = wandb, None, None
+        self._place = {"project": project, "entity": entity, "dir": save_dir}
+        self._labels, self._tags = {"name": name, "group": group}, list(tags)
+        self.offline, self.log_checkpoints = offline, log_checkpoints
+        self._defined: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """Under which a checkpoint remembers its run."""
+        return "wandb"
+
+    @property
+    def version(self) -> str | None:
+        """The run's id."""
+        return self._id
+
+    def go_on(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+        """Be the run of an earlier part.
+
+        Raises:
+            ConfigError: If the checkpoint names no run that could be: the name becomes that of a folder.
+        """
+        known = checkpoint.get("loggers")
+        found = known.get(self.name) if isinstance(known, dict) else None
+        if found is not None and not (isinstance(found, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", found)):
+            raise ConfigError(f"{path} names a W&B run {found!r}, which is none: go on without logger=wandb.")
+        self._id = found
+
+    @rank_zero_only
+    def begin(self, job: Job, config: Mapping[str, Any]) -> None:
+        """Open the run."""
+        labels = {"name": job.name and job.name[:128], "group": job.group}
+        labels |= {key: value for key, value in self._labels.items() if value is not None}
+        tags = dict.fromkeys([*self._tags, *filter(None, [job.experiment, *job.choices.values()])])
+        try:
+            self._run = self._wandb.init(
+                **self._place,
+                **labels,
+                job_type=job.kind,
+                tags=[tag[:64] for tag in tags],
+                config={**config, "job": {**job._asdict(), "group": labels["group"]}, "code": dict(code_version())},
+                id=self._id,
+                mode="offline" if self.offline else None,  # an argument: a variable would outlive this run
+                resume="allow" if self._id and not self.offline else None,
+                reinit="create_new",
+                settings=self._wandb.Settings(console="off"),
+            )
+        except (self._wandb.Error, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"W&B did not accept the run ({reason}): logger.wandb.offline=true needs none."
+            ) from error
+        self._id = self._run.id
+        self._run.define_metric("iteration")
+        self._run.define_metric("*", step_metric="iteration", step_sync=True)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add numbers at an iteration."""
+        kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
+        if self._run is None or not kept or step is None:
+            return
+        for key in kept.keys() - self._defined:
+            if direction(key):
+                summary = SUMMARIES[direction(key)]
+                self._run.define_metric(key, step_metric="iteration", step_sync=True, summary=summary)
+        self._defined |= kept.keys()
+        self._run.log({**kept, "iteration": int(step)})
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The configuration has them."""
+
+    @rank_zero_only
+    def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
+        """Show figures."""
+        if self._run is not None and paths:
+            images = {f"figures/{path.stem}": self._wandb.Image(str(path)) for path in paths}
+            self._run.log({**images, "iteration": iteration})
+
+    @rank_zero_only
+    def conclude(self, metrics: Mapping[str, float], checkpoints: Sequence[Path]) -> None:
+        """Show the final metrics as a table, and keep the checkpoints if they are wanted."""
+        if self._run is None:
+            return
+        rows = [[name, float(value)] for name, value in sorted(metrics.items())]
+        table = self._wandb.Table(columns=["metric", "value"], data=rows)
+        self._run.log({"results": table, "iteration": metrics["iteration"]})
+        if self.log_checkpoints:
+            artifact = self._wandb.Artifact(f"checkpoint-{self._id}", type="model", metadata=dict(metrics))
+            for path in checkpoints:
+                artifact.add_file(str(path), name=path.name)
+            self._run.log_artifact(artifact)
+
+    @rank_zero_only
+    def close(self, *, failed: bool) -> None:
+        """Finish the run, as one that failed if it did: the next job of this process gets its own."""
+        if self._run is not None:
+            self._run.finish(exit_code=int(failed))
+            self._run = None

@@ -1,0 +1,250 @@
+"""Disks that are full, slow clocks, processes that are killed: one sentence, and what was there before stays."""
+
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+from eblvm_lit import disk, run
+from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
+from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.data.files import decode_once
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.files import copy_whole, write_json
+from eblvm_lit.loggers.csv import CSVCurves
+from shell import ROOT, checkpoint, curves, same_state, tiny, train
+
+# --- full disks -------------------------------------------------------------------------------------------
+
+
+class Noise:
+    """A figure that needs some room."""
+
+    def draw(self, method, data, generator):
+        figure, axes = plt.subplots()
+        axes.imshow(np.random.default_rng(0).random((200, 200)))
+        return figure
+
+
+def write_checkpoint(folder, size):
+    AtomicCheckpointIO().save_checkpoint({"w": torch.rand(size)}, folder / "last.ckpt")
+    return folder / "last.ckpt"
+
+
+def write_curves(folder, size):
+    logger = CSVCurves(save_dir=str(folder))
+    logger.rows = {i: {"val/loss": i / 7} for i in range(size)}
+    logger.save()
+    return folder / "metrics.csv"
+
+
+def write_figures(folder, size):
+    method = SimpleNamespace(seed=0, device="cpu")
+    return Figures(figures={"noise": Noise()}, save_dir=str(folder)).draw(method, None)[0]
+
+
+def write_metrics(folder, size):
+    write_json(folder / "metrics.json", {f"test/{i}": i / 7 for i in range(size)})
+    return folder / "metrics.json"
+
+
+def write_copy(folder, size):
+    copy_whole(folder.parent / f"source_{size}", folder / "best.ckpt")
+    return folder / "best.ckpt"
+
+
+@pytest.fixture
+def limit():
+    """Sets how large a file of this process can be: a disk that is full for every file at once."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("write", [write_checkpoint, write_curves, write_figures, write_metrics, write_copy])
+def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
+    for size in (10, 10_000):
+        (tmp_path / f"source_{size}").write_bytes(bytes(100 * size))
+    path = write(tmp_path / "run", 10)
+    before = path.read_bytes()
+    limit(5000)
+    with pytest.raises(DataError, match=r"could not be written .*: choose .*; earlier ones are intact") as refusal:
+        write(tmp_path / "run", 10_000)
+    limit(resource.RLIM_INFINITY)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert path.read_bytes() == before
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory):
+    """What became of runs on a small disk, in a namespace that ends with them."""
+    folder = tmp_path_factory.mktemp("disk")
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("needs a mount namespace of its own, which this system does not give")
+    command = ["unshare", "-rm", sys.executable, str(ROOT / "tests" / "small_disk.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not list(folder.iterdir())
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_run_whose_checkpoints_do_not_fit_does_not_begin(small_disk):
+    sentence = small_disk["too large"]["sentence"]
+    needed, free = re.search(
+        r"checkpoints of .* need ([\d.]+) MB in .* and ([\d.]+) MB are free: make room", sentence
+    ).groups()
+    assert float(needed) > float(free)
+    assert small_disk["too large"]["step"] is None
+
+
+def test_a_disk_that_fills_up_or_becomes_read_only_leaves_what_was_there(small_disk):
+    for name, why in (
+        ("full", "make room|No space left"),
+        ("full to the brim", "No space left"),
+        ("read-only", "Read-only file system"),
+    ):
+        found = small_disk[name]
+        assert re.search(why, found["sentence"]), name
+        assert "\n" not in found["sentence"]
+        assert found["intact"], name
+        assert not found["leftovers"], name
+        assert found["step"] == 10, name
+
+
+def test_what_other_packages_meet_on_a_full_disk_is_said_in_a_sentence(caplog):
+    def full(cfg):
+        raise OSError(28, "No space left on device", "events.out")
+
+    with pytest.raises(SystemExit) as end:
+        run.main(full, run.OmegaConf.create({}))
+    assert end.value.code == 1
+    assert "events.out could not be written (No space left on device)" in caplog.text
+
+
+# --- room for checkpoints ---------------------------------------------------------------------------------
+
+
+def test_room_is_looked_at_before_the_first_iteration(tmp_path, monkeypatch):
+    train(tmp_path / "fits", "method=bidsm", "callbacks=ema", "callbacks.figures=null")
+    size = (tmp_path / "fits" / "checkpoints" / "last.ckpt").stat().st_size
+
+    def short(free):
+        monkeypatch.setattr(disk.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+        with pytest.raises(DataError, match=r"3 checkpoints of .* need") as refusal:
+            train(tmp_path / "run", "method=bidsm", "callbacks=ema", "callbacks.figures=null")
+        return float(re.search(r"need ([\d.]+) MB", str(refusal.value)).group(1)) * 1e6
+
+    assert 3 * size <= short(2 * size) <= 3 * size + 4e5  # last, best, and a new one before an old one goes
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "metrics.csv").exists() or not curves(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10]), ("null", [2, 4, 6, 8, 10])])
+def test_checkpoints_on_the_way_are_kept(keep, kept, tmp_path):
+    every = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}")
+    train(tmp_path, *every, "n_validations=1")
+    names = {f"iteration_{i}.ckpt" for i in kept} | {"last.ckpt", "best.ckpt"}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == names
+    for i in kept:
+        assert checkpoint(tmp_path, f"iteration_{i}")["global_step"] == i
+
+
+def test_those_of_validations_are_kept_and_a_run_goes_on_from_any(tmp_path):
+    train(tmp_path / "run", "method=dsm", "n_validations=5", "callbacks.checkpoints.keep=3")
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("iteration_*"))
+    assert names == ["iteration_10.ckpt", "iteration_6.ckpt", "iteration_8.ckpt"]
+    middle = tmp_path / "run" / "checkpoints" / "iteration_6.ckpt"
+    train(tmp_path / "again", "method=dsm", "n_validations=5", f"ckpt={middle}")
+    assert same_state(tmp_path / "again", tmp_path / "run")
+
+
+def test_fewer_than_none_cannot_be_kept(tmp_path):
+    with pytest.raises(ConfigError, match=r"callbacks.checkpoints.keep must be at least 0 or null, not -1"):
+        train(tmp_path, "callbacks.checkpoints.keep=-1")
+
+
+def test_what_a_killed_process_has_left_half_written_is_swept_up(tmp_path):
+    train(tmp_path, "method=dsm")
+    leftover = tmp_path / "checkpoints" / ".last.ckpt.4711.tmp"
+    leftover.write_bytes(b"half of it")
+    train(tmp_path, "method=dsm", "ckpt=last", "trainer.max_steps=20", "n_validations=2")
+    assert not leftover.exists()
+    assert checkpoint(tmp_path)["global_step"] == 20
+
+
+# --- damaged files ----------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_cut_off_anywhere_is_refused(tmp_path):
+    train(tmp_path, "method=dsm")
+    whole = (tmp_path / "checkpoints" / "last.ckpt").read_bytes()
+    for part in range(40):
+        (tmp_path / "cut.ckpt").write_bytes(whole[: len(whole) * part // 40])
+        with pytest.raises(DataError, match=r"cut.ckpt is not a") as refusal:
+            load_checkpoint(tmp_path / "cut.ckpt")
+        assert "\n" not in str(refusal.value)
+
+
+def prepare(target, kill_at=None):
+    """Prepare twelve images, and die in the middle if told to."""
+    done = itertools.count()
+
+    def decode(path):
+        if next(done) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full((1, 64, 64), int(path.name), np.uint8)
+
+    return decode_once(target, [Path(str(i)) for i in range(12)], decode, (1, 64, 64))
+
+
+@pytest.mark.parametrize("kill_at", [0, 7, 11])
+def test_a_preparation_that_was_killed_is_done_again(kill_at, tmp_path):
+    target = tmp_path / "prepared" / "set.npy"
+    process = multiprocessing.get_context("fork").Process(target=prepare, args=(target, kill_at))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert not target.exists()
+    assert list(target.parent.iterdir())  # what it has left is not taken for the set
+    assert prepare(target)[:, 0, 0, 0].tolist() == list(range(12))
+
+
+# --- the clock --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 1e6], ids=["back", "ahead"])
+def test_a_clock_that_jumps_changes_nothing(jump, tmp_path, monkeypatch, capsys):
+    train(tmp_path / "straight", "method=dsm")
+    clock, calls = time.time, itertools.count(1)  # it jumps whenever somebody looks at it
+    monkeypatch.setattr(time, "time", lambda: clock() + jump * next(calls))
+    metrics = train(tmp_path / "jumping", "method=dsm")
+    assert metrics["train/iterations_per_second"] > 0
+    assert same_state(tmp_path / "jumping", tmp_path / "straight")
+    assert curves(tmp_path / "jumping") == curves(tmp_path / "straight")
+    rates = [float(rate.replace(",", "")) for rate in re.findall(r"([-\d,]+) it/s", capsys.readouterr().out)]
+    assert rates
+    assert all(rate >= 0 for rate in rates)
+
+
+def test_a_clock_put_back_gives_no_run_the_folder_of_another(tmp_path):
+    train(tmp_path, "method=dsm")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="holds a run already: go on with it by ckpt=last, or choose another folder"):
+        run.train(tiny(tmp_path, "method=dsm", "seed=7"))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

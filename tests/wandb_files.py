@@ -1,0 +1,66 @@
+"""What is in the files of W&B: a log of records in the blocks of LevelDB, each record a protocol buffer."""
+
+import json
+import struct
+import time
+import zlib
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+BLOCK, HEADER = 32768, 7
+WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+def records(path):
+    """The records of one file, checked by their sums where these are plain."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    content, at, parts = Path(path).read_bytes(), HEADER, []
+    assert content[:4] in (b":W&B", b"")
+    while at + HEADER <= len(content):
+        if BLOCK - at % BLOCK < HEADER:  # the rest of a block is padding
+            at += BLOCK - at % BLOCK
+            continue
+        checksum, length, kind = struct.unpack("<IHB", content[at : at + HEADER])
+        data = content[at + HEADER : at + HEADER + length]
+        if len(data) < length:
+            return  # still being written
+        assert checksum == zlib.crc32(data, zlib.crc32(bytes([kind])))
+        parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
+        if kind in (WHOLE, LAST):
+            record = Record()
+            record.ParseFromString(b"".join(parts))
+            yield record
+        at += HEADER + length
+
+
+def read_run(path):
+    """A run: its labels, configuration, metrics' definitions, history and exit code."""
+    found = SimpleNamespace(config={}, metrics=defaultdict(dict), rows=[], exit_code=None, artifacts=[], run=None)
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            found.run = record.run
+            found.config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        elif kind == "metric":
+            definition = record.metric
+            found.metrics[definition.name or definition.glob_name] = definition
+        elif kind == "history":
+            row = {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+            found.rows.append(row)
+        elif kind == "artifact":
+            found.artifacts.append(record.artifact)
+        elif kind == "exit":
+            found.exit_code = record.exit.exit_code
+    return found
+
+
+def runs_of(folder):
+    """The runs below a folder, in the order they began, when all of them have reached the disk."""
+    deadline = time.monotonic() + 60
+    while True:
+        runs = [read_run(path) for path in sorted(Path(folder).rglob("*.wandb"))]
+        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.1)  # W&B's own process writes on after the run was finished
