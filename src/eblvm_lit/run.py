@@ -30,6 +30,7 @@ from eblvm_lit.checks import check_config
 from eblvm_lit.composition import Parts, build, build_trainer
 from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.launch import is_first, launched
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
@@ -50,6 +51,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def leave(path: Path, metrics: Mapping[str, float], parts: Parts) -> None:
     """Write the final metrics, draw the figures (some of them are of these metrics) and print a table."""
+    if not is_first():
+        return
     write_json(path, metrics)
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
@@ -101,10 +104,12 @@ def train(cfg: DictConfig) -> dict[str, float]:
     """
     quiet()
     check_config(cfg)
-    folder = prepare_folder(cfg.run_dir)
-    if cfg.show_config:
-        show_config(cfg)
-    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    folder = Path(cfg.run_dir)
+    if is_first():
+        prepare_folder(folder)
+        if cfg.show_config:
+            show_config(cfg)
+        OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     parts = build(cfg)
     if cfg.select == "best" and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
         raise ConfigError("select=best needs callbacks.checkpoints, which keeps the best.")
@@ -112,13 +117,14 @@ def train(cfg: DictConfig) -> dict[str, float]:
         raise ConfigError(
             f"weights={cfg.weights} needs averages of the parameters: add callbacks=ema, or use weights=raw."
         )
-    parts.data.setup()
+    if is_first():  # others read what it has downloaded and decoded
+        parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = find_checkpoint(cfg)
     trainer = build_trainer(cfg, parts)
     if resume_from is not None:
         go_on(parts, trainer, resume_from)
-    with tf32(cfg.get("tf32")):
+    with launched(trainer.world_size, folder), tf32(cfg.get("tf32")):
         with threads(cfg.threads):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         metrics = final_metrics(parts, _selected(cfg.select, parts, trainer), cfg.weights)

@@ -14,6 +14,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.launch import is_first
 from eblvm_lit.methods.base import Method
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
@@ -127,6 +128,8 @@ class Checkpoints(pl.Callback):
         Args:
             resume_from: The checkpoint this run starts with; a ``best.ckpt`` may lie beside it.
         """
+        if not is_first():
+            return
         best = resume_from.with_name("best.ckpt")
         if resume_from.resolve() != self.last_path.resolve():
             _copy(resume_from, self.last_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from eblvm_lit.methods.base import Method
+from eblvm_lit.ranks import barrier, rank_and_size
 from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Figures"]
@@ -47,4 +48,6 @@ class Figures(pl.Callback):
         if self.at_validation:
             for logger in trainer.loggers:
                 logger.save()  # the curves are drawn from what it has written
-            self.draw(pl_module, trainer.datamodule)
+            if rank_and_size()[0] == 0:
+                self.draw(pl_module, trainer.datamodule)
+            barrier()

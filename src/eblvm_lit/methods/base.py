@@ -21,7 +21,9 @@ from eblvm_lit.memory import out_of_memory
 from eblvm_lit.methods.compilation import CompilationError, compile_step, compiler_available, worth_compiling
 from eblvm_lit.methods.levels import Level, Situation, run_levels
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.seeding import derive_seed, keyed_generator
+from eblvm_lit.shares import Share, row_axes, share_of, sharing, take_rows
 
 __all__ = ["Method"]
 
@@ -33,7 +35,8 @@ class Method(pl.LightningModule):
 
     A subclass names its players (whose parameters move) and its levels (in which order, by which gradient), and gives
     a validation loss; nothing else. Lightning's ``global_step`` counts iterations, whatever K and N are, because only
-    the last level's optimizer is stepped through Lightning.
+    the last level's optimizer is stepped through Lightning. Several processes share each minibatch, and do what one
+    would, up to rounding: see :mod:`eblvm_lit.collectives`.
 
     Args:
         seed: All noise is a function of this and the iteration: a resumed run draws what the first would have.
@@ -41,7 +44,7 @@ class Method(pl.LightningModule):
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last block, by iteration and name.
-        stopping: Set by whoever wants the block in hand to end with the iteration in hand.
+        stopping: Set by whoever wants the block in hand to end with the iteration in hand; with one process.
         description: The run's configuration as plain containers, kept in checkpoints.
     """
 
@@ -56,6 +59,7 @@ class Method(pl.LightningModule):
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._full_batch: int | None = None  # the batch size that is compiled for
         self._generator: torch.Generator | None = None
+        self._row_axes: Any = None  # where the rows of the minibatch are in its noise
         self.description: dict[str, Any] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -117,6 +121,16 @@ class Method(pl.LightningModule):
         """The noise of one iteration, level by level."""
         return {level.name: level.noise(v, generator) for level in self.levels()}
 
+    def draw_shared_noise(self, v: Tensor, generator: torch.Generator, share: Share | None) -> dict[str, Any]:
+        """The noise that goes with this process' rows v, of what is drawn for the whole minibatch."""
+        if share is None:
+            return self.draw_noise(v, generator)
+        if self._row_axes is None:
+            spare = torch.Generator(v.device)
+            self._row_axes = row_axes(lambda n: self.draw_noise(v.new_empty(n, *v.shape[1:]), spare))
+        whole = self.draw_noise(v.new_empty(share.n, *v.shape[1:]), generator)
+        return take_rows(whole, self._row_axes, share)
+
     def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """Run one iteration and write its result into the tensors of ``situation``."""
         after, record = run_levels(self.levels(), situation, v, noise)
@@ -166,23 +180,17 @@ class Method(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""
-        remaining = self.trainer.max_steps - self.iteration
-        wanted = self.compile_mode is True or (
-            self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
-        )
-        if self.compile_mode is True and compiler_available(self.device) is None:
-            raise ConfigError(
-                f"method.compile=true, but no compiler for {self.device.type} was found: "
-                "use method.compile=auto or false."
-            )
-        self._compiled = compile_step(self.advance, self.device) if wanted else None
+        self._compiled = compile_step(self.advance, self.device) if self._is_compiled() else None
         data = self.trainer.datamodule
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
+        for n in data.train_batch_sizes():
+            share_of(n)
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
-        self._noise_seed = derive_seed(self.seed, "noise", self.global_rank)
+        # The same in all processes: each takes its rows of the whole minibatch's noise.
+        self._noise_seed = derive_seed(self.seed, "noise", 0)
         largest = torch.finfo(torch.get_default_dtype()).max
         for level in self.levels():
             if level.optimizer.lr > largest:
@@ -190,6 +198,27 @@ class Method(pl.LightningModule):
                     f"The {level.name} level's lr must be at most {largest:.4g}, not {level.optimizer.lr}."
                 )
         self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
+
+    def _is_compiled(self) -> bool:
+        """Whether iterations are to be compiled; of ``auto`` the log says why or why not."""
+        n_processes = rank_and_size()[1]
+        if self.compile_mode is True and n_processes > 1:
+            raise ConfigError(
+                "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
+                "use method.compile=auto or false."
+            )
+        if self.compile_mode is True and compiler_available(self.device) is None:
+            raise ConfigError(
+                f"method.compile=true, but no compiler for {self.device.type} was found: "
+                "use method.compile=auto or false."
+            )
+        if self.compile_mode == "auto" and n_processes > 1:
+            log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n_processes)
+            return False
+        remaining = self.trainer.max_steps - self.iteration
+        return self.compile_mode is True or (
+            self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
+        )
 
     def training_step(self, block: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
@@ -201,18 +230,32 @@ class Method(pl.LightningModule):
         for v in [block] if isinstance(block, Tensor) else block:
             iteration = self.iteration
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            noise = self.draw_noise(v, generator)
+            share = self._share(v, iteration)
+            noise = self.draw_shared_noise(v, generator, share)
             for level in levels:
                 rule = level.optimizer
                 lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
                 raw[level.name].param_groups[0]["lr"] = lr
                 self._lrs[level.name].fill_(lr)
             try:  # the one step Lightning sees and counts
-                self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+                with sharing(share):
+                    self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
             except torch.OutOfMemoryError as error:
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_remedies()) from error
             if self.stopping:
                 return
+
+    def _share(self, v: Tensor, iteration: int) -> Share | None:
+        """What of the minibatch v is."""
+        if rank_and_size()[1] == 1:
+            return None
+        share = share_of(self.trainer.datamodule.rows_at(iteration), v.device)
+        if len(share.rows) != len(v):  # as where Lightning ends epochs early
+            raise ConfigError(
+                f"The minibatch of iteration {iteration + 1} is not the one that {rank_and_size()[1]} devices should "
+                "share: leave out trainer.limit_train_batches and trainer.overfit_batches, or use trainer.devices=1."
+            )
+        return share
 
     # Lightning asks for the signature in every call; this is where ``inspect`` looks first.
     training_step.__signature__ = inspect.signature(training_step)
@@ -252,14 +295,18 @@ class Method(pl.LightningModule):
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
-        generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
+        rank, size = rank_and_size()  # processes are dealt whole batches
+        if len(v) == 0:
+            self.log("val/loss", 0.0, batch_size=0, logger=False, sync_dist=True)
+            return
+        generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
         try:
             with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
                 loss = self.validation_loss(v, generator).detach()
         except torch.OutOfMemoryError as error:
             raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
         # Lightning's loggers are left out: they would be told of an iteration one too early.
-        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False)
+        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False, sync_dist=size > 1)
 
 
 def _copy_into(target: Any, source: Any) -> None:

@@ -1,0 +1,43 @@
+"""Batch normalisation by the statistics of the whole minibatch, on however many processes it is."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from eblvm_lit.collectives import mean_over_ranks
+from eblvm_lit.shares import current_share
+
+__all__ = ["BatchNorm2d"]
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    r"""torch's own, with mean and variance over all processes where several share a minibatch in training.
+
+    .. math:: y = \gamma\, (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta
+
+    Both statistics are differentiated, to any order; torch's synchronised one is for GPUs only, and for one order.
+    Reference: Ioffe and Szegedy 2015.
+
+    Example:
+        >>> norm = BatchNorm2d(2)
+        >>> norm(torch.randn(5, 2, 3, 3)).mean().abs() < 1e-6
+        tensor(True)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (B, C, H, W); in training, move the running statistics in place."""
+        share = current_share()
+        if share is None or not self.training:
+            return super().forward(x)
+        mean = mean_over_ranks(x.mean((0, 2, 3)))
+        centred = x - mean.view(-1, 1, 1)
+        variance = mean_over_ranks(centred.square().mean((0, 2, 3)))
+        self._follow(mean, variance, share.n * x[0, 0].numel())
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return centred * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+
+    def _follow(self, mean: Tensor, variance: Tensor, n: int) -> None:
+        """Move the running statistics towards those of n values; the variance to the unbiased one."""
+        self.num_batches_tracked.add_(1)
+        self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
+        self.running_var.mul_(1 - self.momentum).add_(variance.detach(), alpha=self.momentum * n / (n - 1))
