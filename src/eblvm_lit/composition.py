@@ -112,7 +112,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         )
     try:
         if n_processes(cfg) > 1:
-            check_launch(cfg, cfg.trainer.num_nodes)
+            check_launch(cfg.trainer.num_nodes)
             options["strategy"] = SharedMinibatches()
         return trainer_class(**options, **own)
     except (MisconfigurationException, ValueError) as error:

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
 from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -47,11 +46,10 @@ def started_outside() -> str | None:
     return "another launcher" if "LOCAL_RANK" in os.environ else None
 
 
-def check_launch(cfg: DictConfig, n_nodes: int) -> None:
-    """Refuse what cannot be launched.
+def check_launch(n_nodes: int) -> None:
+    """Refuse what cannot be launched, of a run that wants several devices.
 
     Args:
-        cfg: The run's configuration, which wants several devices.
         n_nodes: Machines.
 
     Raises:

@@ -17,7 +17,7 @@ from eblvm_lit.ranks import largest_over_ranks, rank_and_size
 __all__ = ["InterruptedRunError", "Preemption"]
 
 # What batch systems and users send; some tell of the end of the time by SIGUSR1.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
 
 log = logging.getLogger(__name__)
 
