@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from pytorch_lightning.utilities import rank_zero_only
-from torch import nn
 
 from cases import randomise
 from eblvm_lit.collectives import traffic
@@ -111,9 +110,7 @@ def iterate(method, like):
     data = Digits(batch_size=BATCH)
     data.setup()
     examples = data.splits.train.double().view(-1, *like.shape[1:])
-    optimizers = {
-        level.name: StatefulOptimizer(owned(method, level), level.optimizer) for level in method.levels()
-    }
+    optimizers = {level.name: StatefulOptimizer(owned(method, level), level.optimizer) for level in method.levels()}
     lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
     before = traffic.calls, traffic.bytes
     for i in range(N_ITERATIONS):

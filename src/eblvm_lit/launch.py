@@ -25,8 +25,8 @@ __all__ = ["LostProcessError", "check_launch", "is_first", "launched", "started_
 
 log = logging.getLogger(__name__)
 
-# Seconds that processes are given to end by themselves: the others once one is lost, and all after the run.
-GRACE, FAREWELL = 10.0, 60.0
+# Seconds that processes are given to end by themselves: once one is lost, after an error, and after the run.
+GRACE, DISMISSAL, FAREWELL = 30.0, 10.0, 60.0
 
 
 class LostProcessError(EblvmError):
@@ -149,12 +149,15 @@ def launched(n: int, folder: Path) -> Iterator[None]:
     os.environ.update({**own, "WORLD_SIZE": str(n)})
     processes, over = [_start(rank, folder) for rank in range(1, n)], threading.Event()
     threading.Thread(target=_watch, args=(processes, folder, over), daemon=True).start()
-    patience = GRACE
+    patience, in_order = DISMISSAL, False
     try:
         yield
-        patience = FAREWELL
+        patience, in_order = FAREWELL, True
+    except EblvmError:  # which all processes have come upon
+        in_order = True
+        raise
     except RuntimeError as error:  # what collectives raise when the other end is gone
-        time.sleep(0.5)
+        time.sleep(1)
         lost = _lost(processes, folder)
         if lost is None:
             raise
@@ -162,17 +165,17 @@ def launched(n: int, folder: Path) -> Iterator[None]:
     finally:
         over.set()
         _farewell(processes, patience)
-        _clean_up(n, folder, before)
+        _clean_up(before)
+        for rank in range(1, n):
+            if in_order or _log_of(rank, folder).stat().st_size == 0:
+                _log_of(rank, folder).unlink(missing_ok=True)
 
 
-def _clean_up(n: int, folder: Path, before: dict[str, str | None]) -> None:
-    """Leave the process as it was, for the next job of a sweep, and no empty files."""
+def _clean_up(before: dict[str, str | None]) -> None:
+    """Leave the process as it was, for the next job of a sweep."""
     if dist.is_initialized():
         dist.destroy_process_group()
     for name, value in before.items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    for rank in range(1, n):
-        if (path := _log_of(rank, folder)).is_file() and path.stat().st_size == 0:
-            path.unlink()

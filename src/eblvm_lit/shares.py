@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.ranks import rank_and_size
 
-__all__ = ["Share", "current_share", "row_axes", "share_of", "sharing", "take_rows"]
+__all__ = ["Share", "checked_share", "current_share", "row_axes", "share_of", "sharing", "take_rows"]
 
 # A plain variable: on a GPU autograd's own thread, which has no context of ours, must see it, too.
 _current: Share | None = None
@@ -75,6 +75,25 @@ def share_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
             "another data.batch_size."
         )
     return _share(n, rank, size, torch.device(device))
+
+
+def checked_share(v: Tensor, n: int) -> Share | None:
+    """The share that v is of a minibatch of n rows; None with one process.
+
+    Raises:
+        ConfigError: If it cannot be: Lightning's options that end epochs early move the minibatches.
+
+    Example:
+        >>> checked_share(torch.zeros(5, 2), 5) is None
+        True
+    """
+    share = share_of(n, v.device)
+    if share is not None and len(share.rows) != len(v):
+        raise ConfigError(
+            "These are not the minibatches that several devices should share: leave out trainer.limit_train_batches "
+            "and trainer.overfit_batches, or use trainer.devices=1."
+        )
+    return share
 
 
 @contextmanager

@@ -65,8 +65,10 @@ class Preemption(pl.Callback):
 
     def _told(self) -> bool:
         """Whether any process was told to stop; asked by all of them at the same moments."""
-        self.received = largest_over_ranks(self.received or 0) or None
-        return self.received is not None
+        number = largest_over_ranks(self.received or 0)
+        if number:  # else a signal may have come meanwhile, for the next time
+            self.received = number
+        return number > 0
 
     def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name

@@ -18,12 +18,18 @@ from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
 from eblvm_lit.memory import out_of_memory
-from eblvm_lit.methods.compilation import CompilationError, compile_step, compiler_available, worth_compiling
+from eblvm_lit.methods.compilation import (
+    CompilationError,
+    compile_step,
+    compiler_available,
+    mode_of_processes,
+    worth_compiling,
+)
 from eblvm_lit.methods.levels import Level, Situation, run_levels
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.seeding import derive_seed, keyed_generator
-from eblvm_lit.shares import Share, row_axes, share_of, sharing, take_rows
+from eblvm_lit.shares import Share, checked_share, row_axes, share_of, sharing, take_rows
 
 __all__ = ["Method"]
 
@@ -125,11 +131,13 @@ class Method(pl.LightningModule):
         """The noise that goes with this process' rows v, of what is drawn for the whole minibatch."""
         if share is None:
             return self.draw_noise(v, generator)
+
+        def draw(n: int, generator: torch.Generator) -> dict[str, Any]:
+            return self.draw_noise(v.new_empty(n, *v.shape[1:]), generator)
+
         if self._row_axes is None:
-            spare = torch.Generator(v.device)
-            self._row_axes = row_axes(lambda n: self.draw_noise(v.new_empty(n, *v.shape[1:]), spare))
-        whole = self.draw_noise(v.new_empty(share.n, *v.shape[1:]), generator)
-        return take_rows(whole, self._row_axes, share)
+            self._row_axes = row_axes(partial(draw, generator=torch.Generator(v.device)))
+        return take_rows(draw(share.n, generator), self._row_axes, share)
 
     def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """Run one iteration and write its result into the tensors of ``situation``."""
@@ -180,7 +188,14 @@ class Method(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""
-        self._compiled = compile_step(self.advance, self.device) if self._is_compiled() else None
+        remaining, mode = self.trainer.max_steps - self.iteration, mode_of_processes(self.compile_mode)
+        wanted = mode is True or (mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device))
+        if mode is True and compiler_available(self.device) is None:
+            raise ConfigError(
+                f"method.compile=true, but no compiler for {self.device.type} was found: "
+                "use method.compile=auto or false."
+            )
+        self._compiled = compile_step(self.advance, self.device) if wanted else None
         data = self.trainer.datamodule
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
@@ -199,27 +214,6 @@ class Method(pl.LightningModule):
                 )
         self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
 
-    def _is_compiled(self) -> bool:
-        """Whether iterations are to be compiled; of ``auto`` the log says why or why not."""
-        n_processes = rank_and_size()[1]
-        if self.compile_mode is True and n_processes > 1:
-            raise ConfigError(
-                "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
-                "use method.compile=auto or false."
-            )
-        if self.compile_mode is True and compiler_available(self.device) is None:
-            raise ConfigError(
-                f"method.compile=true, but no compiler for {self.device.type} was found: "
-                "use method.compile=auto or false."
-            )
-        if self.compile_mode == "auto" and n_processes > 1:
-            log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n_processes)
-            return False
-        remaining = self.trainer.max_steps - self.iteration
-        return self.compile_mode is True or (
-            self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
-        )
-
     def training_step(self, block: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
@@ -230,7 +224,7 @@ class Method(pl.LightningModule):
         for v in [block] if isinstance(block, Tensor) else block:
             iteration = self.iteration
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            share = self._share(v, iteration)
+            share = checked_share(v, self.trainer.datamodule.rows_at(iteration))
             noise = self.draw_shared_noise(v, generator, share)
             for level in levels:
                 rule = level.optimizer
@@ -244,18 +238,6 @@ class Method(pl.LightningModule):
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_remedies()) from error
             if self.stopping:
                 return
-
-    def _share(self, v: Tensor, iteration: int) -> Share | None:
-        """What of the minibatch v is."""
-        if rank_and_size()[1] == 1:
-            return None
-        share = share_of(self.trainer.datamodule.rows_at(iteration), v.device)
-        if len(share.rows) != len(v):  # as where Lightning ends epochs early
-            raise ConfigError(
-                f"The minibatch of iteration {iteration + 1} is not the one that {rank_and_size()[1]} devices should "
-                "share: leave out trainer.limit_train_batches and trainer.overfit_batches, or use trainer.devices=1."
-            )
-        return share
 
     # Lightning asks for the signature in every call; this is where ``inspect`` looks first.
     training_step.__signature__ = inspect.signature(training_step)
