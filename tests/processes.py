@@ -32,7 +32,7 @@ __all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make"]
 
 N_ITERATIONS, BATCH, SHORT = 20, 100, 62  # of which two processes have 30 and 32 rows
 K = "method.n_lower_steps=1"
-PAIRS = "objective.pairs=all"
+PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
 
 def bidsm(n, *options):
@@ -55,9 +55,11 @@ CASES = {
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
     "sm": ("method=sm", "model=gaussian"),
-    **{name: (f"method={name}",) for name in ("ssm", "dsm", "mdsm", "ksd", "is_dsm", "is_ksd")},
-    "score_matching": ("method=score_matching", "objective=ksd", PAIRS, "objective.bandwidth=1.0"),
-    **{name: (f"method={name}", K) for name in ("vages", "vages_dsm", "vages_mdsm", "vages_ksd", "vages_fisher")},
+    **{name: (f"method={name}",) for name in ("ssm", "dsm", "mdsm", "is_dsm")},
+    **{name: (f"method={name}", WIDE) for name in ("ksd", "is_ksd")},
+    "score_matching": ("method=score_matching", "objective=ksd", PAIRS, WIDE),
+    **{name: (f"method={name}", K) for name in ("vages", "vages_dsm", "vages_mdsm", "vages_fisher")},
+    "vages_ksd": ("method=vages_ksd", K, WIDE),
     "vages_ksd all": ("method=vages_ksd", K, PAIRS, "objective.bandwidth=median"),
     "vages_dsm refined": (
         *("method=vages_dsm", K, "model=gaussian", "particles=refined"),

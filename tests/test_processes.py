@@ -9,6 +9,9 @@ from shell import CONF, same
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
+# Rounding grows where a system of equations is solved whose matrix is nearly singular.
+LOOSE = {"bidsm fisher": 1e-6, "bidsm cg": 1e-6, "bidsm neumann": 1e-8}
+
 # Four processes take twice as long on the core they share.
 FOUR = ["bidsm N=2", "bism", "vages_ksd all", "pcd more chains", "bidvl"]
 
@@ -30,7 +33,8 @@ def found(tmp_path_factory):
     def work(size):
         return lambda rank: {name: iterate(*methods[name]) for name in cases[size]}
 
-    return {size: [work(1)(0)] if size == 1 else in_processes(size, folder, work(size)) for size in cases}
+    results = {size: [work(1)(0)] if size == 1 else in_processes(size, folder, work(size)) for size in cases}
+    return {**results, "start": {name: method.state_dict() for name, (method, _) in methods.items()}}
 
 
 def test_every_method_is_among_the_cases():
@@ -43,8 +47,9 @@ def test_every_method_is_among_the_cases():
 def test_processes_that_share_minibatches_are_one_process(size, name, found):
     state, record, *_ = found[1][0][name]
     shared = [rank[name] for rank in found[size]]
-    assert distance(state, shared[0][0]) < 1e-10
-    torch.testing.assert_close(shared[0][1], record, rtol=1e-8, atol=1e-10)
+    assert distance(found["start"][name], state) > 1e-3
+    assert distance(state, shared[0][0]) < LOOSE.get(name, 1e-10)
+    torch.testing.assert_close(shared[0][1], record, rtol=1e-6, atol=1e-9)
     for other in shared[1:]:  # bit by bit
         assert same(other[0], shared[0][0])
         assert same(other[1], shared[0][1])

@@ -26,6 +26,7 @@ from eblvm_lit.methods.compilation import (
     worth_compiling,
 )
 from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.networks.batch_norm import check_batch_norms
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.seeding import derive_seed, keyed_generator
@@ -202,6 +203,7 @@ class Method(pl.LightningModule):
             self.check_batch_size(n)
         for n in data.train_batch_sizes():
             share_of(n)
+        check_batch_norms(self)
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
         # The same in all processes: each takes its rows of the whole minibatch's noise.

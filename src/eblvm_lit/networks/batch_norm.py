@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from eblvm_lit.collectives import mean_over_ranks
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.shares import current_share
 
-__all__ = ["BatchNorm2d"]
+__all__ = ["BatchNorm2d", "check_batch_norms"]
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -41,3 +43,22 @@ class BatchNorm2d(nn.BatchNorm2d):
         self.num_batches_tracked.add_(1)
         self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
         self.running_var.mul_(1 - self.momentum).add_(variance.detach(), alpha=self.momentum * n / (n - 1))
+
+
+def check_batch_norms(module: nn.Module) -> None:
+    """Refuse batch normalisation by one process' statistics, where there are several.
+
+    Raises:
+        ConfigError: Names the module.
+
+    Example:
+        >>> check_batch_norms(nn.BatchNorm1d(2))  # with one process
+    """
+    if rank_and_size()[1] == 1:
+        return
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and not isinstance(part, BatchNorm2d):
+            raise ConfigError(
+                f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
+                "eblvm_lit.networks.batch_norm.BatchNorm2d, or trainer.devices=1."
+            )
