@@ -1,6 +1,8 @@
 """Whole runs in several processes of which any can be stopped, all of them forked."""
 
+import logging
 import os
+import sys
 import time
 import traceback
 from multiprocessing import get_context
@@ -50,14 +52,21 @@ class Forked:
         self._process.kill()
 
 
+def _speak_into(path):
+    """What this process prints and logs goes to a file, as if it had never been one of pytest's."""
+    torch.set_num_threads(1)
+    file = open(path, "w", buffering=1)  # noqa: SIM115 - to the end of the process
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
+    logging.root.handlers[:] = [logging.StreamHandler(file)]
+
+
 def _work(rank, folder):
     """What the command line of a further process does."""
-    torch.set_num_threads(1)
+    _speak_into(launch._log_of(rank, folder))
     os.environ["LOCAL_RANK"] = str(rank)
     rank_zero_only.rank = rank
-    with open(launch._log_of(rank, folder), "w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
     os._exit(worker.main(str(folder / "config.yaml")))
 
 
@@ -69,7 +78,7 @@ def _start(rank, folder):
 
 def _first(folder, overrides):
     """What the command line of the first process does."""
-    torch.set_num_threads(1)
+    _speak_into(folder.parent / "said")
     launch._start = _start
     try:
         run.main(run.train, tiny(folder, *overrides))
@@ -109,6 +118,10 @@ class Launch:
         os.kill(self.pid(rank), number)
         time.sleep(0.2)
         (self.folder / "go").touch()
+
+    @property
+    def said(self):
+        return (self.folder / "said").read_text()
 
     def wait(self):
         self.first.wait(200)

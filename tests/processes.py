@@ -28,7 +28,7 @@ from eblvm_lit.seeding import keyed_generator
 from eblvm_lit.shares import share_of, sharing
 from shell import tiny
 
-__all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make"]
+__all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make", "owned"]
 
 N_ITERATIONS, BATCH, SHORT = 20, 100, 62  # of which two processes have 30 and 32 rows
 K = "method.n_lower_steps=1"

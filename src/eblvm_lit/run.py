@@ -148,7 +148,10 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
     Raises:
         ConfigError: If the checkpoint is of another method, of other sizes, or beyond the end of this run.
     """
-    start = parts.method.check_resumable(load_checkpoint(resume_from), resume_from)
+    checkpoint = load_checkpoint(resume_from)
+    start = parts.method.check_resumable(checkpoint, resume_from)
+    # Lightning loads before it converts: what is double there would be rounded
+    parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
     if start > trainer.max_steps:
         raise ConfigError(
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from eblvm_lit.collectives import mean_over_ranks
@@ -31,12 +32,15 @@ class BatchNorm2d(nn.BatchNorm2d):
         share = current_share()
         if share is None or not self.training:
             return super().forward(x)
-        mean = mean_over_ranks(x.mean((0, 2, 3)))
-        centred = x - mean.view(-1, 1, 1)
-        variance = mean_over_ranks(centred.square().mean((0, 2, 3)))
-        self._follow(mean, variance, share.n * x[0, 0].numel())
+        # both moments in one exchange; about the running mean, which is near, the second loses no digits to the first
+        near = self.running_mean.clone()
+        shifted = x - near.view(-1, 1, 1)
+        moments = torch.stack([shifted.mean((0, 2, 3)), shifted.square().mean((0, 2, 3))])
+        mean, square = mean_over_ranks(moments)
+        variance = square - mean.square()
+        self._follow(near + mean, variance, share.n * x[0, 0].numel())
         scale = self.weight * (variance + self.eps).rsqrt()
-        return centred * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+        return (shifted - mean.view(-1, 1, 1)) * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
 
     def _follow(self, mean: Tensor, variance: Tensor, n: int) -> None:
         """Move the running statistics towards those of n values; the variance to the unbiased one."""
