@@ -12,6 +12,7 @@ REFERENCE = {
         **{"dsm": 0.35, "bidsm N=0": 3.45, "bidsm N=1": 5.43, "bidsm N=5": 9.68, "bidsm N=10": 14.3},
         "vages_dsm L=2": 4.8,
     },
+    "cifar10": {"bidvl": 360.0},
 }
 
 ITERATIONS = {"checkerboard": 1100, "frey_face": 250}

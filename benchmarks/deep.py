@@ -19,6 +19,7 @@ METHODS = {
     "mdsm": ("method=mdsm",),
     **{f"bimdsm N={n}": unrolled("bimdsm", n) for n in (0, 2, 5)},
     "vages_mdsm L=2": ("method=vages_mdsm",),
+    "bidvl": ("method=bidvl",),
 }
 PRECISIONS = {
     "float32": ("trainer.precision=32-true", "tf32=false"),

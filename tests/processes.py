@@ -14,10 +14,13 @@ from cases import randomise
 from eblvm_lit.collectives import traffic
 from eblvm_lit.composition import build
 from eblvm_lit.data.digits import Digits
+from eblvm_lit.doubly_variational.adversarial import Adversarial
 from eblvm_lit.doubly_variational.ratios import SigmoidRatio
 from eblvm_lit.doubly_variational.variants import Complete, Offset
 from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.methods.bidvl import BiDVL
+from eblvm_lit.methods.sngan import SNGAN
+from eblvm_lit.methods.vae import VAE
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
@@ -30,6 +33,7 @@ from shell import tiny
 
 __all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make", "owned"]
 
+IMAGE = (1, 8, 8)
 N_ITERATIONS, BATCH, SHORT = 20, 100, 62  # of which two processes have 30 and 32 rows
 K = "method.n_lower_steps=1"
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
@@ -75,8 +79,10 @@ CASES = {
     "nce": ("method=nce", "method.nu=2"),
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
-    "bidvl": Offset(ratio=SigmoidRatio(basic=0.5)),
-    "bidvl complete": Complete(ratio=SigmoidRatio(basic=0.5)),
+    "bidvl": lambda: bidvl(Offset(ratio=SigmoidRatio(basic=0.5))),
+    "bidvl complete N=1": lambda: bidvl(Complete(ratio=SigmoidRatio(basic=0.5)), n_unroll=1),
+    "sngan": lambda: baseline(SNGAN, "posterior", variant=Adversarial(), n_upper_steps=1),
+    "vae": lambda: baseline(VAE, "energy"),
 }
 
 
@@ -88,22 +94,27 @@ def make(name, folder):
         method = build(tiny(folder, "method.compile=false", f"data.batch_size={BATCH}", *parts)).method
         like = torch.zeros(1, *method.energy.event_shape)
     else:
-        method, like = make_bidvl(parts), torch.zeros(1, 1, 8, 8)
+        method, like = parts(), torch.zeros(1, *IMAGE)
     return method.double().train(), like.double()
 
 
-def make_bidvl(variant):
-    network = SpectralConv(v_shape=[1, 8, 8], width=2)
-    posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=[1, 8, 8], width=2), h_dim=3)
-    generator = ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2)
-    return BiDVL(
-        energy=SpectralEnergy(network=network),
-        posterior=randomise(posterior, 0.3),
-        generator=generator,
-        variant=variant,
-        optimizer=Adam(lr=1e-3),
-        compile=False,
-    )
+def players():
+    """An energy, an encoder and a generator of small images, with batch normalisation and spectral norms."""
+    posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=IMAGE, width=2), h_dim=3)
+    return {
+        "energy": SpectralEnergy(network=SpectralConv(v_shape=IMAGE, width=2), output="identity"),
+        "posterior": randomise(posterior, 0.3),
+        "generator": ConvGenerator(v_shape=IMAGE, h_dim=3, width=2),
+    }
+
+
+def bidvl(variant, **options):
+    return BiDVL(**players(), variant=variant, optimizer=Adam(lr=1e-3), compile=False, **options)
+
+
+def baseline(kind, without, **options):
+    parts = {name: part for name, part in players().items() if name != without}
+    return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
 def iterate(method, like):

@@ -309,7 +309,7 @@ def parts(**others):
     [
         (lambda: {"n_lower_steps": 0}, "n_lower_steps must be >= 1"),
         (lambda: {"variant": doubly.VARIANTS["joint"]}, "needs a joint energy"),
-        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give them the same h_dim"),
+        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all players the same h_dim"),
         (lambda: {"generator": ConvGenerator(v_shape=[3, 8, 8], h_dim=H_DIM, width=2)}, "the same v_shape"),
     ],
 )

@@ -15,7 +15,7 @@ from eblvm_lit.checks import check_config
 from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import instantiate, resolve_target
-from image_files import write_celeba, write_cifar10, write_images, write_mnist
+from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 from shell import CONF, configure, save_config, tiny, train
 
 # Where a group's choice goes, if not under its own name.
@@ -63,6 +63,9 @@ COMPANIONS |= {
 }
 COMPANIONS |= {f"variant={name}": [*DOUBLY, "model=joint_conv", *NARROW] for name in ("joint", "canonical")}
 COMPANIONS |= {"model=joint_conv": [*DOUBLY, "variant=joint", *NARROW], "method=bidvl": ["data=cifar10", *NARROW]}
+COMPANIONS["method=vae"] = ["data=cifar10", *NARROW]
+GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
+COMPANIONS |= {"method=sngan": GAN[1:], "variant=adversarial": GAN}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
@@ -74,7 +77,11 @@ DEEP = ("bism_mnist", "bism_table2", "bism_table4", "bism_celeba64", "vages_cifa
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"vages_table3_{name}": "test/posterior_fisher" for name in ("depth", "noise", "particles", "steps")},
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "vages")},
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "vages", "bidvl", "vae")},
+    **{f"bidvl_{name}_small": "test/fd_classifier" for name in ("table5", "table6", "ablation", "ablation_decoupled")},
+    **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5", "table6", "resnet")},
+    **{f"bidvl_{name}": "test/upper_gap_grad_norm" for name in ("ablation", "ablation_decoupled")},
+    "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
     "vages_bias": "test/score_bias_vaes_t0",
@@ -236,6 +243,8 @@ def shorter_deep(cfg):
     """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
     if "network" not in cfg.model:
         return []
+    if "generator" in cfg.method:
+        return shorter_generator(cfg)
     short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
     short += ["data.val_size=2", "data.batch_size=3", "model.network.channels=2"]
     if "fid" in cfg.callbacks.evaluation.metrics:
@@ -250,6 +259,22 @@ def shorter_deep(cfg):
         short += [f"callbacks.figures.figures.{name}={value}" for name, value in values.items()]
     else:
         short += ["callbacks.figures=null"]
+    return short
+
+
+def shorter_generator(cfg):
+    """What makes one of a method with a generator small."""
+    residual = "widths" in cfg.generator
+    short = ["model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] if residual else NARROW
+    short = [*short, "data.val_size=2", "data.batch_size=3", "posterior.h_dim=3", "callbacks.figures=null"]
+    short += ["data.subset=null"] if "subset" in cfg.data else []
+    metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
+    if "fid" in metrics:
+        short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
+        short += ["callbacks.evaluation.at_validation=[reconstruction,stability]"]
+    if "fd_classifier" in metrics:
+        values = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4}
+        short += [f"{at}.fd_classifier.{name}={value}" for name, value in values.items()]
     return short
 
 
@@ -423,4 +448,5 @@ def files(faces):
     write_mnist(faces)
     write_cifar10(faces)
     write_celeba(faces)
+    write_svhn(faces)
     return faces

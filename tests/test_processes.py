@@ -18,7 +18,7 @@ LOOSE = {"bidsm fisher": 1e-6, "bidsm cg": 1e-6, "bidsm neumann": 1e-8}
 
 # Four processes take twice as long on the core they share.
 FOUR = ["bidsm N=2", "vages_ksd all", "pcd more chains", "bidvl"]
-SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pcd langevin", "bidvl complete"]
+SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pcd langevin", "bidvl complete N=1"]
 GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}, "slow": {2: SLOW, 4: SLOW}}
 PARAMS = [
     pytest.param(group, size, name, marks=[pytest.mark.slow] if group == "slow" else [])

@@ -227,6 +227,40 @@ def test_published_numbers_belong_to_data_method_and_settings(overrides, numbers
     assert published(*FREY, *overrides) == numbers
 
 
+BEST = ("test/", "test_best/")
+CIFAR = ("method=bidvl", "data=cifar10")
+
+
+def of_generators(fid=None, rmse=None, **others):
+    """Published numbers, of the checkpoint at the end and of the best one."""
+    found = {f"{split}{name}": x for split in BEST for name, x in (("fid", fid), ("rmse", rmse)) if x is not None}
+    return {**found, **{f"test/auroc_{name}": x for name, x in others.items()}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "numbers"),
+    [
+        (CIFAR, of_generators(20.75, 0.168, noise=1.0, svhn=0.76, celeba=0.77)),
+        ((*CIFAR, "ratio.basic=0.5"), of_generators(26.82)),
+        ((*CIFAR, "variant=without"), of_generators(20.24, 0.175)),
+        ((*CIFAR, "variant=complete"), of_generators(21.54, 0.170, svhn=0.81, celeba=0.75)),
+        ((*CIFAR, "variant=joint", "model=joint_conv"), of_generators(32.10)),
+        (("experiment=bidvl_resnet",), of_generators(16.37)),
+        (("experiment=bidvl_resnet", "data=celeba128"), {}),
+        ((*CIFAR, "method.n_unroll=1"), {}),
+        ((*CIFAR, "ratio=sigmoid"), {}),
+        (("method=bidvl", "data=celeba64"), of_generators(17.24, 0.187)),
+        (("method=bidvl", "data=celeba32"), of_generators(4.47)),
+        (("experiment=bidvl_mnist_small",), {}),
+        (("method=vae", "data=cifar10"), of_generators(109.5, 0.192)),
+        (("method=vae", "data=celeba64"), of_generators(99.09, 0.197)),
+        (("method=sngan", "data=cifar10"), of_generators(21.7)),
+    ],
+)
+def test_published_numbers_of_doubly_variational_learning(overrides, numbers):
+    assert {name: value for name, (value, _) in published(*overrides).items()} == numbers
+
+
 def test_there_are_no_published_numbers_of_other_data():
     assert published("data=digits", "method=dsm", "model.h_dim=400") == {}
 

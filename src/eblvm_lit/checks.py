@@ -24,6 +24,8 @@ OPTIONAL_PARTS = (
     "particles",
     "estimate",
     "covariance",
+    "generator",
+    "variant",
 )
 
 
@@ -42,6 +44,8 @@ def check_config(cfg: DictConfig) -> None:
     for part in OPTIONAL_PARTS:
         if cfg.get(part) is not None and part not in taken:
             raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
+    if "generator" in cfg.method:
+        _refuse_chains(OmegaConf.to_container(cfg.callbacks, resolve=True), "callbacks")
     precision = str(cfg.trainer.precision)
     if precision not in PRECISIONS:
         raise ConfigError(
@@ -61,9 +65,23 @@ def check_config(cfg: DictConfig) -> None:
         raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
     check_integer("block", cfg.get("block", 1), 1)
     check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
-    if cfg.select not in ("best", "last"):
-        raise ConfigError(f"select is 'best' or 'last', not {cfg.select!r}.")
+    if cfg.select not in ("best", "last", "both"):
+        raise ConfigError(f"select is 'best', 'last' or 'both', not {cfg.select!r}.")
     check_weights(cfg.weights)
+
+
+def _refuse_chains(node: Any, path: str) -> None:
+    """Refuse annealed Langevin dynamics anywhere below a node: who has a generator needs no chain for images."""
+    if not isinstance(node, dict):
+        return
+    if str(node.get("_target_")).endswith(".AnnealedSamples"):
+        raise ConfigError(
+            f"{path} would draw images by annealed Langevin dynamics, but this method has a generator: leave "
+            "sampler=... out, and choose its figures and metrics (figures@callbacks.figures.figures=generator, "
+            "evaluation@callbacks.evaluation.metrics=generator)."
+        )
+    for key, value in node.items():
+        _refuse_chains(value, f"{path}.{key}")
 
 
 def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:

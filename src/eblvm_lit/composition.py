@@ -52,9 +52,9 @@ def build(cfg: DictConfig) -> Parts:
     pl.seed_everything(cfg.seed, verbose=False)  # the initial parameters; all other noise is keyed
     data = instantiate(cfg.data, "data", packages)
     method = instantiate(cfg.method, "method", packages)
-    if method.energy.event_shape != data.event_shape:
+    if method.event_shape != data.event_shape:
         raise ConfigError(
-            f"The model takes v of shape {method.energy.event_shape}, the data have {tuple(data.event_shape)}: "
+            f"The model takes v of shape {method.event_shape}, the data have {tuple(data.event_shape)}: "
             "choose the model that fits the data, or set its sizes."
         )
     callbacks = {

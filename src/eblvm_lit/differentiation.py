@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["divergence", "grad", "grad_and_value", "is_plain_first_order", "plain_autograd"]
+__all__ = ["divergence", "grad", "grad_and_value", "is_plain_first_order", "plain_autograd", "vjp"]
 
 # How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.
 _depth: ContextVar[int | None] = ContextVar("depth", default=None)
@@ -114,6 +114,38 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
         return (grads, value[1]) if has_aux else grads
 
     return wrapped
+
+
+def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
+    """As ``torch.func.vjp`` with ``has_aux``: value, pullback and aux of one pass that others can be made to share.
+
+    By plain autograd the pullback frees the graph: it is called once, and is no function to be differentiated.
+
+    Args:
+        fn: Maps tensors (a tensor or a dictionary) to (tensor, aux).
+        primal: Where.
+
+    Returns:
+        The value, a constant to gradients taken later; (a cotangent of its shape) -> what it is in ``primal``; aux.
+
+    Example:
+        >>> value, pull, _ = vjp(lambda x: (x**2, None), torch.tensor([1.0, 3.0]))
+        >>> value, pull(torch.ones(2))
+        (tensor([1., 9.]), tensor([2., 6.]))
+    """
+    if torch.compiler.is_compiling() or _depth.get() is None:
+        value, pull, aux = torch.func.vjp(fn, primal, has_aux=True)
+        return value, lambda cotangent: pull(cotangent)[0], aux
+    leaves, spec = pytree.tree_flatten(primal)
+    leaves = [x.detach().requires_grad_() for x in leaves]
+    with _set_depth(_depth.get() + 1):
+        value, aux = fn(pytree.tree_unflatten(leaves, spec))
+
+    def pull(cotangent: Tensor) -> Any:
+        found = torch.autograd.grad(value, leaves, cotangent, materialize_grads=True)
+        return pytree.tree_unflatten(list(found), spec)
+
+    return value.detach(), pull, pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
 
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:

@@ -111,8 +111,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
             show_config(cfg)
         OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     parts = build(cfg)
-    if cfg.select == "best" and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
-        raise ConfigError("select=best needs callbacks.checkpoints, which keeps the best.")
+    if cfg.select in ("best", "both") and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
+        raise ConfigError(f"select={cfg.select} needs callbacks.checkpoints, which keeps the best.")
     if cfg.weights != "raw" and not any(isinstance(c, ExponentialAverage) for c in parts.callbacks.values()):
         raise ConfigError(
             f"weights={cfg.weights} needs averages of the parameters: add callbacks=ema, or use weights=raw."
@@ -127,7 +127,11 @@ def train(cfg: DictConfig) -> dict[str, float]:
     with launched(trainer.world_size, folder), tf32(cfg.get("tf32")):
         with threads(cfg.threads):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-        metrics = final_metrics(parts, _selected(cfg.select, parts, trainer), cfg.weights)
+        best = {}
+        if cfg.select == "both":  # the last one comes last: figures are of it
+            best = _as_best(final_metrics(parts, _selected("best", parts, trainer), cfg.weights))
+        which = "best" if cfg.select == "best" else "last"
+        metrics = {**final_metrics(parts, _selected(which, parts, trainer), cfg.weights), **best}
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -165,6 +169,12 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
     for logger in trainer.loggers:
         if isinstance(logger, CSVCurves) and earlier.is_file():
             logger.continue_from(earlier, start)
+
+
+def _as_best(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of the best checkpoint beside those of the last: ``test_best/<metric>`` and ``best_iteration``."""
+    renamed = {name.replace("test", "test_best", 1): value for name, value in metrics.items() if name != "iteration"}
+    return {"best_iteration": metrics["iteration"], **renamed}
 
 
 def _selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:

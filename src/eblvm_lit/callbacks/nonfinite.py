@@ -51,7 +51,9 @@ class StopOnNonFinite(pl.Callback):
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
         # what the method has a remedy for is the cause, the others follow from it
         remedies = {name: method.remedy(name.partition("_")[2]) for name in broken}
-        name = next((name for name, remedy in remedies.items() if remedy), next(iter(broken), None))
+        # a term is more to the point than the sum it has spoilt
+        terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
+        name = next((name for name, remedy in remedies.items() if remedy), next(iter([*terms, *broken]), None))
         if name is not None:  # a sum of finite numbers may overflow
             level, _, quantity = name.partition("_")
             raise NonFiniteError(

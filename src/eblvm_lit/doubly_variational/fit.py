@@ -9,7 +9,7 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["check_fit"]
+__all__ = ["check_fit", "check_sizes"]
 
 
 def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module, variant: Variant) -> None:
@@ -18,7 +18,7 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
     Args:
         energy: E'(v), or E(v, h).
         posterior: The encoder.
-        generator: A module; its h_dim and event_shape are looked at where it says them.
+        generator: A module; see :func:`check_sizes`.
         variant: Whose :attr:`Variant.joint` says which kind of energy it needs.
 
     Raises:
@@ -38,15 +38,40 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
     if isinstance(energy, MarginalEnergy) == variant.joint:
         kind = "a joint energy E(v, h)" if variant.joint else "an energy of v alone"
         raise ConfigError(f"{type(variant).__name__} needs {kind}, which {type(energy).__name__} is not.")
-    h_dim, shape = getattr(generator, "h_dim", posterior.h_dim), getattr(generator, "event_shape", None)
-    if h_dim != posterior.h_dim or (variant.joint and energy.h_dim != h_dim):
-        raise ConfigError(
-            f"The generator takes {h_dim} latents, the encoder gives {posterior.h_dim}"
-            + (f", and the energy takes {energy.h_dim}" if variant.joint else "")
-            + ": give them the same h_dim."
-        )
-    if shape is not None and shape != getattr(energy, "event_shape", shape):
-        raise ConfigError(
-            f"The generator makes v of shape {list(shape)}, and the energy takes {list(energy.event_shape)}: "
-            "give them the same v_shape."
-        )
+    check_sizes(generator, posterior, energy)
+
+
+def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None, energy: Energy | None = None) -> None:
+    """Refuse players of which one has another number of latents, or another shape of v.
+
+    Args:
+        generator: Its h_dim and event_shape are looked at where it says them.
+        posterior: The encoder, and the event_shape of its network where that says it.
+        energy: E'(v), or E(v, h).
+
+    Raises:
+        ConfigError: Names what differs.
+
+    Example:
+        >>> from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
+        >>> from eblvm_lit.networks.conv_generator import ConvGenerator
+        >>> from eblvm_lit.posteriors.encoder import EncoderPosterior
+        >>> q = EncoderPosterior(network=BatchNormEncoder(v_shape=[1, 8, 8], width=2), h_dim=3)
+        >>> check_sizes(ConvGenerator(v_shape=[3, 8, 8], h_dim=3, width=2), q)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: The generator has v_shape [3, 8, 8] and the encoder [1, 8, 8]: give all ...
+    """
+    network = getattr(posterior, "network", None)
+    shaped = {"generator": generator, "encoder": network, "energy": energy}
+    shapes = {name: getattr(part, "event_shape", None) for name, part in shaped.items()}
+    latents = {"generator": getattr(generator, "h_dim", None), "encoder": getattr(posterior, "h_dim", None)}
+    latents["energy"] = getattr(energy, "h_dim", 0) or None  # a marginal one has none
+    for key, sizes in (("h_dim", latents), ("v_shape", shapes)):
+        said = [(name, value) for name, value in sizes.items() if value is not None]
+        for name, value in said[1:]:
+            if value != said[0][1]:
+                first, other = (list(x) if isinstance(x, tuple) else x for x in (said[0][1], value))
+                raise ConfigError(
+                    f"The {said[0][0]} has {key} {first} and the {name} {other}: give all players the same {key}."
+                )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from eblvm_lit.doubly_variational.players import Noise, Players
 from eblvm_lit.doubly_variational.ratios import ConstantRatio
-from eblvm_lit.doubly_variational.variants import GAPS, Terms, Variant
+from eblvm_lit.doubly_variational.variants import Gap, Terms, Variant
 
 __all__ = ["CanonicalJoint", "SymmetricJoint"]
 
@@ -29,11 +27,11 @@ class SymmetricJoint(Variant):
 
     joint = True
 
-    def upper(self, players: Players, v: Tensor, noise: Noise) -> Terms:
-        """What the energy descends; nobody else has a gradient of it."""
-        h, h_hat = players.encoder.rsample(v, noise["eps"]).detach(), noise["h_hat"]
-        v_hat = players.generator(h_hat).detach()
-        return {"gap": GAPS[self.gap](players.energy(v, h), players.energy(v_hat, h_hat))}
+    def energies(self, players: Players, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        """Of data with the encoder's latents and of samples with theirs, each of shape (B,); all but E is constant."""
+        h = players.encoder.rsample(v, noise["eps"]).detach()
+        v_hat = noise["v_hat"] if "v_hat" in noise else players.samples(noise).detach()
+        return players.energy(v, h), players.energy(v_hat, noise["h_hat"])
 
     def canonical(self, players: Players, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
         """The lower level of the canonical divergence; the generator's entropy, which has no density, is left out."""
@@ -42,7 +40,7 @@ class SymmetricJoint(Variant):
 
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """The canonical divergence's terms + A + C."""
-        v_hat = players.generator(noise["h_hat"])
+        v_hat = players.samples(noise)
         return {
             **self.canonical(players, v, v_hat, noise),
             **self.reconstruction(players, v, noise),
@@ -59,16 +57,16 @@ class CanonicalJoint(SymmetricJoint):
     (AdVIL).
 
     Args:
-        gap: What the energy descends: ``difference``, or ``hinge``.
+        gap: What the energy descends: ``difference``, ``hinge`` or ``softplus``.
 
     Example:
         >>> CanonicalJoint().joint
         True
     """
 
-    def __init__(self, *, gap: Literal["difference", "hinge"] = "difference") -> None:
+    def __init__(self, *, gap: Gap = "difference") -> None:
         super().__init__(ratio=ConstantRatio(basic=0.0), gap=gap, latent_weight=0.0)
 
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """The canonical divergence's terms."""
-        return self.canonical(players, v, players.generator(noise["h_hat"]), noise)
+        return self.canonical(players, v, players.samples(noise), noise)

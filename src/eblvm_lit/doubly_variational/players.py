@@ -12,7 +12,8 @@ from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["Noise", "Players", "draw_noise"]
 
-# h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H).
+# h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H). And v_hat
+# (B, *event), where G(h_hat) has been computed.
 Noise = dict[str, Tensor]
 
 
@@ -24,12 +25,18 @@ class Players(NamedTuple):
         encoder: q(h|v; omega_1).
         frozen_encoder: The same with parameters that are held fixed: a gradient goes through what it is given alone.
         generator: G(h; omega_2), which makes v_hat of h_hat ~ N(0, I).
+
+    A baseline's energy, or its encoders, are None.
     """
 
-    energy: Energy
-    encoder: GaussianPosterior
-    frozen_encoder: GaussianPosterior
+    energy: Energy | None
+    encoder: GaussianPosterior | None
+    frozen_encoder: GaussianPosterior | None
     generator: nn.Module
+
+    def samples(self, noise: Noise) -> Tensor:
+        """v_hat = G(h_hat), shape (B, *event); computed only if it has not been."""
+        return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
 
 
 def draw_noise(v: Tensor, h_dim: int, generator: torch.Generator) -> Noise:

@@ -7,7 +7,7 @@ generator's. Reference of all: Kan et al. 2022, Eq. 11 to 14, and code.
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import relu
+from torch.nn.functional import relu, softplus
 
 from eblvm_lit.functional import at_least_float32, sum_event
 from eblvm_lit.posteriors.base import Law
@@ -16,6 +16,7 @@ __all__ = [
     "energy_difference",
     "hinge",
     "latent_error",
+    "non_saturating",
     "prior_divergence",
     "reconstruction_error",
 ]
@@ -106,3 +107,20 @@ def hinge(of_data: Tensor, of_samples: Tensor) -> Tensor:
         tensor([0., 2.])
     """
     return relu(1 + of_data) + relu(1 - of_samples)
+
+
+def non_saturating(of_data: Tensor, of_samples: Tensor) -> Tensor:
+    r"""The logistic loss of telling data from samples by the energy (Goodfellow et al. 2014).
+
+    .. math:: \log(1 + e^{E(v)}) + \log(1 + e^{-E(\hat v)})
+
+    Args:
+        of_data: E(v), shape (B,).
+        of_samples: E(v_hat), shape (B,).
+
+    Example:
+        >>> import torch
+        >>> non_saturating(torch.tensor([-100.0, 3.0]), torch.tensor([100.0, 100.0])).round(decimals=2)
+        tensor([0.0000, 3.0500])
+    """
+    return softplus(of_data) + softplus(-of_samples)

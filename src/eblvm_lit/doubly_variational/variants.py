@@ -13,6 +13,7 @@ from eblvm_lit.doubly_variational.terms import (
     energy_difference,
     hinge,
     latent_error,
+    non_saturating,
     prior_divergence,
     reconstruction_error,
 )
@@ -21,7 +22,8 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["Complete", "Offset", "Variant", "Without"]
 
 Terms = dict[str, Tensor]
-GAPS = {"difference": energy_difference, "hinge": hinge}
+Gap = Literal["difference", "hinge", "softplus"]
+GAPS = {"difference": energy_difference, "hinge": hinge, "softplus": non_saturating}
 
 
 class Variant(ABC):
@@ -29,7 +31,7 @@ class Variant(ABC):
 
     Args:
         ratio: r(v), by which the reconstruction and its regulariser count.
-        gap: What the energy descends: ``difference`` (term D), or ``hinge`` (Eq. 23).
+        gap: What the energy descends: ``difference`` (term D), ``hinge`` (Eq. 23), or ``softplus`` (a GAN's loss).
         latent_weight: c of term C; null: 1 / dim h, as published in convolutional networks (1e-4 in residual ones).
 
     Raises:
@@ -47,7 +49,7 @@ class Variant(ABC):
         self,
         *,
         ratio: ConstantRatio,
-        gap: Literal["difference", "hinge"] = "difference",
+        gap: Gap = "difference",
         latent_weight: float | None = None,
     ) -> None:
         if gap not in GAPS:
@@ -60,10 +62,18 @@ class Variant(ABC):
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """What encoder and generator descend, at data v (B, *event)."""
 
+    def energies(self, players: Players, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        """Of data v (B, *event) and of samples, each of shape (B,); samples are constants unless they were given."""
+        v_hat = noise["v_hat"] if "v_hat" in noise else players.samples(noise).detach()
+        return players.energy.free_energy(v), players.energy.free_energy(v_hat)
+
     def upper(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """What the energy descends, at data v (B, *event); nobody else has a gradient of it."""
-        v_hat = players.generator(noise["h_hat"]).detach()
-        return {"gap": GAPS[self.gap](players.energy.free_energy(v), players.energy.free_energy(v_hat))}
+        return self.descended(*self.energies(players, v, noise))
+
+    def descended(self, of_data: Tensor, of_samples: Tensor) -> Terms:
+        """The upper level's term, of both energies, each of shape (B,)."""
+        return {"gap": GAPS[self.gap](of_data, of_samples)}
 
     def upper_encoder(self, players: Players, noise: Noise) -> Terms:
         """What the encoder descends in the upper level, if :attr:`regularises_encoder`."""
@@ -97,7 +107,7 @@ class Offset(Variant):
 
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """A + B + C."""
-        v_hat = players.generator(noise["h_hat"])
+        v_hat = players.samples(noise)
         return {
             **self.reconstruction(players, v, noise),
             "energy": players.energy.free_energy(v_hat),
@@ -120,7 +130,7 @@ class Complete(Variant):
 
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """A + B + C."""
-        v_hat = players.generator(noise["h_hat"])
+        v_hat = players.samples(noise)
         return {
             **self.reconstruction(players, v, noise),
             "energy": players.energy.free_energy(v_hat),
@@ -129,8 +139,8 @@ class Complete(Variant):
 
     def upper_encoder(self, players: Players, noise: Noise) -> Terms:
         """In the place of E."""
-        law = players.encoder.law(players.generator(noise["h_hat"]).detach())
-        return {"prior": prior_divergence(law) / noise["h_hat"].shape[-1]}
+        law = players.encoder.law(players.samples(noise).detach())
+        return {"prior": prior_divergence(law) / law[0].shape[-1]}
 
 
 class Without(Variant):
@@ -145,7 +155,7 @@ class Without(Variant):
 
     def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
         """A + B."""
-        v_hat = players.generator(noise["h_hat"])
+        v_hat = players.samples(noise)
         return {
             **self.reconstruction(players, v, noise),
             "energy": players.energy.free_energy(v_hat),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule, LightningModule
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -16,92 +14,78 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.images import ValueRange
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
+from eblvm_lit.evaluation.detection import detection
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 
 __all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoise", "detection"]
 
 
-def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    r"""AUROC, AUPR and FPR95 of a score that should be higher inside of the distribution.
-
-    AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; AUPR takes the data for the positive class;
-    FPR95 is the part of the outliers above the score that 95 % of the data exceed. All are functions of the ranks:
-    scores of any size will do.
-
-    Args:
-        inside: Scores of data, shape (n,).
-        outside: Scores of outliers, shape (m,).
-
-    Example:
-        >>> detection(torch.tensor([5.0, 7.0]), torch.tensor([1.0, 6.0]))["auroc"]
-        0.75
-    """
-    scores = torch.cat([inside, outside]).double().cpu().numpy()
-    labels = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
-    false_positives, true_positives, _ = roc_curve(labels, scores, drop_intermediate=False)
-    return {
-        "auroc": float(roc_auc_score(labels, scores)),
-        "aupr": float(average_precision_score(labels, scores)),
-        "fpr95": float(false_positives[np.searchsorted(true_positives, 0.95)]),
-    }
-
-
 class OutlierSet(ABC):
     """Examples that are not data."""
 
-    def prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Raise what would stop :meth:`draw`."""
+    def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
+        """Raise what would stop :meth:`draw` of outliers among these data."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Outliers of the shape, type and device of the data v, in any number."""
 
 
-class UniformNoise(OutlierSet):
+class _Uniform(OutlierSet):
+    """Uniform numbers between two ends."""
+
+    def __init__(self, *, low: float | None = None, high: float | None = None) -> None:
+        if None not in (low, high) and not low < high:
+            raise ConfigError(f"{type(self).__name__} needs low < high, not {low} and {high}.")
+        self.low, self.high = low, high
+
+    def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Of the type, device and, where an end is not given, of the range of the data v."""
+        low = v.min() if self.low is None else self.low
+        high = v.max() if self.high is None else self.high
+        return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
+
+
+class UniformNoise(_Uniform):
     """Independent uniform numbers, as many as data.
 
     Args:
-        low: Lower end.
-        high: Upper end.
+        low: Lower end; None for the least value of the data, so that the scale of pixels need not be said twice.
+        high: Upper end; None for the largest value.
+
+    Raises:
+        ConfigError: For ends that are out of order.
 
     Example:
-        >>> UniformNoise().draw(torch.zeros(5, 2), torch.Generator()).shape
-        torch.Size([5, 2])
+        >>> noise = UniformNoise().draw(torch.tensor([[-1.0, 1.0]]).expand(50, 2), torch.Generator().manual_seed(0))
+        >>> noise.shape, bool((noise.abs() <= 1).all()), bool((noise < -0.5).any())
+        (torch.Size([50, 2]), True, True)
     """
-
-    def __init__(self, *, low: float = 0.0, high: float = 1.0) -> None:
-        if not low < high:
-            raise ConfigError(f"Uniform noise needs low < high, not {low} and {high}.")
-        self.low, self.high = low, high
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Shape of v."""
-        u = torch.rand(v.shape, generator=generator, dtype=v.dtype, device=v.device)
-        return self.low + (self.high - self.low) * u
+        return self.numbers(v, v.shape, generator)
 
 
-class Constant(OutlierSet):
+class Constant(_Uniform):
     """Examples of one value each, drawn uniformly: flat images, as many as data.
 
     Args:
-        low: Lower end of the values.
-        high: Upper end.
+        low: Lower end of the values; None for the least value of the data.
+        high: Upper end; None for the largest value.
+
+    Raises:
+        ConfigError: For ends that are out of order.
 
     Example:
-        >>> w = Constant().draw(torch.zeros(5, 2), torch.Generator())
-        >>> w.shape, bool((w[:, 0] == w[:, 1]).all())
-        (torch.Size([5, 2]), True)
+        >>> w = Constant(low=-1, high=1).draw(torch.zeros(5, 2), torch.Generator())
+        >>> w.shape, bool((w[:, 0] == w[:, 1]).all()), len(w.unique())
+        (torch.Size([5, 2]), True, 5)
     """
-
-    def __init__(self, *, low: float = 0.0, high: float = 1.0) -> None:
-        if not low < high:
-            raise ConfigError(f"Constant examples need low < high, not {low} and {high}.")
-        self.low, self.high = low, high
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Shape of v."""
-        u = torch.rand(len(v), generator=generator, dtype=v.dtype, device=v.device)
-        return (self.low + (self.high - self.low) * u).view(-1, *[1] * (v.dim() - 1)).expand_as(v)
+        return self.numbers(v, (len(v), *[1] * (v.dim() - 1)), generator).expand_as(v)
 
 
 class DataSet(OutlierSet):
@@ -128,14 +112,14 @@ class DataSet(OutlierSet):
             raise ConfigError(f"An outlier set's value_range is 'unit' or 'symmetric', not {value_range!r}.")
         self.data, self.n_max, self.value_range = data, n_max, value_range
 
-    def prepare(self) -> None:
-        """Load the other set: its files may be missing."""
+    def prepare(self, data: ArrayDataModule) -> None:
+        """Load the other set, whose files may be missing; data must be images, since it is brought to their shape."""
+        self._check(data.event_shape)
         self.data.setup()
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - these are what they are
         """Shape (m, *event)."""
-        if v.dim() != 4:
-            raise ConfigError(f"Examples of shape {tuple(v.shape[1:])} are no images to compare with others.")
+        self._check(v.shape[1:])
         self.data.setup()
         w = self.data.as_float(self.data.splits.test[: self.n_max]).to(v)
         own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
@@ -147,6 +131,13 @@ class DataSet(OutlierSet):
         if w.shape[2:] != v.shape[2:]:
             w = interpolate(w, size=v.shape[2:], mode="bilinear", antialias=True, align_corners=False)
         return w
+
+    def _check(self, event_shape: tuple[int, ...]) -> None:
+        if len(event_shape) != 3:
+            raise ConfigError(
+                f"Examples of shape {tuple(event_shape)} are no images to compare with those of "
+                f"{type(self.data).__name__}: leave that outlier set out, or choose data of shape (C, H, W)."
+            )
 
 
 class OutOfDistribution(ExampleMetric):
@@ -177,9 +168,9 @@ class OutOfDistribution(ExampleMetric):
         self.n_particles = n_particles
 
     def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: ARG002
-        """Load the other data sets."""
+        """Load the other data sets, and refuse those that cannot be brought to the shape of these."""
         for outliers in self.sets.values():
-            outliers.prepare()
+            outliers.prepare(data)
 
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:

@@ -6,11 +6,10 @@ import math
 
 import torch
 from pytorch_lightning import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
-from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.samplers.frozen import frozen
+from eblvm_lit.samplers.reconstructions import reconstruct, reconstructs
 
 __all__ = ["ReconstructionError"]
 
@@ -27,6 +26,7 @@ class ReconstructionError(ExampleMetric):
 
     Example:
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> from torch import nn
         >>> method = LightningModule()
         >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=2, h_dim=3), nn.Linear(3, 2)
         >>> list(ReconstructionError().compute(method, torch.zeros(5, 2), torch.Generator()))
@@ -36,11 +36,7 @@ class ReconstructionError(ExampleMetric):
     @torch.no_grad()
     def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
         """The error at v; see :meth:`ExampleMetric.compute`. Nothing without an encoder and a generator."""
-        encoder, decoder = getattr(method, "posterior", None), getattr(method, "generator", None)
-        if not isinstance(encoder, Posterior) or not isinstance(decoder, nn.Module):
+        if not reconstructs(method):
             return {}
-        with frozen(encoder, decoder):
-            found = mean_over_rows(
-                lambda x: {"mse": (decoder(encoder.mean(x)) - x).square().flatten(1).mean(1)}, v, ROWS
-            )
+        found = mean_over_rows(lambda x: {"mse": (reconstruct(method, x) - x).square().flatten(1).mean(1)}, v, ROWS)
         return {"rmse": math.sqrt(found["mse"])}

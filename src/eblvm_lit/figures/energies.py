@@ -20,6 +20,7 @@ from eblvm_lit.figures.base import INK, Picture, frame, new_figure
 __all__ = ["Energies"]
 
 COLOURS = {"training data": "#2b6cb0", "test data": "#dd6b20", "uniform noise": "#4a5568"}
+COLOURS |= {"samples": "#38a169", "reconstructions": "#805ad5"}
 MAX_BINS = 50
 
 

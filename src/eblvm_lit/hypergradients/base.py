@@ -26,6 +26,8 @@ class BilevelProblem(NamedTuple):
         optimizer: The rule of the lower level.
         state: Its live state.
         lr: Its learning rate now.
+        lower_gradient: (theta, phi, i) -> what the lower level descends, where that is no gradient of G alone, as where
+            it holds a part of phi fixed; None for G's.
         information: (phi, w) -> the Fisher information of q(h|v; phi), averaged over the minibatch, times w.
     """
 
@@ -34,6 +36,7 @@ class BilevelProblem(NamedTuple):
     optimizer: Optimizer
     state: State
     lr: Tensor | float
+    lower_gradient: Callable[[Params, Params, int], Params] | None = None
     information: Callable[[Params, Params], Params] | None = None
 
 

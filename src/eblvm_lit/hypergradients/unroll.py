@@ -66,6 +66,7 @@ class Unroll(Hypergradient):
 
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J at the unrolled phi and its gradient with respect to theta."""
+        descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 
         def objective(theta: Params) -> Tensor:
@@ -73,7 +74,7 @@ class Unroll(Hypergradient):
             state = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
                 # of the whole minibatch: the mean of several processes' own unrolled gradients would be another one
-                grads = params_over_ranks(grad(problem.lower, argnums=1)(theta, unrolled, i))
+                grads = params_over_ranks(descended(theta, unrolled, i))
                 unrolled, state = rule.update(unrolled, grads, state, lr)
             return problem.upper(theta, unrolled)
 

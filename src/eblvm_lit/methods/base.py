@@ -90,6 +90,11 @@ class Method(pl.LightningModule):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss by which models are selected, per example, shape (B,)."""
 
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one v: that of the energy, unless the method has none."""
+        return self.energy.event_shape
+
     def memory(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
         return {}

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.differentiation import grad
 from eblvm_lit.doubly_variational.fit import check_fit
-from eblvm_lit.doubly_variational.players import Noise, Players, draw_noise
+from eblvm_lit.doubly_variational.players import Noise, Players
 from eblvm_lit.doubly_variational.terms import reconstruction_error
 from eblvm_lit.doubly_variational.variants import Terms, Variant
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind, buffers_of, movable
-from eblvm_lit.methods.base import Method
+from eblvm_lit.functional import Params
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.terms import Losses, TermMethod
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["BiDVL"]
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
-
-class BiDVL(Method):
+class BiDVL(TermMethod):
     r"""An energy, an encoder and a generator that learn from each other, without any chain.
 
     .. math:: \min_{\psi'} KL(q(v) q_{\omega_1} \| p_{\psi'}) - KL(p_{\omega_2} \| p_{\psi'}), \quad
         \min_{\omega} KL(q(v) q_{\omega_1} \| p_{\omega_2}) + KL(p_{\omega_2} \| p_{\psi'}), \quad
         p_{\psi'}(v, h) \propto e^{-E(v; \psi')} q(h | v; \omega_1)
 
-    The upper level is one step on psi'; the lower one K steps on omega. The variant says what they descend. In either
-    level the others' running statistics and spectral norms stay as they are, as their parameters do: a pass in training
-    moves copies, of which those of the level's own player are kept. Reference: Kan et al. 2022, Algorithm 1, and code.
+    The upper level is one step on psi'; the lower one K steps on omega. The variant says what they descend.
+    Reference: Kan et al. 2022, Algorithm 1, and code.
 
     Args:
         energy: E'(v; psi'), or E(v, h; psi) where the variant's is joint.
@@ -45,6 +44,8 @@ class BiDVL(Method):
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
         n_lower_steps: K.
+        n_unroll: N, lower steps that the upper one looks ahead, each dearer than a real one and kept in memory; the
+            published results are without.
         upper_first: Whether the upper level comes first, as in the code; else second, as in Algorithm 1.
         share_latents: Whether the upper level and the first lower step have the same h_hat.
         seed: Seed of all noise.
@@ -67,9 +68,6 @@ class BiDVL(Method):
         [('upper', 'theta', 1), ('upper_encoder', 'omega', 1), ('lower', 'omega', 1)]
     """
 
-    divergence = None
-    objective = None
-
     def __init__(
         self,
         *,
@@ -80,33 +78,20 @@ class BiDVL(Method):
         optimizer: Optimizer,
         lower_optimizer: Optimizer | None = None,
         n_lower_steps: int = 1,
+        n_unroll: int = 0,
         upper_first: bool = True,
         share_latents: bool = True,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(seed=seed, compile=compile)
+        super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
         if n_lower_steps < 1:
             raise ConfigError(f"n_lower_steps must be >= 1, or the generator never learns, not {n_lower_steps}.")
         check_fit(energy, posterior, generator, variant)
-        self.energy, self.omega = energy, nn.ModuleDict({"encoder": posterior, "generator": generator})
         self.variant, self.n_lower_steps = variant, n_lower_steps
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
         self.upper_first, self.share_latents = upper_first, share_latents
-
-    @property
-    def posterior(self) -> GaussianPosterior:
-        """The encoder."""
-        return self.omega["encoder"]
-
-    @property
-    def generator(self) -> nn.Module:
-        """The generator."""
-        return self.omega["generator"]
-
-    def players(self) -> dict[str, nn.Module]:
-        """The energy; encoder and generator, which move together."""
-        return {"theta": self.energy, "omega": self.omega}
+        self.unroll = Unroll(n_unroll=n_unroll)
 
     def levels(self) -> Sequence[Level]:
         """Upper, then lower, or the other way round."""
@@ -119,28 +104,13 @@ class BiDVL(Method):
         lower = [Level("lower", "omega", self.n_lower_steps, self.lower_optimizer, self._draws, self._lower)]
         return upper + lower if self.upper_first else lower + upper
 
-    def memory(self) -> dict[str, Tensor]:
-        """Running statistics, and the vectors of spectral norms."""
-        return {
-            f"{name}.{key}": buffer
-            for name, player in self.players().items()
-            for key, buffer in buffers_of(player).items()
-        }
+    def inner_steps(self) -> int:
+        """Unrolled ones included."""
+        return super().inner_steps() + self.unroll.n_draws
 
-    def check_batch_size(self, n: int) -> None:
-        """Refuse batches that have no statistics.
-
-        Raises:
-            ConfigError: For a batch of one, with batch normalisation.
-        """
-        if n == 1 and any(isinstance(module, BATCH_NORMS) for module in self.omega.modules()):
-            raise ConfigError(
-                "Batch normalisation needs two examples, and a batch has one: choose a data.batch_size >= 2 that "
-                "leaves no single example over."
-            )
-
-    def _draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        return draw_noise(v, self.posterior.h_dim, generator)
+    def memory_remedies(self) -> list[str]:
+        """Fewer unrolled steps, if there are any."""
+        return [*self.unroll.memory_remedies()[:1], *super().memory_remedies()]
 
     def _draws(self, v: Tensor, generator: torch.Generator) -> list[Noise]:
         return [self._draw(v, generator) for _ in range(self.n_lower_steps)]
@@ -150,49 +120,80 @@ class BiDVL(Method):
         noise = super().draw_noise(v, generator)
         if "upper_encoder" in noise:
             noise["upper_encoder"] = noise["upper"]
+        if self.unroll.n_draws:
+            noise["upper"]["unrolled"] = [self._draw(v, generator) for _ in range(self.unroll.n_draws)]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
-    def _players(self, params: Mapping[str, Params], fixed: Params, moved: Mapping[str, Params]) -> Players:
-        """Views of all with given parameters and buffers; the frozen encoder moves the encoder's running statistics."""
-        omega = bind(self.omega, {**params["omega"], **moved["omega"]})
-        frozen = bind(self.omega, {**fixed, **moved["omega"]})
-        energy = bind(self.energy, {**params["theta"], **moved["theta"]})
-        return Players(energy, omega["encoder"], frozen["encoder"], omega["generator"])
+    def losses(self, level: str, v: Tensor) -> Losses:
+        """What a level descends; the upper one's energy gap E(v) - E(v_hat) is for the record."""
 
-    def _gradient(
-        self, situation: Situation, player: str, terms: Callable[[Players], Terms], part: str = ""
-    ) -> Gradient:
-        """Of the terms' sum in a player's parameters, and the player's buffers after the passes."""
-        params = situation.params
+        def upper(players: Players, noise: Noise) -> tuple[Terms, Terms]:
+            energies = self.variant.energies(players, v, noise)
+            return self.variant.descended(*energies), {"energy_gap": energies[0] - energies[1]}
 
-        def loss(own: Params) -> tuple[Tensor, tuple[dict[str, Tensor], Params]]:
-            moved = {name: movable(_part(situation.memory, f"{name}.")) for name in params}
-            players = self._players({**params, player: {**params[player], **own}}, params["omega"], moved)
-            means = {name: term.mean() for name, term in terms(players).items()}
-            return torch.stack([*means.values()]).sum(), (means, moved[player])
-
-        own = {name: p for name, p in params[player].items() if name.startswith(part)}
-        grads, (value, (means, buffers)) = grad_and_value(loss, has_aux=True)(own)
-        kept = {f"{player}.{name}": b for name, b in buffers.items() if name.startswith(part)}
-        return Gradient(value, grads, diagnostics=means, memory=kept)
+        return {
+            "upper": upper,
+            "upper_encoder": lambda players, noise: (self.variant.upper_encoder(players, noise), {}),
+            "lower": lambda players, noise: (self.variant.lower(players, v, noise), {}),
+        }[level]
 
     def _upper(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self._gradient(situation, "theta", lambda players: self.variant.upper(players, v, noise))
+        found = self.gradient(situation, "theta", self.losses("upper", v), noise)
+        if self.unroll.n_draws == 0:
+            return found
+        theta, omega = (situation.params[name] for name in ("theta", "omega"))
+        loss, grads = self.unroll(self._problem(situation, v, noise), theta, omega)
+        return found._replace(loss=loss, grads=grads)
 
     def _upper_encoder(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self._gradient(
-            situation, "omega", lambda players: self.variant.upper_encoder(players, noise), part="encoder."
-        )
+        losses = self.losses("upper_encoder", v)
+        return self.gradient(situation, "omega", losses, noise, part="encoder.", reuse=True)
 
     def _lower(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
-        return self._gradient(situation, "omega", lambda players: self.variant.lower(players, v, noise[step]))
+        reuse = step == 0 and self.share_latents and self.upper_first
+        return self.gradient(situation, "omega", self.losses("lower", v), noise[step], reuse=reuse)
+
+    def _problem(self, situation: Situation, v: Tensor, noise: Noise) -> BilevelProblem:
+        """The upper objective as a function of psi' and of an omega that is one of psi', too; all buffers stay."""
+
+        def players(theta: Params, omega: Params, fixed: Params) -> Players:
+            return self.players_at(situation, {"theta": theta, "omega": omega}, fixed)[0]
+
+        def upper(theta: Params, omega: Params) -> Tensor:
+            at = players(theta, omega, omega)
+            return _total(self.variant.upper(at, v, {**noise, "v_hat": at.samples(noise)}))
+
+        def lower(theta: Params, omega: Params, fixed: Params, i: int) -> Tensor:
+            return _total(self.variant.lower(players(theta, omega, fixed), v, noise["unrolled"][i]))
+
+        return BilevelProblem(
+            upper=upper,
+            lower=lambda theta, omega, i: lower(theta, omega, omega, i),
+            optimizer=self.lower_optimizer,
+            state=situation.states["lower"],
+            lr=situation.lrs["lower"],
+            lower_gradient=lambda theta, omega, i: grad(lambda own: lower(theta, own, omega, i))(omega),
+        )
+
+    def _upper_encoder(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
+        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
+            return self.variant.upper_encoder(players, noise), {}
+
+        return self.gradient(situation, "omega", losses, noise, part="encoder.", reuse=True)
+
+    def _lower(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
+        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
+            return self.variant.lower(players, v, noise), {}
+
+        reuse = step == 0 and self.share_latents and self.upper_first
+        return self.gradient(situation, "omega", losses, noise[step], reuse=reuse)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(self.posterior.mean(v)))
 
 
-def _part(memory: Mapping[str, Tensor], prefix: str) -> Params:
-    return {name.removeprefix(prefix): value for name, value in memory.items() if name.startswith(prefix)}
+def _total(terms: Terms) -> Tensor:
+    return torch.stack([term.mean() for term in terms.values()]).sum()

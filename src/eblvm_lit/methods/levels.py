@@ -25,12 +25,15 @@ class Situation(NamedTuple):
         states: Optimizer state of each level.
         lrs: Learning rate of each level.
         memory: What else lasts from one iteration to the next, such as persistent chains.
+        reusable: What earlier levels of this iteration have computed and later ones need, under the beginning of the
+            names of the parameters it is a function of, player first; gone as soon as one of these moves.
     """
 
     params: dict[str, Params]
     states: dict[str, State]
     lrs: dict[str, Tensor]
     memory: dict[str, Tensor] = {}  # noqa: RUF012 - never changed, as nothing of a situation is
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Gradient(NamedTuple):
@@ -41,12 +44,14 @@ class Gradient(NamedTuple):
         grads: The gradient with respect to the player's parameters.
         diagnostics: Other numbers for the record, by name.
         memory: New values of what lasts, by name; the same in all processes.
+        reusable: See :attr:`Situation.reusable`.
     """
 
     loss: Tensor
     grads: Params
     diagnostics: dict[str, Tensor] = {}  # noqa: RUF012
     memory: dict[str, Tensor] = {}  # noqa: RUF012
+    reusable: dict[str, Any] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,11 @@ class Level:
         """Whether a parameter of the player moves."""
         return name.startswith(self.part)
 
+    def touches(self, prefix: str) -> bool:
+        """Whether it moves a parameter whose name, player first, may begin with a prefix."""
+        own = f"{self.player}.{self.part}"
+        return own.startswith(prefix) or prefix.startswith(own)
+
 
 def _over_ranks(found: Gradient) -> Gradient:
     """The whole minibatch's gradient and numbers: the one reduction of a step."""
@@ -84,7 +94,7 @@ def _over_ranks(found: Gradient) -> Gradient:
     together = params_over_ranks({**{("grad", k): g for k, g in found.grads.items()}, **numbers})
     grads = {k: together["grad", k] for k in found.grads}
     diagnostics = {name: together[name] for name in found.diagnostics}
-    return Gradient(together["loss"], grads, diagnostics, found.memory)
+    return found._replace(loss=together["loss"], grads=grads, diagnostics=diagnostics)
 
 
 def _norm(grads: Params) -> Tensor:
@@ -131,5 +141,10 @@ def run_levels(
                 params={**situation.params, level.player: {**whole, **moved}},
                 states={**situation.states, level.name: state},
                 memory={**situation.memory, **found.memory},
+                reusable={
+                    prefix: value
+                    for prefix, value in {**situation.reusable, **found.reusable}.items()
+                    if not level.touches(prefix)
+                },
             )
     return situation, record

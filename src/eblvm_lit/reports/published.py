@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 __all__ = ["Published", "direction", "find_published"]
 
-HIGHER = frozenset(("likelihood", "auroc", "accuracy", "inception", "second"))
-LOWER = frozenset(("fisher", "fid", "rmse", "ksd", "kl", "loss"))
+HIGHER = frozenset(("likelihood", "auroc", "aupr", "accuracy", "inception", "second"))
+LOWER = frozenset(("fisher", "fid", "kid", "fd", "fpr95", "rmse", "ksd", "kl", "loss"))
 
 
 @dataclass(frozen=True)

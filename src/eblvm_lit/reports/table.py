@@ -96,9 +96,8 @@ def choose_metrics(groups: Iterable[Group], names: Sequence[str] = ()) -> list[s
         raise ConfigError(f"No run has the metric {unknown[0]!r}; there are {', '.join(sorted(there))}.")
     if names:
         return list(dict.fromkeys(names))
-    tests = sorted(
-        (name for name in there if name.startswith("test/")), key=lambda name: (-(direction(name) ** 2), name)
-    )
+    tests = [name for name in there if name.startswith(("test/", "test_best/"))]
+    tests.sort(key=lambda name: (-(direction(name) ** 2), name))
     tests.sort(key=lambda name: {1: 0, -1: 1, 0: 2}[direction(name)])
     return tests + [name for name in (f"val/log_likelihood{LAST}", SPEED) if name in there]
 

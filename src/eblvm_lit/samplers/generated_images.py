@@ -32,8 +32,7 @@ class GeneratedImages(ImageSource):
     Example:
         >>> from eblvm_lit.data.digits import Digits
         >>> method, data = LightningModule(), Digits()
-        >>> method.generator, method.seed, method.posterior = nn.Linear(3, 64), 0, nn.Module()
-        >>> method.posterior.h_dim = 3
+        >>> method.generator, method.seed, method.h_dim = nn.Linear(3, 64), 0, 3
         >>> GeneratedImages().images(method, data, 6).shape
         torch.Size([6, 1, 8, 8])
     """
@@ -54,7 +53,7 @@ class GeneratedImages(ImageSource):
         with frozen(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(method.seed, range(first, first + self.batch_size))
-                h = noise((method.posterior.h_dim,)).to(device=method.device, dtype=method.dtype)
+                h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)
                 view = bind(own, movable(buffers_of(own))).train(self.batch_statistics)
                 made.append(data.as_bytes(view(h)).cpu().view(-1, *data.image_shape))
         return torch.cat(made)[:n]

@@ -1,0 +1,35 @@
+"""How well a score tells what is inside of a distribution from what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from torch import Tensor
+
+__all__ = ["detection"]
+
+
+def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
+    r"""AUROC, AUPR and FPR95 of a score that should be higher inside of the distribution.
+
+    AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; AUPR takes the data for the positive class;
+    FPR95 is the part of the outliers above the score that 95 % of the data exceed. All are functions of the ranks:
+    scores of any size will do.
+
+    Args:
+        inside: Scores of data, shape (n,).
+        outside: Scores of outliers, shape (m,).
+
+    Example:
+        >>> detection(torch.tensor([5.0, 7.0]), torch.tensor([1.0, 6.0]))["auroc"]
+        0.75
+    """
+    scores = torch.cat([inside, outside]).double().cpu().numpy()
+    labels = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
+    false_positives, true_positives, _ = roc_curve(labels, scores, drop_intermediate=False)
+    return {
+        "auroc": float(roc_auc_score(labels, scores)),
+        "aupr": float(average_precision_score(labels, scores)),
+        "fpr95": float(false_positives[np.searchsorted(true_positives, 0.95)]),
+    }

@@ -1,0 +1,99 @@
+"""What tells early that the players of a method lose their balance."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.functional import params_of
+from eblvm_lit.methods.levels import Situation
+from eblvm_lit.methods.terms import TermMethod
+from eblvm_lit.samplers.frozen import frozen
+
+__all__ = ["Stability", "spectral_norms"]
+
+
+@torch.no_grad()
+def spectral_norms(module: nn.Module) -> dict[str, float]:
+    r"""The largest singular value of any weight, before (``weight_norm``) and after (``spectral_norm``) normalisation.
+
+    The first grows with the training and so slows it down; the second is above one as far as the power iteration lags
+    behind.
+
+    Args:
+        module: Any network; what of it is not normalised is left out.
+
+    Example:
+        >>> from eblvm_lit.networks.initialisation import spectrally_normalised
+        >>> layer = nn.Linear(2, 2, bias=False)
+        >>> _ = layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+        >>> {name: round(value, 2) for name, value in spectral_norms(spectrally_normalised(layer)).items()}
+        {'weight_norm': 3.0, 'spectral_norm': 1.0}
+    """
+    layers = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
+    with frozen(module):  # in training a look at the weight would move the power iteration
+        pairs = [(layer.parametrizations.weight.original, layer.weight) for layer in layers]
+    largest = [[float(torch.linalg.matrix_norm(w.flatten(1).float(), 2)) for w in pair] for pair in pairs]
+    return dict(zip(("weight_norm", "spectral_norm"), map(max, zip(*largest, strict=True)), strict=False))
+
+
+class Stability(Metric):
+    """Norms of each term's own gradient, ``<level>_<term>_grad_norm``, and the energy's weight and spectral norms.
+
+    A gradient is that in the parameters the level moves, of one minibatch, in training mode; nothing moves. It is a
+    metric, and no part of an iteration, since each term costs a pass back.
+
+    Args:
+        n: Size of the minibatch, the first examples of the split.
+
+    Raises:
+        ConfigError: For fewer than two.
+
+    Example:
+        >>> Stability(n=8).evaluate(LightningModule(), None, "val", torch.Generator())
+        {}
+    """
+
+    def __init__(self, *, n: int = 100) -> None:
+        if n < 2:
+            raise ConfigError(f"Gradient norms need n >= 2 examples, not {n}.")
+        self.n = n
+
+    def evaluate(
+        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Norms on a split; see :meth:`Metric.evaluate`. For methods whose levels descend named terms."""
+        if not isinstance(method, TermMethod):
+            return {}
+        v = data.as_float(getattr(data.splits, split)[: self.n]).to(device=method.device, dtype=method.dtype)
+        was_training = method.training
+        method.train()
+        try:
+            found = self._gradients(method, v, generator)
+        finally:
+            method.train(was_training)
+        return {**found, **(spectral_norms(method.energy) if method.energy is not None else {})}
+
+    def _gradients(self, method: TermMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        params = {name: params_of(player) for name, player in method.players().items()}
+        situation = Situation(params, {}, {}, method.memory())
+        noise, found = method.draw_noise(v, generator), {}
+        for level in method.levels():
+            draw, losses = noise[level.name], method.losses(level.name, v)
+            draw = draw[0] if isinstance(draw, list) else draw  # that of the first step
+            with torch.no_grad():
+                terms, _ = losses(method.players_at(situation, params, params["omega"])[0], draw)
+            for term in terms:
+                with plain_autograd():
+                    step = method.gradient(situation, level.player, losses, draw, part=level.part, only=term)
+                squares = [float(g.double().square().sum()) for g in step.grads.values()]
+                found[f"{level.name}_{term}_grad_norm"] = math.sqrt(sum(squares))
+        return found
