@@ -85,8 +85,58 @@ def _free_port() -> int:
         return s.getsockname()[1]
 
 
+class _Others:
+    """The further processes of a run on this machine.
+
+    Args:
+        n: Number of all processes.
+        folder: The run's.
+    """
+
+    def __init__(self, n: int, folder: Path) -> None:
+        self.folder, self.over = folder, threading.Event()
+        self.processes = {rank: _start(rank, folder) for rank in range(1, n)}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def lost(self) -> LostProcessError | None:
+        """What to say of the first one that has failed."""
+        for rank, process in self.processes.items():
+            if process.poll():
+                said = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
+                return LostProcessError(
+                    f"Process {rank} of the run has ended with code {process.returncode}"
+                    + (f" ({said[-1].strip()})" if said else "")
+                    + f"; go on with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
+                )
+        return None
+
+    def _watch(self) -> None:
+        """End this process where another one is lost and this one waits for it for ever, as it does on GPUs."""
+        while not self.over.wait(0.5):
+            if self.lost() is not None and not self.over.wait(GRACE):
+                log.error("%s", self.lost())
+                self.farewell(0.0)
+                os._exit(1)
+
+    def farewell(self, patience: float) -> None:
+        """Wait for them to end, and end those that do not."""
+        deadline = time.monotonic() + patience
+        for process in self.processes.values():
+            try:
+                process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def forget(self, *, everything: bool) -> None:
+        """Remove what they have said, or the files of those that have said nothing."""
+        for rank in self.processes:
+            if everything or _log_of(rank, self.folder).stat().st_size == 0:
+                _log_of(rank, self.folder).unlink(missing_ok=True)
+
+
 def _start(rank: int, folder: Path) -> subprocess.Popen:
-    """Start the process of a rank on this machine; what it says goes to a file of its own."""
+    """Start the process of a rank; what it says goes to a file of its own."""
     environment = {**os.environ, "LOCAL_RANK": str(rank), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "eblvm_lit.worker", str(folder / "config.yaml")]
     with open(_log_of(rank, folder), "wb") as file:
@@ -95,39 +145,6 @@ def _start(rank: int, folder: Path) -> subprocess.Popen:
 
 def _log_of(rank: int, folder: Path) -> Path:
     return folder / f"process_{rank}.log"
-
-
-def _farewell(processes: list[subprocess.Popen], patience: float) -> None:
-    """Wait for processes to end, and end those that do not."""
-    deadline = time.monotonic() + patience
-    for process in processes:
-        try:
-            process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _lost(processes: list[subprocess.Popen], folder: Path) -> LostProcessError | None:
-    """What to say of the first process that has failed."""
-    for rank, process in enumerate(processes, 1):
-        if process.poll():
-            said = _log_of(rank, folder).read_text(errors="replace").strip().splitlines()
-            return LostProcessError(
-                f"Process {rank} of the run has ended with code {process.returncode}"
-                + (f" ({said[-1].strip()})" if said else "")
-                + f"; go on with the same command and ckpt={folder / 'checkpoints' / 'last.ckpt'}."
-            )
-    return None
-
-
-def _watch(processes: list[subprocess.Popen], folder: Path, over: threading.Event) -> None:
-    """End this process where another one is lost and this one waits for it for ever, as it does on GPUs."""
-    while not over.wait(0.5):
-        if _lost(processes, folder) is not None and not over.wait(GRACE):
-            log.error("%s", _lost(processes, folder))
-            _farewell(processes, 0.0)
-            os._exit(1)
 
 
 @contextmanager
@@ -144,38 +161,39 @@ def launched(n: int, folder: Path) -> Iterator[None]:
     if n == 1 or started_outside() is not None:
         yield
         return
+    with _environment(n):
+        others, patience, in_order = _Others(n, folder), DISMISSAL, False
+        try:
+            yield
+            patience, in_order = FAREWELL, True
+        except EblvmError:  # which all processes have come upon
+            in_order = True
+            raise
+        except RuntimeError as error:  # what collectives raise when the other end is gone
+            time.sleep(1)
+            lost = others.lost()
+            if lost is None:
+                raise
+            raise lost from error
+        finally:
+            others.over.set()
+            others.farewell(patience)
+            others.forget(everything=in_order)
+
+
+@contextmanager
+def _environment(n: int) -> Iterator[None]:
+    """What Lightning looks for where processes are started for it; then all is as before, for a sweep's next job."""
     own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0", "LOCAL_RANK": "0"}
-    before = {name: os.environ.get(name) for name in (*own, "WORLD_SIZE")}
-    os.environ.update({**own, "WORLD_SIZE": str(n)})
-    processes, over = [_start(rank, folder) for rank in range(1, n)], threading.Event()
-    threading.Thread(target=_watch, args=(processes, folder, over), daemon=True).start()
-    patience, in_order = DISMISSAL, False
+    own["WORLD_SIZE"] = str(n)
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         yield
-        patience, in_order = FAREWELL, True
-    except EblvmError:  # which all processes have come upon
-        in_order = True
-        raise
-    except RuntimeError as error:  # what collectives raise when the other end is gone
-        time.sleep(1)
-        lost = _lost(processes, folder)
-        if lost is None:
-            raise
-        raise lost from error
     finally:
-        over.set()
-        _farewell(processes, patience)
-        _clean_up(before)
-        for rank in range(1, n):
-            if in_order or _log_of(rank, folder).stat().st_size == 0:
-                _log_of(rank, folder).unlink(missing_ok=True)
-
-
-def _clean_up(before: dict[str, str | None]) -> None:
-    """Leave the process as it was, for the next job of a sweep."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
