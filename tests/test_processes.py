@@ -1,9 +1,5 @@
 """Several processes that share each minibatch do what one does with the whole of it."""
 
-import functools
-import tempfile
-from pathlib import Path
-
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -20,13 +16,12 @@ LOOSE |= dict.fromkeys(("bidvl", "bidvl complete N=1", "sngan"), 1e-7)
 # Four processes take twice as long on the core they share.
 FOUR = ["bidsm N=2", "vages_ksd all", "pcd more chains", "bidvl"]
 SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pcd langevin", "bidvl complete N=1"]
+# In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
+EXCHANGES = {
+    **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
+    **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
+}
 GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}, "slow": {2: SLOW, 4: SLOW}}
-PARAMS = [
-    pytest.param(group, size, name, marks=[pytest.mark.slow] if group == "slow" else [])
-    for group, sizes in GROUPS.items()
-    for size, names in sizes.items()
-    for name in names
-]
 
 
 def distance(one, other):
@@ -36,52 +31,48 @@ def distance(one, other):
     return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
 
 
-@functools.cache
-def found(group):
-    """Methods, and what iterations make of them, by number of processes and case, of each process."""
-    with tempfile.TemporaryDirectory() as folder:
-        names = GROUPS[group][2]
-        methods = {name: make(name, Path(folder) / "run") for name in names}  # composed once, before processes part
-
-        def work(names):
-            return lambda rank: {name: iterate(*methods[name]) for name in names}
-
-        several = {size: in_processes(size, folder, work(names)) for size, names in GROUPS[group].items()}
-        return {name: method for name, (method, _) in methods.items()}, {1: [work(names)(0)], **several}
-
-
 def test_every_method_is_among_the_cases():
     methods = {path.stem for path in (CONF / "method").glob("*.yaml")}
     named = {name.split()[0] for name in CASES}
     assert methods - named == set()
 
 
-@pytest.mark.parametrize(("group", "size", "name"), PARAMS)
-def test_processes_that_share_minibatches_are_one_process(group, size, name):
-    methods, results = found(group)
-    state, record, *_ = results[1][0][name]
-    shared = [rank[name] for rank in results[size]]
-    assert distance(methods[name].state_dict(), state) > 1e-3
-    assert distance(state, shared[0][0]) < LOOSE.get(name, 1e-10)
-    torch.testing.assert_close(shared[0][1], record, rtol=1e-6, atol=1e-9)
-    for other in shared[1:]:  # bit by bit
-        assert same(other[0], shared[0][0])
-        assert same(other[1], shared[0][1])
+def compare(group, folder):
+    """What some iterations make of methods in one process, and in several: everything that differs."""
+    names = GROUPS[group][2]
+    methods = {name: make(name, folder / "run") for name in names}  # composed once, before processes part
+
+    def work(names):
+        return lambda rank: {name: iterate(*methods[name]) for name in names}
+
+    one, wrong = work(names)(0), {}
+    for name, found in one.items():
+        if distance(methods[name][0].state_dict(), found[0]) < 1e-3:
+            wrong[name] = "has not moved"
+    several = {size: in_processes(size, folder, work(names)) for size, names in GROUPS[group].items()}
+    for size, ranks in several.items():
+        for name, first in ranks[0].items():
+            far = distance(one[name][0], first[0])
+            if not far < LOOSE.get(name, 1e-10):
+                wrong[name, size] = f"{far:.1e} from one process"
+            torch.testing.assert_close(first[1], one[name][1], rtol=1e-6, atol=1e-9)
+            if not all(same(other[name][:2], first[:2]) for other in ranks[1:]):
+                wrong[name, size] = "processes differ"
+    return methods, several[2][0], wrong
 
 
-# Of an iteration: a reduction for each of the K + 1 optimizer steps, and for each gradient inside of one.
-EXCHANGES = {
-    **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
-    **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
-}
-
-
-def test_a_step_is_one_reduction_of_the_size_of_the_gradient():
-    methods, results = found("fast")
+def test_processes_that_share_minibatches_are_one_process(tmp_path):
+    methods, first, wrong = compare("fast", tmp_path)
+    assert wrong == {}
     for name, n in EXCHANGES.items():
-        _, record, calls, n_bytes = results[2][0][name]
+        _, record, calls, n_bytes = first[name]
         assert calls == n * N_ITERATIONS, name
         if n == 1:
-            level = methods[name].levels()[0]
-            moved = sum(p.numel() for p in owned(methods[name], level).values())
+            level = methods[name][0].levels()[0]
+            moved = sum(p.numel() for p in owned(methods[name][0], level).values())
             assert n_bytes == 8 * N_ITERATIONS * (moved + len(record) - 1), name  # the norm is of what came back
+
+
+@pytest.mark.slow
+def test_parts_with_exchanges_of_their_own_are_what_they_are_in_one_process(tmp_path):
+    assert compare("slow", tmp_path)[2] == {}

@@ -115,5 +115,5 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
             check_launch(cfg.trainer.num_nodes)
             options["strategy"] = SharedMinibatches()
         return trainer_class(**options, **own)
-    except (MisconfigurationException, ValueError) as error:
+    except (MisconfigurationException, TypeError, ValueError) as error:
         raise ConfigError(f"trainer: {error}") from error
