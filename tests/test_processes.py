@@ -4,6 +4,10 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
+from eblvm_lit.collectives import mean_over_ranks, whole_minibatch
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.batch_norm import BatchNorm2d, check_batch_norms
+from eblvm_lit.shares import _share, share_of, sharing
 from processes import CASES, N_ITERATIONS, in_processes, iterate, make, owned
 from shell import CONF, same
 
@@ -35,6 +39,59 @@ def test_every_method_is_among_the_cases():
     methods = {path.stem for path in (CONF / "method").glob("*.yaml")}
     named = {name.split()[0] for name in CASES}
     assert methods - named == set()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("n", [16, 17, 62, 100])
+def test_every_row_is_of_one_process_and_pairs_stay_together(n, size):
+    shares = [_share(n, rank, size, torch.device("cpu")) for rank in range(size)]
+    assert sorted(torch.cat([share.rows for share in shares]).tolist()) == list(range(n))
+    assert sum(share.weight for share in shares) == pytest.approx(1)
+    for share in shares:
+        first, second = share.rows[: n // 2][share.rows < n // 2], share.rows[share.rows >= n // 2]
+        assert (second[: len(first)] - first == n // 2).all()
+        assert max(len(other.rows) for other in shares) - len(share.rows) <= 3
+
+
+def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
+    x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+
+    def work(rank):
+        share = share_of(len(x))  # 4 and 5 rows
+        own, grad = x[share.rows], torch.func.grad
+
+        def square(theta):  # of the mean: the same in all processes
+            return mean_over_ranks((theta * own).mean()) ** 2
+
+        def pairs(theta):  # of each own row with all rows
+            return ((theta * own).sin().unsqueeze(1) * whole_minibatch((theta * own).exp())).mean()
+
+        def derivatives(f):
+            first = lambda t: mean_over_ranks(grad(f)(t))  # noqa: E731
+            return torch.stack([first(theta), mean_over_ranks(grad(first)(theta))])
+
+        with sharing(share):
+            assert torch.equal(whole_minibatch(own), x)
+            return derivatives(square), derivatives(pairs)
+
+    def derivatives(f):
+        return torch.stack([torch.func.grad(f)(theta), torch.func.grad(torch.func.grad(f))(theta)])
+
+    expected = (
+        derivatives(lambda t: (t * x).mean() ** 2),
+        derivatives(lambda t: ((t * x).sin().unsqueeze(1) * (t * x).exp()).mean()),
+    )
+    for found in in_processes(2, tmp_path, work):
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_statistics_of_one_process_are_refused(tmp_path):
+    def work(rank):
+        check_batch_norms(torch.nn.Sequential(BatchNorm2d(3)))
+        with pytest.raises(ConfigError, match="0 is torch's BatchNorm1d, whose statistics would be those of one"):
+            check_batch_norms(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
+
+    in_processes(2, tmp_path, work)
 
 
 def compare(group, folder):

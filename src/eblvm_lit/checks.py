@@ -52,7 +52,7 @@ def check_config(cfg: DictConfig) -> None:
             f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
             f"use one of {', '.join(PRECISIONS)}."
         )
-    if cfg.trainer.get("strategy") not in (None, "auto", "ddp"):
+    if cfg.trainer.get("strategy") not in (None, "auto"):
         raise ConfigError("trainer.strategy follows from trainer.devices: leave it out.")
     check_integer("trainer.num_nodes", cfg.trainer.num_nodes, 1)
     check_integer("seed", cfg.seed, 0, 2**32 - 1)
