@@ -48,7 +48,7 @@ def test_every_row_is_of_one_process_and_pairs_stay_together(n, size):
     assert sorted(torch.cat([share.rows for share in shares]).tolist()) == list(range(n))
     assert sum(share.weight for share in shares) == pytest.approx(1)
     for share in shares:
-        first, second = share.rows[: n // 2][share.rows < n // 2], share.rows[share.rows >= n // 2]
+        first, second = (share.rows[inside] for inside in (share.rows < n // 2, share.rows >= n // 2))
         assert (second[: len(first)] - first == n // 2).all()
         assert max(len(other.rows) for other in shares) - len(share.rows) <= 3
 
