@@ -1,5 +1,6 @@
 """Whole runs in several processes: what they leave, how they stop and how they go on."""
 
+import contextlib
 import os
 import random
 import re
@@ -159,14 +160,15 @@ def test_the_command_line_starts_the_other_processes_itself(straight, tmp_path):
 def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
     chance = random.Random(0)
     for i in range(20):
-        at, rank = chance.randrange(2, 18), chance.randrange(2)
+        at, rank = chance.randrange(3, 18, 2), chance.randrange(2)  # where blocks of two begin
         number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         started = Launch(tmp_path / str(i), *PCD, pause=at)
         started.wait_for_pause()
         (started.folder / "go").touch()
         time.sleep(chance.uniform(0, 0.2))
-        if started.first.poll() is None:
-            os.kill(started.pid(rank), number)
+        with contextlib.suppress(ProcessLookupError):  # it may be over
+            if started.first.poll() is None:
+                os.kill(started.pid(rank), number)
         started.wait()
         assert gone(started.pid(1))
         last = started.run / "checkpoints" / "last.ckpt"
