@@ -122,14 +122,14 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     By plain autograd the pullback frees the graph: it is called once, and is no function to be differentiated.
 
     Args:
-        fn: Maps tensors (a tensor or a dictionary) to (tensor, aux).
+        fn: Maps tensors (a tensor or a dictionary) to (tensor, aux), aux being tensors, too.
         primal: Where.
 
     Returns:
         The value, a constant to gradients taken later; (a cotangent of its shape) -> what it is in ``primal``; aux.
 
     Example:
-        >>> value, pull, _ = vjp(lambda x: (x**2, None), torch.tensor([1.0, 3.0]))
+        >>> value, pull, _ = vjp(lambda x: (x**2, {}), torch.tensor([1.0, 3.0]))
         >>> value, pull(torch.ones(2))
         (tensor([1., 9.]), tensor([2., 6.]))
     """

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.functional import Params
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["Noise", "Players", "draw_noise"]
+__all__ = ["Noise", "Players", "Samples", "draw_noise"]
 
 # h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H). And v_hat
 # (B, *event), where G(h_hat) has been computed.
@@ -37,6 +39,20 @@ class Players(NamedTuple):
     def samples(self, noise: Noise) -> Tensor:
         """v_hat = G(h_hat), shape (B, *event); computed only if it has not been."""
         return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
+
+
+class Samples(NamedTuple):
+    """One pass of the generator.
+
+    Attributes:
+        v_hat: G(h_hat), shape (B, *event), a constant.
+        pull: The gradient in v_hat -> that in the generator's parameters, by their names in ``omega``.
+        buffers: Those of the generator after the pass, by their names in ``omega``.
+    """
+
+    v_hat: Tensor
+    pull: Callable[[Tensor], Params]
+    buffers: Params
 
 
 def draw_noise(v: Tensor, h_dim: int, generator: torch.Generator) -> Noise:

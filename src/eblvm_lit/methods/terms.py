@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.differentiation import grad_and_value, vjp
-from eblvm_lit.doubly_variational.players import Noise, Players, draw_noise
+from eblvm_lit.doubly_variational.players import Noise, Players, Samples, draw_noise
 from eblvm_lit.doubly_variational.variants import Terms
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -25,20 +24,6 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 SAMPLES = "omega.generator."  # the parameters that v_hat is a function of
 # Players and noise -> the terms that are descended, and what else is for the record: each of shape (B,), by name.
 Losses = Callable[[Players, Noise], tuple[Terms, Terms]]
-
-
-class Samples(NamedTuple):
-    """One pass of the generator.
-
-    Attributes:
-        v_hat: G(h_hat), shape (B, *event), a constant.
-        pull: The gradient in v_hat -> that in the generator's parameters, by their names in ``omega``.
-        buffers: Those of the generator after the pass, by their names in ``omega``.
-    """
-
-    v_hat: Tensor
-    pull: Callable[[Tensor], Params]
-    buffers: Params
 
 
 class TermMethod(Method):
