@@ -36,8 +36,8 @@ def trained(tmp_path_factory):
             ["trainer.precision=16-mixed"],
             "16-mixed is not supported .*; use one of 32-true, 64-true, bf16-mixed",
         ),
-        (["trainer.devices=2"], "Only one device"),
-        (["trainer.devices=auto"], "Only one device"),
+        (["trainer.devices=0"], "trainer: .*0"),
+        (["trainer.devices=many"], "trainer: .*devices"),
         (["trainer.accelerator=abacus"], "trainer: .*abacus"),
         (
             ["trainer.max_steps=0"],

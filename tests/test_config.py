@@ -149,7 +149,7 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     assert mismatches(save_config(cfg)) == []
     check_config(cfg)
     parts = build(cfg)
-    if option == "trainer=gpu" and not torch.cuda.is_available():
+    if option in ("trainer=gpu", "trainer=ddp", "trainer=slurm") and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="trainer: No supported gpu"):
             build_trainer(cfg, parts)
         return

@@ -87,8 +87,9 @@ def check_config(cfg: DictConfig) -> None:
             f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
             f"use one of {', '.join(PRECISIONS)}."
         )
-    if cfg.trainer.devices not in (1, "1") or cfg.trainer.num_nodes != 1:
-        raise ConfigError("Only one device is supported for now: use trainer.devices=1, one process per job.")
+    if cfg.trainer.get("strategy") not in (None, "auto"):
+        raise ConfigError("trainer.strategy follows from trainer.devices: leave it out.")
+    check_integer("trainer.num_nodes", cfg.trainer.num_nodes, 1)
     check_integer("seed", cfg.seed, 0, 2**32 - 1)
     check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
     check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)

@@ -15,7 +15,9 @@ from eblvm_lit.callbacks.group import grouped
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import check_arguments, instantiate, resolve_target
+from eblvm_lit.launch import check_launch
 from eblvm_lit.methods.base import Method
+from eblvm_lit.strategy import SharedMinibatches
 
 __all__ = ["Parts", "build", "build_trainer"]
 
@@ -70,6 +72,23 @@ def build_loggers(cfg: DictConfig) -> list[Logger]:
     return [instantiate(node, f"logger.{name}") for name, node in nodes.items()]
 
 
+def n_processes(cfg: DictConfig) -> int:
+    """How many processes a run has, one a device: what ``trainer.devices`` comes to on this machine, times machines."""
+    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
+        return 1
+    devices = OmegaConf.to_container(cfg.trainer, resolve=True)["devices"]
+    trainer = pl.Trainer(
+        accelerator=cfg.trainer.accelerator,
+        devices=devices,
+        num_nodes=cfg.trainer.num_nodes,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    return trainer.world_size
+
+
 def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
     """Lightning's trainer, with what this package needs; the data are told the size of its blocks.
 
@@ -96,6 +115,9 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
             f"trainer.{both[0]} cannot be set: runs are made of iterations (max_steps), n_validations, callbacks."
         )
     try:
+        if n_processes(cfg) > 1:
+            check_launch(cfg.trainer.num_nodes)
+            options["strategy"] = SharedMinibatches()
         return trainer_class(**options, **own)
-    except (MisconfigurationException, ValueError) as error:
+    except (MisconfigurationException, TypeError, ValueError) as error:
         raise ConfigError(f"trainer: {error}") from error

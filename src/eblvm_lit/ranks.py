@@ -9,7 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["barrier", "first_rank_first", "gather_rows", "rank_and_size", "sum_over_ranks"]
+__all__ = [
+    "barrier",
+    "first_rank_first",
+    "gather_objects",
+    "gather_rows",
+    "largest_over_ranks",
+    "rank_and_size",
+    "sum_over_ranks",
+]
 
 Result = TypeVar("Result")
 
@@ -91,3 +99,32 @@ def first_rank_first(task: Callable[[], Result]) -> Result:
     finally:
         if size > 1 and rank == 0:
             dist.barrier()
+
+
+def gather_objects(found: Result) -> list[Result]:
+    """What each process has found, in their order, in each of them.
+
+    Example:
+        >>> gather_objects({"fisher": 1.0})
+        [{'fisher': 1.0}]
+    """
+    size = rank_and_size()[1]
+    if size == 1:
+        return [found]
+    everything: list[Result] = [None] * size
+    dist.all_gather_object(everything, found)
+    return everything
+
+
+def largest_over_ranks(number: int) -> int:
+    """The largest of the processes' numbers, in each of them.
+
+    Example:
+        >>> largest_over_ranks(15)
+        15
+    """
+    if rank_and_size()[1] == 1:
+        return number
+    largest = _exchangeable(torch.tensor(number))
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)

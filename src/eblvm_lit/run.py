@@ -32,13 +32,14 @@ from eblvm_lit.environment import device_name, environment
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.files import disk_errors, write_json, write_text
 from eblvm_lit.job import Job, this_job
+from eblvm_lit.launch import is_first, launched
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
 from eblvm_lit.status import recorded
 from eblvm_lit.stored_config import stored_config
 from eblvm_lit.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.sweeps.launch import check_job, in_sweep
+from eblvm_lit.sweeps.launch import in_sweep
 from eblvm_lit.weights import PREFIXES, load_weights
 
 __all__ = ["evaluate", "main", "train"]
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 def leave(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
     """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
+    if not is_first():
+        return
     for logger in loggers:
         logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
         logger.save()
@@ -110,19 +113,21 @@ def train(cfg: DictConfig) -> dict[str, float]:
     quiet()
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
-    with recorded(prepare_folder(cfg.run_dir)) as notes:
+    if is_first():
+        prepare_folder(cfg.run_dir)
+    with recorded(Path(cfg.run_dir)) as notes:
         return _train(cfg, notes)
 
 
 def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     """Train, and note what the run runs on."""
-    check_job(cfg)
     check_config(cfg)
     folder = Path(cfg.run_dir)
-    if cfg.show_config:
-        show_config(cfg)
-    refuse_another_run(cfg, folder)
-    write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+    if is_first():
+        if cfg.show_config:
+            show_config(cfg)
+        refuse_another_run(cfg, folder)
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts = build(cfg)
     if cfg.select in ("best", "both") and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
         raise ConfigError(f"select={cfg.select} needs callbacks.checkpoints, which keeps the best.")
@@ -130,7 +135,8 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
         raise ConfigError(
             f"weights={cfg.weights} needs averages of the parameters: add callbacks=ema, or use weights=raw."
         )
-    parts.data.setup()
+    if is_first():  # others read what it has downloaded and decoded
+        parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     trainer = build_trainer(cfg, parts)
@@ -151,7 +157,7 @@ def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> Non
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
     """Run the iterations, and leave what is there to be left after them."""
-    with tf32(cfg.get("tf32")):
+    with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")):
         with threads(cfg.threads):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
@@ -192,6 +198,8 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
     checkpoint = load_checkpoint(resume_from)
     start = parts.method.check_resumable(checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
+    # Lightning loads before it converts: what is double there would be rounded
+    parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
     if start > trainer.max_steps:
         raise ConfigError(
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "

@@ -14,6 +14,7 @@ from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoin
 from eblvm_lit.disk import check_room, n_bytes
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.files import copy_whole
+from eblvm_lit.launch import is_first
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 
@@ -81,6 +82,8 @@ class Checkpoints(pl.Callback):
         Args:
             resume_from: The checkpoint this run starts with; a ``best.ckpt`` may lie beside it.
         """
+        if not is_first():
+            return
         best = resume_from.with_name("best.ckpt")
         if resume_from.resolve() != self.last_path.resolve():
             copy_whole(resume_from, self.last_path)

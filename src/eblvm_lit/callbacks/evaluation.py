@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytorch_lightning as pl
 import torch
 
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
+from eblvm_lit.ranks import gather_objects, rank_and_size
 from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Evaluation"]
+
+Found = dict[str, dict[str, float]]
 
 
 class Evaluation(pl.Callback):
@@ -47,14 +50,22 @@ class Evaluation(pl.Callback):
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:
-        """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric."""
-        found: dict[str, float] = {}
-        for name in names:
-            generator = keyed_generator(method.seed, split, name, device=method.device)
-            with torch.no_grad():
-                values = self.metrics[name].evaluate(method, data, split, generator)
-            found |= {f"{split}/{key}": float(value) for key, value in values.items()}
-        return found
+        """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric.
+
+        Several processes work together on the metrics that can do that; the others are dealt to them.
+        """
+        rank, size = rank_and_size()
+        alone = [name for name in names if not self.metrics[name].collective]
+        found = {name: self._values(name, method, data, split) for name in names if self.metrics[name].collective}
+        for part in _exchange(lambda: {name: self._values(name, method, data, split) for name in alone[rank::size]}):
+            found |= part
+        return {f"{split}/{key}": value for name in names for key, value in found[name].items()}
+
+    def _values(self, name: str, method: Method, data: pl.LightningDataModule, split: str) -> dict[str, float]:
+        generator = keyed_generator(method.seed, split, name, device=method.device)
+        with torch.no_grad():
+            values = self.metrics[name].evaluate(method, data, split, generator)
+        return {key: float(value) for key, value in values.items()}
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
         """All metrics on the test split."""
@@ -79,3 +90,19 @@ class Evaluation(pl.Callback):
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
         trainer.callback_metrics.update({key: torch.tensor(value).double() for key, value in found.items()})
+
+
+def _exchange(task: Callable[[], Found]) -> list[Found]:
+    """What the task gives in each process; where it fails in one all raise, or the others would wait for ever."""
+    failure: EblvmError | None = None
+    try:
+        found = task()
+    except EblvmError as error:
+        if rank_and_size()[1] == 1:
+            raise
+        found, failure = None, error
+    everything = gather_objects((found, failure))
+    for _, error in everything:
+        if error is not None:
+            raise error
+    return [found for found, _ in everything]

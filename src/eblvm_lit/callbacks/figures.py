@@ -15,6 +15,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.files import write_whole
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
+from eblvm_lit.ranks import barrier, rank_and_size
 from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Figures"]
@@ -63,6 +64,8 @@ class Figures(pl.Callback):
         if self.at_validation:
             for logger in trainer.loggers:
                 logger.save()  # the curves are drawn from what it has written
-            paths = self.draw(pl_module, trainer.datamodule)
-            for logger in of_runs(trainer.loggers):
-                logger.log_figures(paths, trainer.global_step)
+            if rank_and_size()[0] == 0:
+                paths = self.draw(pl_module, trainer.datamodule)
+                for logger in of_runs(trainer.loggers):
+                    logger.log_figures(paths, trainer.global_step)
+            barrier()

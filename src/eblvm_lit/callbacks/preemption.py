@@ -12,8 +12,12 @@ import pytorch_lightning as pl
 
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.ranks import largest_over_ranks, rank_and_size
 
 __all__ = ["InterruptedRunError", "Preemption"]
+
+# What batch systems and users send; some tell of the end of the time by SIGUSR1.
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +31,10 @@ class InterruptedRunError(EblvmError):
 
 
 class Preemption(pl.Callback):
-    """On SIGTERM or SIGINT, finishes the iteration, writes ``checkpoints/last.ckpt`` and ends the run.
+    """On SIGTERM, SIGUSR1 or SIGINT, finishes the iteration, writes ``checkpoints/last.ckpt`` and ends the run.
 
-    The handler only sets a flag: Lightning's own acts inside of the signal, where it can deadlock.
+    The handler only sets a flag: Lightning's own acts inside of the signal, where it can deadlock. Of several processes
+    any may have the signal: after each block of iterations they agree whether one has, and all leave together.
 
     Args:
         save_dir: The run's folder.
@@ -48,15 +53,22 @@ class Preemption(pl.Callback):
             log.error("Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name)
             raise SystemExit(128 + number)
         self.received = number
-        self._method.stopping = True
+        self._method.stopping = rank_and_size()[1] == 1  # others would go on with the block
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Install the handlers over Lightning's, which are there by now; at the end it restores those before both."""
         self.received, self._method = None, pl_module
         pl_module.stopping = False
         if threading.current_thread() is threading.main_thread():  # elsewhere Python has no handlers
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in SIGNALS:
                 signal.signal(number, self._receive)
+
+    def _told(self) -> bool:
+        """Whether any process was told to stop; asked by all of them at the same moments."""
+        number = largest_over_ranks(self.received or 0)
+        if number:  # else a signal may have come meanwhile, for the next time
+            self.received = number
+        return number > 0
 
     def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name
@@ -68,7 +80,7 @@ class Preemption(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save and leave, if told to."""
-        if self.received is None:
+        if not self._told():
             return
         trainer.save_checkpoint(self.checkpoint, weights_only=False)
         if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block):
@@ -77,11 +89,11 @@ class Preemption(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save and leave, if told to."""
-        if self.received is not None:
+        if self._told():
             trainer.save_checkpoint(self.checkpoint, weights_only=False)
             self._leave(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """The signal came after the last validation."""
-        if self.received is not None:
+        if self._told():
             self._leave(trainer)

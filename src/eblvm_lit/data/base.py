@@ -10,6 +10,7 @@ from pytorch_lightning import LightningDataModule
 
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.shares import Share
 
 __all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window"]
 
@@ -31,7 +32,7 @@ class ArrayDataModule(LightningDataModule, ABC):
     """A data set held as whole arrays; a subclass sets the shapes and implements :meth:`load`.
 
     Args:
-        batch_size: Rows of a training batch.
+        batch_size: Rows of a training batch; where processes share it, of all of them together.
         eval_batch_size: Rows of a validation or test batch.
         seed: Seed of the order in which training batches come; the data themselves do not depend on it.
 
@@ -118,8 +119,8 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The inverse of :meth:`as_float`, for v in [0, 1]: round(255 v) as uint8; what is outside is clamped."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
-    def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:  # noqa: ARG002
-        """A training batch as it is at this iteration, in the type of the splits; here unchanged."""
+    def augment(self, batch: torch.Tensor, iteration: int, share: Share | None = None) -> torch.Tensor:  # noqa: ARG002
+        """A training batch, or a share of it, as it is at this iteration, in the splits' type; here unchanged."""
         return batch
 
     def on_after_batch_transfer(
@@ -150,16 +151,28 @@ class ArrayDataModule(LightningDataModule, ABC):
     def batch_sizes(self) -> list[int]:
         """The sizes that training and validation batches have, short last ones included."""
         self.setup()
-        pairs = (self.splits.train, self.batch_size), (self.splits.val, self.eval_batch_size)
-        sizes = {min(len(array), size) for array, size in pairs} | {len(array) % size for array, size in pairs}
-        return sorted(sizes - {0})
+        return sorted({*self.train_batch_sizes(), *_sizes(self.splits.val, self.eval_batch_size)})
+
+    def train_batch_sizes(self) -> list[int]:
+        """The sizes that training batches have, that of a short last one included."""
+        self.setup()
+        return sorted(_sizes(self.splits.train, self.batch_size))
+
+    def rows_at(self, iteration: int) -> int:
+        """How many rows the training batch of an iteration has, from 0 on, on all processes together."""
+        n = len(self.splits.train)
+        return min(self.batch_size, n - iteration * self.batch_size % (-(-n // self.batch_size) * self.batch_size))
 
     def val_dataloader(self) -> OrderedBatches:
         """The validation split in order."""
         self.setup()
-        return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size)
+        return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size, dealt=True)
 
     def test_dataloader(self) -> OrderedBatches:
         """The test split in order."""
         self.setup()
         return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)
+
+
+def _sizes(array: torch.Tensor, batch_size: int) -> set[int]:
+    return {min(len(array), batch_size), len(array) % batch_size} - {0}

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.shares import Share, share_of
 
 __all__ = ["BatchStream", "Blocks", "OrderedBatches"]
 
@@ -21,15 +23,16 @@ class BatchStream:
 
     so a stream that starts at ``position = t`` goes on as an uninterrupted one would, with nothing to replay.
     It has no ``state_dict`` on purpose: Lightning would save and load it by itself, and as it fetches one
-    batch ahead of training, a resumed run would leave one batch out.
+    batch ahead of training, a resumed run would leave one batch out. Where processes share the minibatches each gets
+    its own rows of them, and no others: see :func:`eblvm_lit.shares.share_of`.
 
     Args:
         array: The data, shape (n, *event_shape), n >= 1.
         batch_size: Rows of a batch, B >= 1.
         seed: Seed of the order.
         position: Iteration index of the next batch to hand out.
-        augment: What to do to batch t, a function of (batch, t), so that it too goes on as if uninterrupted; it may
-            change the batch in place.
+        augment: What to do to batch t, a function of (batch, t, share of it), so that it too goes on as if
+            uninterrupted; it may change the batch in place.
 
     Attributes:
         position: As above; set it before iterating, read it at any time.
@@ -52,7 +55,7 @@ class BatchStream:
         batch_size: int,
         seed: int = 0,
         position: int = 0,
-        augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None,
+        augment: Callable[[torch.Tensor, int, Share | None], torch.Tensor] | None = None,
     ) -> None:
         self.array = array
         self.batch_size = batch_size
@@ -74,9 +77,10 @@ class BatchStream:
         while True:
             epoch, done = divmod(position, self.batches_per_epoch)
             for rows in self.order(epoch).split(self.batch_size)[done:]:
-                batch = self.array.index_select(0, rows)
+                share = share_of(len(rows))
+                batch = self.array.index_select(0, rows if share is None else rows[share.rows])
                 if self.augment is not None:
-                    batch = self.augment(batch, position)
+                    batch = self.augment(batch, position, share)
                 position += 1
                 self.position = position
                 yield batch
@@ -116,6 +120,8 @@ class OrderedBatches:
     Args:
         array: The data, shape (n, *event_shape).
         batch_size: Rows of a batch; the last one may be short.
+        dealt: Whether processes get a batch in turn, r, r + R, r + 2R, ... for process r of R. All get as many: the
+            last one of some is of no row.
 
     Example:
         >>> batches = OrderedBatches(torch.arange(5), batch_size=2)
@@ -123,13 +129,16 @@ class OrderedBatches:
         (3, [[0, 1], [2, 3], [4]])
     """
 
-    def __init__(self, array: torch.Tensor, *, batch_size: int) -> None:
+    def __init__(self, array: torch.Tensor, *, batch_size: int, dealt: bool = False) -> None:
         self.array = array
         self.batch_size = batch_size
+        self.rank, self.size = rank_and_size() if dealt else (0, 1)
 
     def __len__(self) -> int:
-        return -(-len(self.array) // self.batch_size)
+        return -(-len(self.array) // (self.batch_size * self.size))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        # Copies: whoever changes a batch in place does not change the data set.
-        return (part.clone() for part in self.array.split(self.batch_size))
+        for first in range(0, len(self) * self.size, self.size):
+            start = (first + self.rank) * self.batch_size
+            # Copies: whoever changes a batch in place does not change the data set.
+            yield self.array[start : start + self.batch_size].clone()

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.shares import Share
 
 __all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "resample"]
 
@@ -138,10 +139,12 @@ class ImageDataModule(ArrayDataModule):
         """The inverse of :meth:`as_float`, rounded and clamped, uint8."""
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
-    def augment(self, batch: torch.Tensor, iteration: int) -> torch.Tensor:
+    def augment(self, batch: torch.Tensor, iteration: int, share: Share | None = None) -> torch.Tensor:
         """Mirror half of a batch (B, C, H, W) on the CPU, another half at every iteration, in place."""
         if self.flip:
-            flipped = torch.rand(len(batch), generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
+            n = len(batch) if share is None else share.n
+            flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
+            flipped = flipped if share is None else flipped[share.rows]
             pixels, rows = batch.numpy(), flipped.numpy()  # numpy mirrors bytes four times as fast as torch
             pixels[rows] = pixels[rows][..., ::-1]
         return batch

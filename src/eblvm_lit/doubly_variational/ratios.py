@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import mean_over_ranks
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -49,7 +50,7 @@ class _BiasedRatio(ConstantRatio):
     def __call__(self, energy: MarginalEnergy, v: Tensor) -> Tensor:
         """r(v), shape (B,), of v (B, *event); no gradient goes through it."""
         e = energy.free_energy(v).detach()
-        return self.basic * self.bias(e.mean() - e)
+        return self.basic * self.bias(mean_over_ranks(e.mean()) - e)
 
 
 class SigmoidRatio(_BiasedRatio):

@@ -24,7 +24,12 @@ class Metric(ABC):
     A method shows its parts as attributes: ``energy``, and perhaps ``posterior``, ``divergence`` and
     ``objective`` (absent or None where it has none). A metric takes the parts it needs and gives nothing
     where one is missing.
+
+    Attributes:
+        collective: Whether several processes compute it together; other metrics are computed by one of them.
     """
+
+    collective = False
 
     def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
         """Raise before the first iteration what would stop :meth:`evaluate` after the last: missing files, mostly."""

@@ -46,6 +46,8 @@ class SampleQuality(Metric):
         ConfigError: Without a criterion, or for fewer than two images.
     """
 
+    collective = True
+
     def __init__(
         self,
         *,

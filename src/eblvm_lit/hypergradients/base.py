@@ -18,6 +18,8 @@ __all__ = ["BilevelProblem", "Hypergradient"]
 class BilevelProblem(NamedTuple):
     r"""min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
 
+    Where processes share a minibatch, J and G are means over the rows of this one.
+
     Attributes:
         upper: J(theta, phi), a scalar.
         lower: G(theta, phi, i), a scalar, with the i-th draw of noise.

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import params_over_ranks
 from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
@@ -175,7 +176,9 @@ class Implicit(Hypergradient):
                 product = problem.information(phi, w)
             else:
                 product = hessian_product(problem, theta, phi, w)
-            return tree_map(lambda hw, x: hw + self.damping * x, product, w)
+            return tree_map(lambda hw, x: hw + self.damping * x, params_over_ranks(product), w)
 
-        indirect = mixed_product(problem, theta, phi, self.solve(matvec, outer))
+        # the linear system is the whole minibatch's; what it gives is the same in all processes
+        w = self.solve(matvec, params_over_ranks(outer))
+        indirect = mixed_product(problem, theta, phi, w)
         return value, tree_map(torch.sub, direct, indirect)

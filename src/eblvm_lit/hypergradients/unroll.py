@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from eblvm_lit.collectives import params_over_ranks
 from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params
@@ -72,7 +73,8 @@ class Unroll(Hypergradient):
             unrolled = phi
             state = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
-                grads = descended(theta, unrolled, i)
+                # of the whole minibatch: the mean of several processes' own unrolled gradients would be another one
+                grads = params_over_ranks(descended(theta, unrolled, i))
                 unrolled, state = rule.update(unrolled, grads, state, lr)
             return problem.upper(theta, unrolled)
 

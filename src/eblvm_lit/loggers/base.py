@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.job import Job
 
@@ -49,7 +50,9 @@ class RunLogger(Logger):
 
 
 def of_runs(loggers: Sequence[Logger]) -> list[RunLogger]:
-    """Those among some loggers that follow runs."""
+    """Those among some loggers that follow runs; in the first of a run's processes alone."""
+    if rank_zero_only.rank:
+        return []
     return [logger for logger in loggers if isinstance(logger, RunLogger)]
 
 

@@ -18,10 +18,19 @@ from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
 from eblvm_lit.memory import out_of_memory
-from eblvm_lit.methods.compilation import CompilationError, compile_step, compiler_available, worth_compiling
+from eblvm_lit.methods.compilation import (
+    CompilationError,
+    compile_step,
+    compiler_available,
+    mode_of_processes,
+    worth_compiling,
+)
 from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.networks.batch_norm import check_batch_norms
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.ranks import rank_and_size
 from eblvm_lit.seeding import derive_seed, keyed_generator
+from eblvm_lit.shares import Share, checked_share, row_axes, share_of, sharing, take_rows
 
 __all__ = ["Method"]
 
@@ -33,7 +42,8 @@ class Method(pl.LightningModule):
 
     A subclass names its players (whose parameters move) and its levels (in which order, by which gradient), and gives
     a validation loss; nothing else. Lightning's ``global_step`` counts iterations, whatever K and N are, because only
-    the last level's optimizer is stepped through Lightning.
+    the last level's optimizer is stepped through Lightning. Several processes share each minibatch, and do what one
+    would, up to rounding: see :mod:`eblvm_lit.collectives`.
 
     Args:
         seed: All noise is a function of this and the iteration: a resumed run draws what the first would have.
@@ -41,7 +51,7 @@ class Method(pl.LightningModule):
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last block, by iteration and name.
-        stopping: Set by whoever wants the block in hand to end with the iteration in hand.
+        stopping: Set by whoever wants the block in hand to end with the iteration in hand; with one process.
         description: The run's configuration as plain containers, kept in checkpoints.
     """
 
@@ -56,6 +66,7 @@ class Method(pl.LightningModule):
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._full_batch: int | None = None  # the batch size that is compiled for
         self._generator: torch.Generator | None = None
+        self._row_axes: Any = None  # where the rows of the minibatch are in its noise
         self.description: dict[str, Any] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -122,6 +133,18 @@ class Method(pl.LightningModule):
         """The noise of one iteration, level by level."""
         return {level.name: level.noise(v, generator) for level in self.levels()}
 
+    def draw_shared_noise(self, v: Tensor, generator: torch.Generator, share: Share | None) -> dict[str, Any]:
+        """The noise that goes with this process' rows v, of what is drawn for the whole minibatch."""
+        if share is None:
+            return self.draw_noise(v, generator)
+
+        def draw(n: int, generator: torch.Generator) -> dict[str, Any]:
+            return self.draw_noise(v.new_empty(n, *v.shape[1:]), generator)
+
+        if self._row_axes is None:
+            self._row_axes = row_axes(partial(draw, generator=torch.Generator(v.device)))
+        return take_rows(draw(share.n, generator), self._row_axes, share)
+
     def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """Run one iteration and write its result into the tensors of ``situation``."""
         after, record = run_levels(self.levels(), situation, v, noise)
@@ -171,11 +194,9 @@ class Method(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""
-        remaining = self.trainer.max_steps - self.iteration
-        wanted = self.compile_mode is True or (
-            self.compile_mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device)
-        )
-        if self.compile_mode is True and compiler_available(self.device) is None:
+        remaining, mode = self.trainer.max_steps - self.iteration, mode_of_processes(self.compile_mode)
+        wanted = mode is True or (mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device))
+        if mode is True and compiler_available(self.device) is None:
             raise ConfigError(
                 f"method.compile=true, but no compiler for {self.device.type} was found: "
                 "use method.compile=auto or false."
@@ -185,9 +206,13 @@ class Method(pl.LightningModule):
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
+        for n in data.train_batch_sizes():
+            share_of(n)
+        check_batch_norms(self)
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
-        self._noise_seed = derive_seed(self.seed, "noise", self.global_rank)
+        # The same in all processes: each takes its rows of the whole minibatch's noise.
+        self._noise_seed = derive_seed(self.seed, "noise", 0)
         largest = torch.finfo(torch.get_default_dtype()).max
         for level in self.levels():
             if level.optimizer.lr > largest:
@@ -206,14 +231,16 @@ class Method(pl.LightningModule):
         for v in [block] if isinstance(block, Tensor) else block:
             iteration = self.iteration
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            noise = self.draw_noise(v, generator)
+            share = checked_share(v, self.trainer.datamodule.rows_at(iteration))
+            noise = self.draw_shared_noise(v, generator, share)
             for level in levels:
                 rule = level.optimizer
                 lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
                 raw[level.name].param_groups[0]["lr"] = lr
                 self._lrs[level.name].fill_(lr)
             try:  # the one step Lightning sees and counts
-                self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+                with sharing(share):
+                    self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
             except torch.OutOfMemoryError as error:
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_remedies()) from error
             if self.stopping:
@@ -257,14 +284,18 @@ class Method(pl.LightningModule):
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
-        generator = keyed_generator(self.seed, "validation", batch_idx, device=v.device)
+        rank, size = rank_and_size()  # processes are dealt whole batches
+        if len(v) == 0:
+            self.log("val/loss", 0.0, batch_size=0, logger=False, sync_dist=True)
+            return
+        generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
         try:
             with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
                 loss = self.validation_loss(v, generator).detach()
         except torch.OutOfMemoryError as error:
             raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
         # Lightning's loggers are left out: they would be told of an iteration one too early.
-        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False)
+        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False, sync_dist=size > 1)
 
 
 def _copy_into(target: Any, source: Any) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-__all__ = ["CompilationError", "compile_step", "compiler_available", "worth_compiling"]
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.ranks import rank_and_size
+
+__all__ = ["CompilationError", "compile_step", "compiler_available", "mode_of_processes", "worth_compiling"]
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,27 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
         return False
     log.info("compile=auto: compiling the whole iteration with %s; the first one takes a while.", compiler)
     return True
+
+
+def mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
+    """``method.compile`` as it is for one process; several run eagerly, as their exchanges are not compiled.
+
+    Raises:
+        ConfigError: Where several were told to compile.
+
+    Example:
+        >>> mode_of_processes("auto")
+        'auto'
+    """
+    n = rank_and_size()[1]
+    if n > 1 and mode is True:
+        raise ConfigError(
+            "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
+            "use method.compile=auto or false."
+        )
+    if n > 1 and mode == "auto":
+        log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n)
+    return mode if n == 1 else False
 
 
 class _MergeEqualNodes(CustomGraphPass):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import whole_minibatch
 from eblvm_lit.differentiation import grad_and_value
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -16,6 +17,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import Gradient, Level, Situation
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
+from eblvm_lit.shares import Share, current_share, row_axes, share_of, take_rows
 
 __all__ = ["ContrastiveDivergence"]
 
@@ -29,7 +31,8 @@ class ContrastiveDivergence(Method):
     it, at the latents of each phase. CD starts its chains at the minibatch (or where the chain says, such as at noise).
     PCD has chains that go on from one iteration to the next; they are in the checkpoint, and all of them move at every
     minibatch, a short one, too. They start at the first minibatch, over and over if it has fewer rows than there are
-    chains (or where the chain says). Reference: Hinton 2002; Tieleman 2008.
+    chains (or where the chain says). Where processes share the minibatch they share the chains, too; each knows where
+    all of them are. Reference: Hinton 2002; Tieleman 2008.
 
     Args:
         energy: The model.
@@ -98,6 +101,11 @@ class ContrastiveDivergence(Method):
         checkpoint = ["set model.network.checkpoint=true with method.compile=false"] if kept else []
         return [*super().memory_remedies(), *checkpoint]
 
+    def check_batch_size(self, n: int) -> None:  # noqa: ARG002 - of the chains
+        """Refuse more devices than chains are enough for."""
+        if self.n_chains is not None:
+            share_of(self.n_chains, what="persistent chains (method.n_chains)")
+
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
@@ -106,11 +114,26 @@ class ContrastiveDivergence(Method):
             "negative": self.chain.noise(self.energy, n, v, generator),
         }
 
+    def _own_chains(self, device: torch.device) -> Share | None:
+        """The persistent chains that this process moves; None where it moves all, or where there are none."""
+        shared = self.n_chains is not None and current_share() is not None
+        return share_of(self.n_chains, device) if shared else None
+
     def _resume(self, new: State, memory: dict[str, Tensor]) -> State:
         """Where the persistent chains go on; where new ones begin before they have started."""
         rows = torch.arange(self.n_chains, device=new["v"].device) % len(new["v"])
         started = memory["chain_started"]
         return {name: torch.where(started, memory[f"chain_{name}"], new[name][rows]) for name in self._lasting}
+
+    def _persistent(self, energy: Energy, memory: dict[str, Tensor], positive: State, noise: Any) -> State:
+        """The negative phase of the persistent chains: of this process' ones, if several share them."""
+        new = self.chain.begin({name: whole_minibatch(x) for name, x in positive.items()}, noise)
+        start, own = self._resume(new, memory), self._own_chains(new["v"].device)
+        if own is not None:
+            like = positive["v"]
+            axes = row_axes(lambda n: self.chain.noise(energy, n, like, torch.Generator(like.device)))
+            start, noise = {name: x[own.rows] for name, x in start.items()}, take_rows(noise, axes, own)
+        return self.chain.run(energy, start, noise)
 
     def phases(self, energy: Energy, memory: dict[str, Tensor], v: Tensor, noise: Any) -> tuple[State, State]:
         """Positive and negative phase.
@@ -122,20 +145,24 @@ class ContrastiveDivergence(Method):
             noise: Their random numbers.
         """
         positive = self.chain.start(energy, v, noise["positive"])
-        new = self.chain.begin(positive, noise["negative"])
-        start = new if self.n_chains is None else self._resume(new, memory)
+        if self.n_chains is not None:
+            return positive, self._persistent(energy, memory, positive, noise["negative"])
+        start = self.chain.begin(positive, noise["negative"])
         return positive, self.chain.run(energy, start, noise["negative"])
 
     def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         theta, memory = situation.params["theta"], situation.memory
         positive, negative = self.phases(bind(self.energy, theta), memory, v, noise)
+        own = self._own_chains(v.device)
+        # a process may have another part of the chains than of the minibatch, by which means are weighted
+        weight = 1.0 if own is None else own.weight / current_share().weight
 
         def loss(theta: Params) -> Tensor:
             energy = bind(self.energy, theta)
-            return energy_of(energy, positive).mean() - energy_of(energy, negative).mean()
+            return energy_of(energy, positive).mean() - weight * energy_of(energy, negative).mean()
 
         grads, value = grad_and_value(loss)(theta)
-        lasting = {f"chain_{name}": negative[name] for name in self._lasting}
+        lasting = {f"chain_{name}": whole_minibatch(negative[name], own) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(memory["chain_started"])
         return Gradient(value, grads, memory=lasting)

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import params_over_ranks
 from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
+from eblvm_lit.shares import current_share
 
 __all__ = ["Gradient", "Level", "Situation", "run_levels"]
 
@@ -35,13 +37,13 @@ class Situation(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What a level's step moves along.
+    """What a level's step moves along. Where processes share a minibatch, means over the rows of this one.
 
     Attributes:
         loss: A number, for the record.
         grads: The gradient with respect to the player's parameters.
         diagnostics: Other numbers for the record, by name.
-        memory: New values of what lasts, by name.
+        memory: New values of what lasts, by name; the same in all processes.
         reusable: See :attr:`Situation.reusable`.
     """
 
@@ -84,6 +86,17 @@ class Level:
         return own.startswith(prefix) or prefix.startswith(own)
 
 
+def _over_ranks(found: Gradient) -> Gradient:
+    """The whole minibatch's gradient and numbers: the one reduction of a step."""
+    if current_share() is None:
+        return found
+    numbers = {"loss": found.loss, **found.diagnostics}
+    together = params_over_ranks({**{("grad", k): g for k, g in found.grads.items()}, **numbers})
+    grads = {k: together["grad", k] for k in found.grads}
+    diagnostics = {name: together[name] for name in found.diagnostics}
+    return found._replace(loss=together["loss"], grads=grads, diagnostics=diagnostics)
+
+
 def _norm(grads: Params) -> Tensor:
     return torch.stack([g.square().sum() for g in grads.values()]).sum().sqrt()
 
@@ -114,7 +127,7 @@ def run_levels(
     record: dict[str, Tensor] = {}
     for level in levels:
         for step in range(level.n_steps):
-            found = level.gradient(situation, v, noise[level.name], step)
+            found = _over_ranks(level.gradient(situation, v, noise[level.name], step))
             grads = found.grads
             if step == level.n_steps - 1:
                 values = {"loss": found.loss, "grad_norm": _norm(grads), **found.diagnostics}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.batch_norm import BatchNorm2d
 from eblvm_lit.networks.initialisation import normal_start
 from eblvm_lit.networks.shapes import halvings
 
@@ -48,7 +49,7 @@ class BatchNormEncoder(nn.Module):
             convolutions.append(nn.Conv2d(n_in, 2 * n_in, 4, stride=2, padding=1, bias=False))
         layers: list[nn.Module] = []
         for convolution in convolutions:
-            layers += [convolution, nn.BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
+            layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
         # the format of a convolution's output is its kernel's
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 

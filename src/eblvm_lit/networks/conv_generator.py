@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.batch_norm import BatchNorm2d
 from eblvm_lit.networks.initialisation import normal_start
 from eblvm_lit.networks.shapes import halvings
 
@@ -49,7 +50,7 @@ class ConvGenerator(nn.Module):
             convolutions.append(nn.ConvTranspose2d(n_in, width * 2 ** (n - i), 4, stride=2, padding=1, bias=False))
         layers: list[nn.Module] = []
         for convolution in convolutions:
-            layers += [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
+            layers += [convolution, BatchNorm2d(convolution.out_channels), nn.ReLU()]
         layers += [nn.ConvTranspose2d(2 * width, v_shape[0], 3, padding=1), nn.Tanh()]
         # the format of a convolution's output is its kernel's
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)

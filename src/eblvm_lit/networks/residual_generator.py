@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, relu
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.batch_norm import BatchNorm2d
 from eblvm_lit.networks.initialisation import xavier_start
 from eblvm_lit.networks.shapes import image_shape
 
@@ -29,7 +30,7 @@ class _Block(nn.Module):
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.first_norm, self.second_norm = nn.BatchNorm2d(n_in), nn.BatchNorm2d(n_out)
+        self.first_norm, self.second_norm = BatchNorm2d(n_in), BatchNorm2d(n_out)
         self.first, self.second = _convolution(n_in, n_out), _convolution(n_out, n_out)
         self.shortcut = _convolution(n_in, n_out, 1, residual=False)
 
@@ -77,7 +78,7 @@ class ResidualGenerator(nn.Module):
             )
         self.linear = xavier_start(nn.Linear(h_dim, 16 * widths[0]))
         self.blocks = nn.Sequential(*(_Block(n_in, n_out) for n_in, n_out in pairwise(widths)))
-        self.norm = nn.BatchNorm2d(widths[-1])
+        self.norm = BatchNorm2d(widths[-1])
         self.last = _convolution(widths[-1], v_shape[0], residual=False)
         # the format of a convolution's output is its kernel's
         self.to(memory_format=torch.channels_last)

@@ -7,8 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import whole_minibatch
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
+from eblvm_lit.shares import current_share
 
 __all__ = ["KSD", "median_distance", "stein_kernel"]
 
@@ -61,7 +63,9 @@ class KSD(Objective):
 
     Pairs are the two halves of the minibatch, as published, or all B (B - 1) of them, a U-statistic. The loss of an
     example is the mean over the pairs it is in. Both examples of a pair move the model; the released code lets one of
-    them do so, which has the same mean and more variance. Reference: Bao et al. 2021, section 3.2; Liu et al. 2016.
+    them do so, which has the same mean and more variance. Processes that share a minibatch exchange what pairs need:
+    nothing for halves, which their shares keep together, unless the bandwidth is the median. Reference: Bao et al.
+    2021, section 3.2; Liu et al. 2016.
 
     Args:
         bandwidth: b in the units of v, or ``median``: the median distance between the examples of the minibatch.
@@ -101,7 +105,15 @@ class KSD(Objective):
         return {}
 
     def _bandwidth(self, v: Tensor) -> Tensor | float:
-        return median_distance(v) if self.bandwidth == "median" else self.bandwidth
+        return median_distance(whole_minibatch(v)) if self.bandwidth == "median" else self.bandwidth
+
+    @staticmethod
+    def _partners(x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All points and scores of the minibatch, shape (n, d); and 1 (B, n) where they are not a row of x itself."""
+        points, scores = whole_minibatch(torch.cat([x, s], 1)).chunk(2, 1)
+        itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
+        share = current_share()
+        return points, scores, 1 - (itself if share is None else itself[share.rows])
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
         """Loss per example, shape (B,)."""
@@ -110,8 +122,9 @@ class KSD(Objective):
         if self.pairs == "halves":
             self.check_batch_size(n)
             return stein_kernel(x, s, x.roll(n // 2, 0), s.roll(n // 2, 0), b)
-        u = stein_kernel(x.unsqueeze(1), s.unsqueeze(1), x, s, b)
-        return (u.sum(1) - u.diagonal()) / (n - 1)
+        points, scores, others = self._partners(x, s)
+        u = stein_kernel(x.unsqueeze(1), s.unsqueeze(1), points, scores, b)
+        return (u * others).sum(1) / (len(points) - 1)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
         r""":math:`2 (k\, s(v') + \nabla_{v'} k)`, averaged over the partners v' of each v, shape (B, *event)."""
@@ -122,7 +135,7 @@ class KSD(Objective):
             gap = x - x.roll(n // 2, 0)
             k = (-0.5 * gap.square().sum(-1, keepdim=True) / b**2).exp()
             return (2 * k * (t.roll(n // 2, 0) + gap / b**2)).view_as(v)
-        k = (-0.5 * (x.unsqueeze(1) - x).square().sum(-1) / b**2).exp()
-        k = k - torch.diag(k.diagonal())
-        pull = k @ t + (k.sum(1, keepdim=True) * x - k @ x) / b**2
-        return (2 / (n - 1) * pull).view_as(v)
+        points, scores, others = self._partners(x, t)
+        k = (-0.5 * (x.unsqueeze(1) - points).square().sum(-1) / b**2).exp() * others
+        pull = k @ scores + (k.sum(1, keepdim=True) * x - k @ points) / b**2
+        return (2 / (len(points) - 1) * pull).view_as(v)

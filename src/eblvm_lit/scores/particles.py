@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eblvm_lit.collectives import mean_over_ranks
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
@@ -129,7 +130,7 @@ class RefinedParticles(Particles):
 
     def diagnostics(self, h: Tensor) -> dict[str, Tensor]:
         """Root mean square of the refined latents, infinite once they are far beyond any posterior."""
-        rms = h.square().mean().sqrt()
+        rms = mean_over_ranks(h.square().mean()).sqrt()
         return {"refined_rms": torch.where(rms > DIVERGED, math.inf, rms)}
 
     def remedy(self) -> str:

@@ -1,0 +1,141 @@
+"""Whole runs in several processes of which any can be stopped, all of them forked."""
+
+import logging
+import os
+import sys
+import time
+import traceback
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from pytorch_lightning.utilities import rank_zero_only
+
+from eblvm_lit import launch, run, worker
+from shell import tiny
+
+__all__ = ["RUN", "Launch", "gone"]
+
+# Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
+RUN = (
+    *("trainer.max_steps=18", "n_validations=3", "block=2", "trainer.log_every_n_steps=2", "data.batch_size=108"),
+    *("callbacks.checkpoints.every=4", "optimizer.lr=0.01", "final_lr=1e-4", "method.compile=false"),
+    *("trainer.precision=64-true", "trainer.accelerator=cpu", "show_config=false"),
+)
+PAUSE = ("allow_packages=[stopping]", "+callbacks.pause._target_=stopping.PauseAt")
+
+fork = get_context("fork")
+
+
+class Forked:
+    """A process as ``subprocess`` shows it."""
+
+    def __init__(self, target, *args):
+        self._process = fork.Process(target=target, args=args)
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def poll(self):
+        self._process.join(0)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise launch.subprocess.TimeoutExpired("forked", timeout)
+
+    def kill(self):
+        self._process.kill()
+
+
+def _speak_into(path):
+    """What this process prints and logs goes to a file, as if it had never been one of pytest's."""
+    torch.set_num_threads(1)
+    file = open(path, "w", buffering=1)  # noqa: SIM115 - to the end of the process
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
+    logging.root.handlers[:] = [logging.StreamHandler(file)]
+
+
+def _work(rank, folder):
+    """What the command line of a further process does."""
+    _speak_into(launch._log_of(rank, folder))
+    os.environ["LOCAL_RANK"] = str(rank)
+    rank_zero_only.rank = rank
+    os._exit(worker.main(str(folder / "config.yaml")))
+
+
+def _start(rank, folder):
+    process = Forked(_work, rank, folder)
+    (folder.parent / f"pid_{rank}").write_text(str(process.pid))
+    return process
+
+
+def _first(folder, overrides):
+    """What the command line of the first process does."""
+    _speak_into(folder.parent / "said")
+    launch._start = _start
+    try:
+        run.main(run.train, tiny(folder, *overrides))
+    except SystemExit as leaving:
+        os._exit(leaving.code)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(99)
+    os._exit(0)
+
+
+class Launch:
+    """A run in some processes, in a folder of its own below one given; it may wait in an iteration."""
+
+    def __init__(self, folder, *overrides, n=2, pause=None):
+        self.folder, self.run = Path(folder), Path(folder) / "run"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("paused", "go", "pid_1"):
+            (self.folder / name).unlink(missing_ok=True)
+        waiting = (*PAUSE, f"+callbacks.pause.iteration={pause}", f"+callbacks.pause.folder={self.folder}")
+        options = (*RUN, f"trainer.devices={n}", *(waiting if pause else ()), *overrides)
+        self.first = Forked(_first, self.run, options)
+
+    def pid(self, rank):
+        return self.first.pid if rank == 0 else int((self.folder / f"pid_{rank}").read_text())
+
+    def wait_for_pause(self):
+        deadline = time.monotonic() + 200
+        while not (self.folder / "paused").exists():
+            assert self.first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def send(self, number, rank):
+        """Send a signal to a process while all wait, and let them go on."""
+        self.wait_for_pause()
+        os.kill(self.pid(rank), number)
+        time.sleep(0.2)
+        (self.folder / "go").touch()
+
+    @property
+    def said(self):
+        return (self.folder / "said").read_text()
+
+    def wait(self):
+        self.first.wait(200)
+        return self.first.returncode
+
+
+def gone(pid):
+    """Whether a process ends by itself."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,160 @@
+"""Methods as several processes run them, and the processes: forked, so that nothing is imported again."""
+
+import copy
+import os
+import socket
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from pytorch_lightning.utilities import rank_zero_only
+
+from cases import randomise
+from eblvm_lit.collectives import traffic
+from eblvm_lit.composition import build
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.doubly_variational.adversarial import Adversarial
+from eblvm_lit.doubly_variational.ratios import SigmoidRatio
+from eblvm_lit.doubly_variational.variants import Complete, Offset
+from eblvm_lit.energies.spectral import SpectralEnergy
+from eblvm_lit.methods.bidvl import BiDVL
+from eblvm_lit.methods.sngan import SNGAN
+from eblvm_lit.methods.vae import VAE
+from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
+from eblvm_lit.networks.conv_generator import ConvGenerator
+from eblvm_lit.networks.spectral_conv import SpectralConv
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.posteriors.encoder import EncoderPosterior
+from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.shares import share_of, sharing
+from shell import tiny
+
+__all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make", "owned"]
+
+IMAGE = (1, 8, 8)
+N_ITERATIONS, BATCH, SHORT = 20, 100, 62  # of which two processes have 30 and 32 rows
+K = "method.n_lower_steps=1"
+PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
+
+
+def bidsm(n, *options):
+    return ("method=bidsm", "method.n_lower_steps=2", f"method.n_unroll={n}", *options)
+
+
+def implicit(*options):
+    return ("method=bidsm", K, "hypergradient=implicit", "method.hypergradient.n_terms=2", *options)
+
+
+# Every method by the name of its configuration, and what of its parts goes through exchanges of its own.
+CASES = {
+    **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
+    "bidsm plain N=2": ("method=bidsm", K, "hypergradient=unroll_plain", "method.hypergradient.n_unroll=2"),
+    "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
+    "bidsm cg": implicit(),
+    "bidsm fisher": implicit("method.hypergradient.curvature=fisher", "method.hypergradient.damping=1.0"),
+    "bidsm neumann": ("method=bidsm", K, "hypergradient=neumann", "method.hypergradient.n_terms=2"),
+    "bissm": ("method=bissm", K, "method.n_unroll=1"),
+    "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
+    "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
+    "sm": ("method=sm", "model=gaussian"),
+    **{name: (f"method={name}",) for name in ("ssm", "dsm", "mdsm", "is_dsm")},
+    **{name: (f"method={name}", WIDE) for name in ("ksd", "is_ksd")},
+    "score_matching": ("method=score_matching", "objective=ksd", PAIRS, WIDE),
+    **{name: (f"method={name}", K) for name in ("vages", "vages_dsm", "vages_mdsm", "vages_fisher")},
+    "vages_ksd": ("method=vages_ksd", K, WIDE),
+    "vages_ksd all": ("method=vages_ksd", K, PAIRS, "objective.bandwidth=median"),
+    "vages_dsm refined": (
+        *("method=vages_dsm", K, "model=gaussian", "particles=refined"),
+        *("particles.n_refine_steps=2", "particles.step_size=0.01"),
+    ),
+    "cd": ("method=cd",),
+    "pcd": ("method=pcd",),
+    "pcd more chains": ("method=pcd", "method.n_chains=131"),
+    "pcd langevin": (
+        *("method=pcd", "chain=langevin", "chain.n_steps=2", "method.n_chains=37"),
+        "chain.uniform_start=[0,1]",
+    ),
+    "nce": ("method=nce", "method.nu=2"),
+    "vnce": ("method=vnce", K, "method.nu=2"),
+    "fisher_critic": ("method=fisher_critic",),
+    "bidvl": lambda: bidvl(Offset(ratio=SigmoidRatio(basic=0.5))),
+    "bidvl complete N=1": lambda: bidvl(Complete(ratio=SigmoidRatio(basic=0.5)), n_unroll=1),
+    "sngan": lambda: baseline(SNGAN, "posterior", variant=Adversarial(), n_upper_steps=1),
+    "vae": lambda: baseline(VAE, "energy"),
+}
+
+
+def make(name, folder):
+    """A method in double precision, and the shape of its data."""
+    parts = CASES[name]
+    torch.manual_seed(0)
+    if isinstance(parts, tuple):
+        method = build(tiny(folder, "method.compile=false", f"data.batch_size={BATCH}", *parts)).method
+        like = torch.zeros(1, *method.energy.event_shape)
+    else:
+        method, like = parts(), torch.zeros(1, *IMAGE)
+    return method.double().train(), like.double()
+
+
+def players():
+    """An energy, an encoder and a generator of small images, with batch normalisation and spectral norms."""
+    posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=IMAGE, width=2), h_dim=3)
+    return {
+        "energy": SpectralEnergy(network=SpectralConv(v_shape=IMAGE, width=2), output="identity"),
+        "posterior": randomise(posterior, 0.3),
+        "generator": ConvGenerator(v_shape=IMAGE, h_dim=3, width=2),
+    }
+
+
+def bidvl(variant, **options):
+    return BiDVL(**players(), variant=variant, optimizer=Adam(lr=1e-3), compile=False, **options)
+
+
+def baseline(kind, without, **options):
+    parts = {name: part for name, part in players().items() if name != without}
+    return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
+
+
+def iterate(method, like):
+    """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
+    method = copy.deepcopy(method)
+    data = Digits(batch_size=BATCH)
+    data.setup()
+    examples = data.splits.train.double().view(-1, *like.shape[1:])
+    optimizers = {level.name: StatefulOptimizer(owned(method, level), level.optimizer) for level in method.levels()}
+    lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
+    before = traffic.calls, traffic.bytes
+    for i in range(N_ITERATIONS):
+        whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
+        share = share_of(len(whole))
+        v = whole if share is None else whole[share.rows]
+        noise = method.draw_shared_noise(v, keyed_generator(0, "test", i), share)
+        with sharing(share):
+            record = method._step(method.situation(optimizers, lrs), v, noise)
+    return method.state_dict(), record, traffic.calls - before[0], traffic.bytes - before[1]
+
+
+def owned(method, level):
+    named = method.players()[level.player].named_parameters()
+    return {name: p for name, p in named if p.requires_grad and level.owns(name)}
+
+
+def _enter(rank, size, port, folder, work):
+    torch.set_num_threads(1)
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
+    os.environ.update({**own, "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
+    rank_zero_only.rank = rank
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    torch.save(work(rank), Path(folder) / f"found_{rank}.pt")
+    dist.destroy_process_group()
+
+
+def in_processes(size, folder, work):
+    """What ``work(rank)`` returns in each of several processes of a group."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.start_processes(_enter, (size, port, folder, work), nprocs=size, start_method="fork")
+    return [torch.load(Path(folder) / f"found_{rank}.pt", weights_only=False) for rank in range(size)]

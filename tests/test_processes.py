@@ -1,0 +1,135 @@
+"""Several processes that share each minibatch do what one does with the whole of it."""
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from eblvm_lit.collectives import mean_over_ranks, whole_minibatch
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.batch_norm import BatchNorm2d, check_batch_norms
+from eblvm_lit.shares import _share, share_of, sharing
+from processes import CASES, N_ITERATIONS, in_processes, iterate, make, owned
+from shell import CONF, same
+
+pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
+
+# Rounding grows where a system of equations is solved whose matrix is nearly singular, and between adversaries.
+LOOSE = {"bidsm fisher": 1e-6, "bidsm cg": 1e-6, "bidsm neumann": 1e-8}
+LOOSE |= dict.fromkeys(("bidvl", "bidvl complete N=1", "sngan"), 1e-7)
+
+# Four processes take twice as long on the core they share.
+FOUR = ["bidsm N=2", "vages_ksd all", "pcd more chains", "bidvl"]
+SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pcd langevin", "bidvl complete N=1"]
+# In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
+EXCHANGES = {
+    **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
+    **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
+}
+GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}, "slow": {2: SLOW, 4: SLOW}}
+
+
+def distance(one, other):
+    """The largest relative distance of two states' tensors."""
+    assert one.keys() == other.keys()
+    pairs = [(one[name].double(), other[name].double()) for name in one]
+    return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
+
+
+def test_every_method_is_among_the_cases():
+    methods = {path.stem for path in (CONF / "method").glob("*.yaml")}
+    named = {name.split()[0] for name in CASES}
+    assert methods - named == set()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("n", [16, 17, 62, 100])
+def test_every_row_is_of_one_process_and_pairs_stay_together(n, size):
+    shares = [_share(n, rank, size, torch.device("cpu")) for rank in range(size)]
+    assert sorted(torch.cat([share.rows for share in shares]).tolist()) == list(range(n))
+    assert sum(share.weight for share in shares) == pytest.approx(1)
+    for share in shares:
+        first, second = (share.rows[inside] for inside in (share.rows < n // 2, share.rows >= n // 2))
+        assert (second[: len(first)] - first == n // 2).all()
+        assert max(len(other.rows) for other in shares) - len(share.rows) <= 3
+
+
+def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
+    x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+
+    def work(rank):
+        share = share_of(len(x))  # 4 and 5 rows
+        own, grad = x[share.rows], torch.func.grad
+
+        def square(theta):  # of the mean: the same in all processes
+            return mean_over_ranks((theta * own).mean()) ** 2
+
+        def pairs(theta):  # of each own row with all rows
+            return ((theta * own).sin().unsqueeze(1) * whole_minibatch((theta * own).exp())).mean()
+
+        def derivatives(f):
+            first = lambda t: mean_over_ranks(grad(f)(t))  # noqa: E731
+            return torch.stack([first(theta), mean_over_ranks(grad(first)(theta))])
+
+        with sharing(share):
+            assert torch.equal(whole_minibatch(own), x)
+            return derivatives(square), derivatives(pairs)
+
+    def derivatives(f):
+        return torch.stack([torch.func.grad(f)(theta), torch.func.grad(torch.func.grad(f))(theta)])
+
+    expected = (
+        derivatives(lambda t: (t * x).mean() ** 2),
+        derivatives(lambda t: ((t * x).sin().unsqueeze(1) * (t * x).exp()).mean()),
+    )
+    for found in in_processes(2, tmp_path, work):
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_statistics_of_one_process_are_refused(tmp_path):
+    def work(rank):
+        check_batch_norms(torch.nn.Sequential(BatchNorm2d(3)))
+        with pytest.raises(ConfigError, match="0 is torch's BatchNorm1d, whose statistics would be those of one"):
+            check_batch_norms(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
+
+    in_processes(2, tmp_path, work)
+
+
+def compare(group, folder):
+    """What some iterations make of methods in one process, and in several: everything that differs."""
+    names = GROUPS[group][2]
+    methods = {name: make(name, folder / "run") for name in names}  # composed once, before processes part
+
+    def work(names):
+        return lambda rank: {name: iterate(*methods[name]) for name in names}
+
+    one, wrong = work(names)(0), {}
+    for name, found in one.items():
+        if distance(methods[name][0].state_dict(), found[0]) < 1e-3:
+            wrong[name] = "has not moved"
+    several = {size: in_processes(size, folder, work(names)) for size, names in GROUPS[group].items()}
+    for size, ranks in several.items():
+        for name, first in ranks[0].items():
+            far = distance(one[name][0], first[0])
+            if not far < LOOSE.get(name, 1e-10):
+                wrong[name, size] = f"{far:.1e} from one process"
+            torch.testing.assert_close(first[1], one[name][1], rtol=1e-6, atol=1e-9)
+            if not all(same(other[name][:2], first[:2]) for other in ranks[1:]):
+                wrong[name, size] = "processes differ"
+    return methods, several[2][0], wrong
+
+
+def test_processes_that_share_minibatches_are_one_process(tmp_path):
+    methods, first, wrong = compare("fast", tmp_path)
+    assert wrong == {}
+    for name, n in EXCHANGES.items():
+        _, record, calls, n_bytes = first[name]
+        assert calls == n * N_ITERATIONS, name
+        if n == 1:
+            level = methods[name][0].levels()[0]
+            moved = sum(p.numel() for p in owned(methods[name][0], level).values())
+            assert n_bytes == 8 * N_ITERATIONS * (moved + len(record) - 1), name  # the norm is of what came back
+
+
+@pytest.mark.slow
+def test_parts_with_exchanges_of_their_own_are_what_they_are_in_one_process(tmp_path):
+    assert compare("slow", tmp_path)[2] == {}
