@@ -1,4 +1,4 @@
-"""What cannot be launched as a sweep."""
+"""How the jobs of a sweep are launched."""
 
 from __future__ import annotations
 
