@@ -148,8 +148,9 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(path, weights_only=False)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last state, if it is time."""
-        if self.every is not None and trainer.global_step % self.every == 0:
+        """Save the last state, if it is time; not before a validation, which a run that goes on would leave out."""
+        validated = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block) == 0
+        if self.every is not None and trainer.global_step % self.every == 0 and not validated:
             self._save(trainer, self.last_path)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
