@@ -142,9 +142,13 @@ class Checkpoints(pl.Callback):
             old.unlink(missing_ok=True)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last state, if it is time."""
-        if self.every is not None and trainer.global_step % self.every == 0:
+        """Save the last state, if it is time; not before a validation, which a run that goes on would leave out."""
+        validated = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block) == 0
+        if self._is_time(trainer) and not validated:
             self._save_last(trainer)
+
+    def _is_time(self, trainer: pl.Trainer) -> bool:
+        return self.every is not None and trainer.global_step % self.every == 0
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state, and the best if this is it."""
@@ -156,7 +160,7 @@ class Checkpoints(pl.Callback):
         if math.isfinite(value) and (self.best is None or value < self.best[self.monitor]):
             self.best = {self.monitor: value, "iteration": trainer.global_step}
             self._save(trainer, self.best_path)
-        if self.every is None:
+        if self.every is None or self._is_time(trainer):
             self._save_last(trainer)
         else:
             self._save(trainer, self.last_path)
