@@ -95,7 +95,7 @@ def test_an_address_is_no_file(address, tmp_path):
     refuse(evaluate, tmp_path, ckpt=address, why="is an address")
     refuse(train, tmp_path / "run", f"ckpt='{address}'", why="ckpt=.* is an address")
     refuse(train, tmp_path / "run", "data=frey_face", f"data.root='{address}'", why="data.root=.* is an address")
-    assert not (tmp_path / "run").exists()
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"status.json"}  # that it was refused
 
 
 # --- what a checkpoint says of itself ---------------------------------------------------------------------

@@ -35,8 +35,8 @@ TRAIN_KEYS = (
     *OPTIONAL_PARTS,
     *("allow_packages", "block", "cache_dir", "callbacks", "ckpt", "data", "data_law", "default_chain"),
     *("default_particles", "final_lr", "hypergradient", "latents", "logger", "method", "model", "n_validations"),
-    *("noise", "optimized_metric", "optimizer", "outputs_dir", "run_dir", "sampler", "seed", "select"),
-    *("show_config", "sweep", "tf32", "threads", "trainer", "weights"),
+    *("noise", "optimized_metric", "optimizer", "outputs_dir", "ratio", "run_dir", "sampler", "seed"),
+    *("select", "show_config", "sweep", "tf32", "threads", "trainer", "weights"),
 )
 EVALUATE_KEYS = (
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),

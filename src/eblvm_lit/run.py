@@ -114,6 +114,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
     if is_first():
+        refuse_another_run(cfg, Path(cfg.run_dir))  # before anything is written to it
         prepare_folder(cfg.run_dir)
     with recorded(Path(cfg.run_dir)) as notes:
         return _train(cfg, notes)
@@ -126,7 +127,6 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     if is_first():
         if cfg.show_config:
             show_config(cfg)
-        refuse_another_run(cfg, folder)
         write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts = build(cfg)
     if cfg.select in ("best", "both") and not any(isinstance(c, Checkpoints) for c in parts.callbacks.values()):
