@@ -44,7 +44,8 @@ class IterationBar(ProgressBar):
         """Draw the bar."""
         super().on_train_start(trainer, pl_module)
         self._began = trainer.global_step, time.monotonic()
-        if not self._enabled or not Console().is_terminal:
+        console = Console()  # the one that packages share may be older than what it should know of its terminal
+        if not self._enabled or not console.is_terminal:
             return
         columns = (
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
@@ -54,7 +55,7 @@ class IterationBar(ProgressBar):
             TimeRemainingColumn(),
             TextColumn("{task.fields[losses]}"),
         )
-        self._progress = Progress(*columns, auto_refresh=False)
+        self._progress = Progress(*columns, console=console, auto_refresh=False)
         self._task = self._progress.add_task("train", total=trainer.max_steps, rate="", losses="")
         self._progress.start()
 
