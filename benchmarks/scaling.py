@@ -54,6 +54,7 @@ def options() -> argparse.Namespace:
     add("--batch", type=int, default=100, help="rows of a minibatch in each process")
     add("--iterations", type=int, default=50, help=f"iterations, of which {WARM} are not counted")
     add("--only", default="", help="cells whose name has this in it")
+    add("--list", action="store_true", help="print the names of the cells and run nothing")
     add("--out", type=Path, default=ROOT / "outputs" / "bench" / "scaling.json")
     return parser.parse_args()
 
@@ -126,6 +127,9 @@ def show(rows: dict[int, dict[str, Any]]) -> None:
 
 def main() -> None:
     chosen = options()
+    if chosen.list:
+        print("\n".join(name for name in CELLS if chosen.only in name))
+        return
     torch.set_num_threads(1)
     cells = {name: method_of(overrides) for name, overrides in CELLS.items() if chosen.only in name}
     rows = {size: measure(size, cells, chosen) for size in chosen.processes}

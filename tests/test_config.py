@@ -282,7 +282,7 @@ def shorter_generator(cfg):
 
 
 def test_no_interpolation_computes():
-    allowed = re.compile(r"\$\{(oc\.env:\w+,\w+|hydra:[\w.]+|now:[%\w:-]+|[\w.]+)\}")
+    allowed = re.compile(r"\$\{(oc\.env:\w+,\w+|oc\.decode:\$\{oc\.env:\w+,\w+\}|hydra:[\w.]+|now:[%\w:-]+|[\w.]+)\}")
     for path in CONF.rglob("*.yaml"):
         text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
         assert "${" not in allowed.sub("", text), path
@@ -315,8 +315,9 @@ def test_parts_can_be_composed_anew():
 
 
 # a baseline needs a tractable marginal
-FITTING = [("bidsm", model) for model in names("model") if model != "deep"]  # that one is of images
-FITTING += [("dsm", model) for model in names("model") if not model.startswith("deep")]
+OF_IMAGES = ("deep", "joint_conv", "spectral_conv", "spectral_resnet")
+FITTING = [("bidsm", model) for model in names("model") if model not in OF_IMAGES]
+FITTING += [("dsm", model) for model in names("model") if model not in (*OF_IMAGES, "deep_toy")]
 
 
 @pytest.mark.parametrize(("method", "model"), FITTING)
@@ -417,7 +418,7 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation names 'fid'"),
         (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
         (["callbacks.checkpoints.monitor=val/los"], "monitor=val/los: validations give .*val/loss"),
-        (["select=first"], "select is 'best' or 'last'"),
+        (["select=first"], "select is 'best', 'last' or 'both'"),
         (["select=best", "callbacks.checkpoints=null"], "select=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
     ],

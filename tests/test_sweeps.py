@@ -67,7 +67,10 @@ def test_a_failed_run_says_why_and_earlier_results_no_longer_count(overrides, er
 
 
 def test_a_run_that_was_told_to_stop_is_interrupted_and_not_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", lambda cfg: signal.raise_signal(signal.SIGINT))
+    def interrupted(cfg):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "build", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path, *DSM)
     assert read_status(tmp_path)["state"] == "interrupted"
