@@ -31,10 +31,10 @@ from eblvm_lit.seeding import keyed_generator
 from eblvm_lit.shares import share_of, sharing
 from shell import tiny
 
-__all__ = ["CASES", "N_ITERATIONS", "in_processes", "iterate", "make", "owned"]
+__all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
 
 IMAGE = (1, 8, 8)
-N_ITERATIONS, BATCH, SHORT = 20, 100, 62  # of which two processes have 30 and 32 rows
+BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
 K = "method.n_lower_steps=1"
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
@@ -117,7 +117,7 @@ def baseline(kind, without, **options):
     return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
-def iterate(method, like):
+def iterate(method, like, n_iterations):
     """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
     method = copy.deepcopy(method)
     data = Digits(batch_size=BATCH)
@@ -126,7 +126,7 @@ def iterate(method, like):
     optimizers = {level.name: StatefulOptimizer(owned(method, level), level.optimizer) for level in method.levels()}
     lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
     before = traffic.calls, traffic.bytes
-    for i in range(N_ITERATIONS):
+    for i in range(n_iterations):
         whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
         share = share_of(len(whole))
         v = whole if share is None else whole[share.rows]
