@@ -53,7 +53,7 @@ COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name
 NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
 DOUBLY = ["method=bidvl", "data=cifar10"]
 PARTS = {
-    "variant": ("offset", "complete", "without"),
+    "variant": ("offset", "offset_latent", "complete", "without"),
     "ratio": ("constant", "sigmoid", "clamped_exponential"),
     "generator": ("conv",),
     "posterior": ("encoder_conv",),
@@ -93,6 +93,7 @@ RESULTS = {
 }
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 SHORTER = {
+    "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
     "bism_fig1": [
         *(f"{BIAS}.n_unrolls=[0,1]", f"{BIAS}.n_lower_steps=[0,1]", f"{BIAS}.n_reference_steps=3"),
         *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
@@ -250,6 +251,7 @@ def shorter_deep(cfg):
         return shorter_generator(cfg)
     short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
     short += ["data.val_size=2", "data.batch_size=3", "model.network.channels=2"]
+    short += ["model.head_dim=4"] if cfg.model.get("head_dim") else []
     if "fid" in cfg.callbacks.evaluation.metrics:
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
         short += ["callbacks.evaluation.at_validation=[]"]
