@@ -1,5 +1,6 @@
 """What the tests share."""
 
+import copy
 import os
 
 # Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
@@ -16,3 +17,28 @@ def float64():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory):
+    """An honest checkpoint's content."""
+    from eblvm_lit.callbacks.checkpoints import load_checkpoint
+    from shell import train
+
+    folder = tmp_path_factory.mktemp("honest")
+    train(folder, "method=dsm", "trainer.max_steps=1", "n_validations=1")
+    return load_checkpoint(folder / "checkpoints" / "last.ckpt")
+
+
+@pytest.fixture
+def content(honest):
+    """The same, for a test to spoil."""
+    return copy.deepcopy(honest)
+
+
+@pytest.fixture
+def sentinel(tmp_path):
+    """A file that is there if anything was executed."""
+    path = tmp_path / "executed"
+    yield path
+    assert not path.exists()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from eblvm_lit import run
+from eblvm_lit import command_line, run
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.csv import CSVCurves, read_curves
@@ -187,10 +187,10 @@ def test_main_returns_the_metric_a_sweeper_asks_for_and_closes_wandb(monkeypatch
     wandb = SimpleNamespace(run=object(), finish=lambda: closed.append(True))
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     cfg = run.OmegaConf.create({"optimized_metric": "test/fisher"})
-    assert run.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
+    assert command_line.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
     assert closed == [True]
     with pytest.raises(SystemExit) as end:
-        run.main(lambda cfg: {"test/fid": 1.0}, cfg)
+        command_line.main(lambda cfg: {"test/fid": 1.0}, cfg)
     assert end.value.code == 1
     assert "optimized_metric=test/fisher: this run has no such metric; it has test/fid" in caplog.text
     assert closed == [True, True]  # also at the end of a job that failed

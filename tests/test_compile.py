@@ -169,7 +169,7 @@ def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, mon
 
 
 def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(base, "compiler_available", lambda device: None)
+    monkeypatch.setattr(compilation, "compiler_available", lambda device: None)
     with pytest.raises(ConfigError, match=r"method\.compile=true, but no compiler for cpu was found"):
         train(tmp_path, "method=dsm", "method.compile=true")
 

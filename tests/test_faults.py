@@ -19,7 +19,7 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from eblvm_lit import disk, run
+from eblvm_lit import command_line, disk, run
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.data.files import decode_once
@@ -132,7 +132,7 @@ def test_what_other_packages_meet_on_a_full_disk_is_said_in_a_sentence(caplog):
         raise OSError(28, "No space left on device", "events.out")
 
     with pytest.raises(SystemExit) as end:
-        run.main(full, run.OmegaConf.create({}))
+        command_line.main(full, run.OmegaConf.create({}))
     assert end.value.code == 1
     assert "events.out could not be written (No space left on device)" in caplog.text
 

@@ -18,22 +18,6 @@ from hostile import NESTED, files, pickles
 from shell import composed, configure, train
 
 
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    """An honest checkpoint's content."""
-    folder = tmp_path_factory.mktemp("honest")
-    train(folder, "method=dsm", "trainer.max_steps=1", "n_validations=1")
-    return load_checkpoint(folder / "checkpoints" / "last.ckpt")
-
-
-@pytest.fixture
-def sentinel(tmp_path):
-    """A file that is there if anything was executed."""
-    path = tmp_path / "executed"
-    yield path
-    assert not path.exists()
-
-
 def evaluate(folder, content=None, **changes):
     """Evaluate a checkpoint of some content."""
     cfg = copy.deepcopy(composed(name="evaluate"))
@@ -156,7 +140,11 @@ TARGETS = [
     *("os.system", "posix.system", "builtins.exec", "builtins.eval", "subprocess.Popen", "shutil.rmtree"),
     *("torch.hub.load", "torch.load", "torch.jit.load", "hydra.utils.instantiate", "hydra.utils.call"),
     *("omegaconf.OmegaConf.register_new_resolver", "pytorch_lightning.LightningModule.load_from_checkpoint"),
-    *("eblvm_lit.run.os.system", "eblvm_lit.run.sys.modules", "eblvm_lit.instantiation.importlib.import_module"),
+    *(
+        "eblvm_lit.files.os.system",
+        "eblvm_lit.command_line.sys.modules",
+        "eblvm_lit.instantiation.importlib.import_module",
+    ),
     *("eblvm_lit.instantiation.importlib", "eblvm_lit.job.subprocess.run", "eblvm_lit.files.shutil.rmtree"),
     *("eblvm_lit.data.cifar10.pickle.loads", "eblvm_lit.files.replacing", "eblvm_lit.job._git"),
     *("eblvm_lit.run.__builtins__.exec", "eblvm_lit.objectives.sm.SM.__init__.__globals__", "eblvm_lit.run.Path"),

@@ -9,26 +9,9 @@ import torch
 from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.instantiation import instantiate
 from shell import evaluate, train
-
-
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    """An honest checkpoint's content."""
-    folder = tmp_path_factory.mktemp("honest")
-    train(folder, "method=dsm", "trainer.max_steps=1", "n_validations=1")
-    return load_checkpoint(folder / "checkpoints" / "last.ckpt")
-
-
-@pytest.fixture
-def sentinel(tmp_path):
-    """A file that is there if anything was executed."""
-    path = tmp_path / "executed"
-    yield path
-    assert not path.exists()
 
 
 class Pickled:
@@ -71,10 +54,10 @@ def attacks(sentinel):
     return {
         "a function of os": (system, forbidden),
         "os by way of our module": (
-            {**system, "_target_": "eblvm_lit.run.os.system"},
+            {**system, "_target_": "eblvm_lit.files.os.system"},
             "There is no|may not name",
         ),
-        "a module's import": ({"_target_": "eblvm_lit.run.sys"}, not_a_class),
+        "a module's import": ({"_target_": "eblvm_lit.command_line.sys"}, not_a_class),
         "a builtin": (
             {"_target_": "builtins.eval", "_args_": [f"open({str(sentinel)!r}, 'w')"]},
             "_args_|may not",

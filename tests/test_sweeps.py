@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit import run
+from eblvm_lit import command_line, run
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
@@ -249,15 +249,15 @@ def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(
         raise error
 
     cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": asked})
-    monkeypatch.setattr(run, "in_sweep", lambda: True)
+    monkeypatch.setattr(command_line, "in_sweep", lambda: True)
     if asked is None:
-        assert run.main(fail, cfg) is None
+        assert command_line.main(fail, cfg) is None
     else:
         with pytest.raises(CompactHydraException if isinstance(error, ConfigError) else RuntimeError):
-            run.main(fail, cfg)
-    monkeypatch.setattr(run, "in_sweep", lambda: False)
+            command_line.main(fail, cfg)
+    monkeypatch.setattr(command_line, "in_sweep", lambda: False)
     with pytest.raises(SystemExit if isinstance(error, ConfigError) else RuntimeError):
-        run.main(fail, cfg)
+        command_line.main(fail, cfg)
 
 
 # --- a whole sweep ----------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def hydra_main(folder, monkeypatch, *args):
     root, handlers, level = logging.getLogger(), logging.getLogger().handlers[:], logging.getLogger().level
     try:
         command = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-        command(lambda cfg: run.main(run.train, cfg))()
+        command(lambda cfg: command_line.main(run.train, cfg))()
         return 0, ""
     except SystemExit as leave:
         return 1, leave.code

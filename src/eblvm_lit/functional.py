@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Params", "at_least_float32", "bind", "buffers_of", "movable", "params_of", "sum_event", "tree_map"]
+__all__ = [
+    *("Params", "at_least_float32", "bind", "buffers_of", "copy_tree", "movable", "params_of", "sum_event", "tree_map"),
+]
 
 Params = dict[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
@@ -80,6 +82,22 @@ def movable(buffers: Mapping[str, Tensor]) -> Params:
 def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Params:
     """Apply ``fn`` to the values that several dictionaries hold under one key."""
     return {key: fn(value, *(other[key] for other in rest)) for key, value in first.items()}
+
+
+def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+    """Copy tensors of one nested mapping into those of another with the same keys.
+
+    Example:
+        >>> target = {"a": {"b": torch.zeros(1)}}
+        >>> copy_tree(target, {"a": {"b": torch.ones(1)}})
+        >>> target
+        {'a': {'b': tensor([1.])}}
+    """
+    for key, value in target.items():
+        if isinstance(value, Tensor):
+            value.copy_(source[key])
+        else:
+            copy_tree(value, source[key])
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
     """The class a ``_target_`` names, if it may be named.
 
     Classes only: with functions such as ``eblvm_lit.functional.tree_map`` a configuration could call anything. And a
-    name of an allowed package counts only where the class was *defined* in that package: ``eblvm_lit.run.os.system``
+    name of an allowed package counts only where the class was *defined* in that package: ``eblvm_lit.files.os.system``
     is a name inside of ours for something that is not.
 
     Args:

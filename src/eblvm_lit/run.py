@@ -2,100 +2,39 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
 from eblvm_lit.callbacks.checkpoints import Checkpoints
-from eblvm_lit.callbacks.curves import LogCurves
 from eblvm_lit.callbacks.ema import ExponentialAverage
-from eblvm_lit.callbacks.evaluation import Evaluation
-from eblvm_lit.callbacks.figures import Figures
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
-from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.checks import EVALUATE_KEYS, check_config, check_keys
 from eblvm_lit.composition import Parts, build, build_loggers, build_trainer
-from eblvm_lit.console import prepare_folder, quiet, show_config, show_results
+from eblvm_lit.console import prepare_folder, quiet, show_config
 from eblvm_lit.environment import device_name, environment
-from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.files import disk_errors, write_json, write_text
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.files import write_text
 from eblvm_lit.job import Job, this_job
 from eblvm_lit.launch import is_first, launched
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
+from eblvm_lit.methods.identity import check_resumable
+from eblvm_lit.outcome import as_best, costs, final_metrics, leave, selected
 from eblvm_lit.precision import tf32, threads
 from eblvm_lit.resume import find_checkpoint
 from eblvm_lit.status import recorded
 from eblvm_lit.stored_config import stored_config
 from eblvm_lit.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.sweeps.launch import in_sweep
-from eblvm_lit.weights import PREFIXES, load_weights
 
-__all__ = ["evaluate", "main", "train"]
+__all__ = ["evaluate", "train"]
 
 log = logging.getLogger(__name__)
-
-
-def leave(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
-    if not is_first():
-        return
-    for logger in loggers:
-        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
-        logger.save()
-    write_json(path, metrics)
-    checkpoints: list[Path] = []
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Figures):
-            figures = callback.draw(parts.method, parts.data)
-            for logger in of_runs(loggers):
-                logger.log_figures(figures, metrics["iteration"])
-        if isinstance(callback, Checkpoints):
-            checkpoints = [file for file in (callback.last_path, callback.best_path) if file.is_file()]
-    for logger in of_runs(loggers):
-        logger.conclude(metrics, checkpoints)
-    show_results(metrics, path.parent)
-
-
-def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
-    """Metrics of a checkpoint on the test split; the method is left with the weights they are of.
-
-    Args:
-        parts: Of the run.
-        checkpoint: Its content.
-        weights: ``raw`` (the parameters), ``ema`` (their averages) or ``both``: these under ``test_ema/``, too.
-
-    Raises:
-        NonFiniteError: If a metric is not finite.
-    """
-    state, iteration = checkpoint["state_dict"], checkpoint["eblvm_lit"]["iteration"]
-    parts.method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
-    parts.method.eval()
-    parts.data.setup()
-    metrics: dict[str, float] = {}
-    for kind, prefix in PREFIXES[weights].items():
-        load_weights(parts.method, checkpoint, kind)
-        for callback in parts.callbacks.values():
-            if isinstance(callback, Evaluation):
-                found = callback.test(parts.method, parts.data)
-                metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
-    for name, value in metrics.items():
-        if not math.isfinite(value):
-            raise NonFiniteError(
-                f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
-            )
-    return {"iteration": iteration, **metrics}
 
 
 def train(cfg: DictConfig) -> dict[str, float]:
@@ -162,16 +101,9 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
         if cfg.select == "both":  # the last one comes last: figures are of it
-            best = _as_best(final_metrics(parts, _selected("best", parts, trainer), cfg.weights))
+            best = as_best(final_metrics(parts, selected("best", parts, trainer), cfg.weights))
         which = "best" if cfg.select == "best" else "last"
-        metrics = {**final_metrics(parts, _selected(which, parts, trainer), cfg.weights), **best}
-    curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
-    rates = [rate for callback in curves for rate in callback.rates]
-    peaks = [callback.memory for callback in curves if callback.memory is not None]
-    if rates:
-        metrics["train/iterations_per_second"] = median(rates)
-    if peaks:
-        metrics["train/peak_memory_mib"] = max(peaks)
+        metrics = {**final_metrics(parts, selected(which, parts, trainer), cfg.weights), **best, **costs(parts)}
     leave(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
     return metrics
 
@@ -196,7 +128,7 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
         ConfigError: If the checkpoint is of another method, of other sizes, or beyond the end of this run.
     """
     checkpoint = load_checkpoint(resume_from)
-    start = parts.method.check_resumable(checkpoint, resume_from)
+    start = check_resumable(parts.method, checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
     # Lightning loads before it converts: what is double there would be rounded
     parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
@@ -211,27 +143,6 @@ def go_on(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
             callback.adopt(resume_from)
     for logger in of_runs(trainer.loggers):
         logger.go_on(checkpoint, resume_from)
-
-
-def _as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of the best checkpoint beside those of the last: ``test_best/<metric>`` and ``best_iteration``."""
-    renamed = {name.replace("test", "test_best", 1): value for name, value in metrics.items() if name != "iteration"}
-    return {"best_iteration": metrics["iteration"], **renamed}
-
-
-def _selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """The checkpoint that is tested."""
-    checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
-    if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
-        raise ConfigError("select=best, but this run has left no best checkpoint: select=last.")
-    if checkpoints is None:
-        state = copy.deepcopy(parts.method.state_dict())  # what is evaluated may be put in the method's place
-        unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
-        for callback in parts.callbacks.values():
-            if isinstance(callback, ExponentialAverage):
-                callback.on_save_checkpoint(trainer, parts.method, unsaved)
-        return unsaved
-    return load_checkpoint(checkpoints.best_path if which == "best" else checkpoints.last_path)
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:
@@ -254,7 +165,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
-    parts.method.check_resumable(checkpoint, Path(cfg.ckpt))
+    check_resumable(parts.method, checkpoint, Path(cfg.ckpt))
     loggers = build_loggers(cfg)
     for logger in loggers:
         if not isinstance(logger, RunLogger):
@@ -265,53 +176,3 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
             metrics = final_metrics(parts, checkpoint, stored.weights)
         leave(folder / "evaluation.json", metrics, parts, loggers)
     return metrics
-
-
-def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:
-    """Run ``train`` or ``evaluate`` for the command line: one sentence and a non-zero exit for the user's errors.
-
-    Returns:
-        The metric named by ``cfg.optimized_metric``, for sweepers.
-    """
-    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
-    try:
-        with disk_errors():
-            metrics = function(cfg)
-        return _optimized(metrics, cfg.get("optimized_metric"))
-    except EblvmError as error:
-        log.error("%s", error)
-        if in_sweep() and not isinstance(error, InterruptedRunError):
-            if _in_grid(cfg):
-                return None
-            raise CompactHydraException(str(error)) from None  # the sweeper decides
-        if in_sweep():
-            log.error("The sweep goes on with the same command and sweep.resume=true.")
-        sys.exit(getattr(error, "exit_code", 1))
-    except KeyboardInterrupt:  # while nothing was trained
-        log.error("Interrupted.")
-        sys.exit(130)
-    except Exception:
-        if not _in_grid(cfg):
-            raise
-        log.exception("The job has failed; the others of the sweep still run.")
-        return None
-    finally:
-        _close_wandb()
-
-
-def _in_grid(cfg: DictConfig) -> bool:
-    """Whether this is a job whose failure its status tells, and which the end of the sweep names beside all others."""
-    return in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
-
-
-def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
-    if name is not None and name not in metrics:
-        raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
-    return None if name is None else metrics[name]
-
-
-def _close_wandb() -> None:
-    """Without this the next job of a multirun in this process would log into this job's run."""
-    wandb = sys.modules.get("wandb")
-    if wandb is not None and getattr(wandb, "run", None) is not None:
-        wandb.finish()

@@ -7,7 +7,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -16,15 +15,10 @@ from torch import Tensor, nn
 
 from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import params_of
+from eblvm_lit.functional import copy_tree, params_of
 from eblvm_lit.memory import out_of_memory
-from eblvm_lit.methods.compilation import (
-    CompilationError,
-    compile_step,
-    compiler_available,
-    mode_of_processes,
-    worth_compiling,
-)
+from eblvm_lit.methods.compilation import CompilationError, compile_step, is_compiled
+from eblvm_lit.methods.identity import class_name, counted_in_blocks
 from eblvm_lit.methods.levels import Level, Situation, run_levels
 from eblvm_lit.networks.batch_norm import check_batch_norms
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
@@ -149,9 +143,9 @@ class Method(pl.LightningModule):
         """Run one iteration and write its result into the tensors of ``situation``."""
         after, record = run_levels(self.levels(), situation, v, noise)
         with torch.no_grad():
-            _copy_into(situation.params, after.params)
-            _copy_into(situation.states, after.states)
-            _copy_into(situation.memory, after.memory)
+            copy_tree(situation.params, after.params)
+            copy_tree(situation.states, after.states)
+            copy_tree(situation.memory, after.memory)
         return record
 
     def _step(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -194,13 +188,8 @@ class Method(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Decide about compilation, now that device and length of the run are known."""
-        remaining, mode = self.trainer.max_steps - self.iteration, mode_of_processes(self.compile_mode)
-        wanted = mode is True or (mode == "auto" and worth_compiling(remaining, self.inner_steps(), self.device))
-        if mode is True and compiler_available(self.device) is None:
-            raise ConfigError(
-                f"method.compile=true, but no compiler for {self.device.type} was found: "
-                "use method.compile=auto or false."
-            )
+        remaining = self.trainer.max_steps - self.iteration
+        wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device)
         self._compiled = compile_step(self.advance, self.device) if wanted else None
         data = self.trainer.datamodule
         self._full_batch = min(data.batch_size, len(data.splits.train))
@@ -250,37 +239,13 @@ class Method(pl.LightningModule):
     training_step.__signature__ = inspect.signature(training_step)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning counts calls, of which a run in other blocks, or one stopped in the middle of one, made others."""
-        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        done = checkpoint["eblvm_lit"]["iteration"] // self.trainer.datamodule.block
-        for counts in (progress["total"], progress["current"]):
-            later = counts["ready"] - done
-            counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
+        """Count as this run does."""
+        counted_in_blocks(checkpoint, self.trainer.datamodule.block)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what tells whose checkpoint this is; plain containers only, so that it loads as data."""
-        name = f"{type(self).__module__}.{type(self).__qualname__}"
-        checkpoint["eblvm_lit"] = {"method": name, "iteration": self.iteration, "config": self.description}
-
-    def check_resumable(self, checkpoint: Mapping[str, Any], path: Path) -> int:
-        """Refuse a checkpoint of something else.
-
-        Returns:
-            The iteration it was written at.
-
-        Raises:
-            ConfigError: If method or parameters differ.
-        """
-        name = f"{type(self).__module__}.{type(self).__qualname__}"
-        found = checkpoint["eblvm_lit"]
-        if found["method"] != name:
-            raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
-        shapes = {key: tuple(value.shape) for key, value in self.state_dict().items()}
-        stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
-        if shapes != stored:
-            differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
-            raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
-        return found["iteration"]
+        own = {"method": class_name(self), "iteration": self.iteration, "config": self.description}
+        checkpoint["eblvm_lit"] = own
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
         """Log ``val/loss`` with noise that is the same at every validation."""
@@ -296,12 +261,3 @@ class Method(pl.LightningModule):
             raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
         # Lightning's loggers are left out: they would be told of an iteration one too early.
         self.log("val/loss", loss.mean(), batch_size=len(v), logger=False, sync_dist=size > 1)
-
-
-def _copy_into(target: Any, source: Any) -> None:
-    """Copy tensors of one nested dictionary into those of another with the same keys."""
-    for key, value in target.items():
-        if isinstance(value, Tensor):
-            value.copy_(source[key])
-        else:
-            _copy_into(value, source[key])

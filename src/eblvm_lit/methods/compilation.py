@@ -12,7 +12,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.ranks import rank_and_size
 
-__all__ = ["CompilationError", "compile_step", "compiler_available", "mode_of_processes", "worth_compiling"]
+__all__ = ["CompilationError", "compile_step", "compiler_available", "is_compiled", "worth_compiling"]
 
 log = logging.getLogger(__name__)
 
@@ -66,15 +66,11 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
     return True
 
 
-def mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
+def _mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
     """``method.compile`` as it is for one process; several run eagerly, as their exchanges are not compiled.
 
     Raises:
         ConfigError: Where several were told to compile.
-
-    Example:
-        >>> mode_of_processes("auto")
-        'auto'
     """
     n = rank_and_size()[1]
     if n > 1 and mode is True:
@@ -85,6 +81,30 @@ def mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
     if n > 1 and mode == "auto":
         log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n)
     return mode if n == 1 else False
+
+
+def is_compiled(mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device) -> bool:
+    """Whether ``method.compile`` comes to compiling in this run.
+
+    Args:
+        mode: Its value.
+        n_iterations: Of the run.
+        n_inner_steps: How many gradients follow one another in an iteration.
+        device: Where it runs.
+
+    Raises:
+        ConfigError: Where it is true, and there is no compiler, or there are several processes.
+
+    Example:
+        >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
+        False
+    """
+    mode = _mode_of_processes(mode)
+    if mode is True and compiler_available(device) is None:
+        raise ConfigError(
+            f"method.compile=true, but no compiler for {device.type} was found: use method.compile=auto or false."
+        )
+    return mode is True or (mode == "auto" and worth_compiling(n_iterations, n_inner_steps, device))
 
 
 class _MergeEqualNodes(CustomGraphPass):
