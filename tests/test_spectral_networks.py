@@ -56,7 +56,10 @@ def test_widths_double_with_each_halving(side, n):
     """The published tables at all three sizes, with e = w = 1."""
     shape = [3, side, side]
     pairs = [2**i for i in range(n + 1) for _ in range(2)]
-    assert outputs(SpectralConv(v_shape=shape, width=1), nn.Conv2d) == pairs
+    network = SpectralConv(v_shape=shape, width=1)
+    assert outputs(network, nn.Conv2d) == pairs[:-1]
+    last = network.layers[-1]  # a convolution of the whole image
+    assert (last.in_features, last.out_features) == (16 * 2**n, pairs[-1])
     assert outputs(BatchNormEncoder(v_shape=shape, width=1), nn.Conv2d) == [2**i for i in range(n + 1)]
     wanted = [2**n, *(2 ** (n - i) for i in range(n)), 3]
     generator = ConvGenerator(v_shape=shape, h_dim=2, width=1)

@@ -177,19 +177,6 @@ class BiDVL(TermMethod):
             lower_gradient=lambda theta, omega, i: grad(lambda own: lower(theta, own, omega, i))(omega),
         )
 
-    def _upper_encoder(self, situation: Situation, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
-            return self.variant.upper_encoder(players, noise), {}
-
-        return self.gradient(situation, "omega", losses, noise, part="encoder.", reuse=True)
-
-    def _lower(self, situation: Situation, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
-        def losses(players: Players, noise: Noise) -> tuple[Terms, Terms]:
-            return self.variant.lower(players, v, noise), {}
-
-        reuse = step == 0 and self.share_latents and self.upper_first
-        return self.gradient(situation, "omega", losses, noise[step], reuse=reuse)
-
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(self.posterior.mean(v)))
