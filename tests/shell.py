@@ -40,17 +40,22 @@ def is_value(override):
     return bool(re.fullmatch(r"[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
 
 
-def tiny(folder, *overrides):
-    """The configuration of a tiny run into a folder.
+def configured(*overrides):
+    """As ``configure``, and faster: groups are composed once, and values are set as Hydra would set them."""
+    return with_values(composed(*(o for o in overrides if not is_value(o))), *filter(is_value, overrides))
 
-    Composing takes longer than such a run, so groups are composed once, and values are set as Hydra would set them.
-    """
-    overrides = [*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides]
-    values = [override for override in overrides if is_value(override)]
-    cfg = copy.deepcopy(composed(*(override for override in overrides if not is_value(override))))
-    for override in OverridesParser.create().parse_overrides(values):
+
+def with_values(cfg, *values):
+    """A configuration with other values."""
+    cfg = copy.deepcopy(cfg)
+    for override in OverridesParser.create().parse_overrides(list(values)):
         OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
     return cfg
+
+
+def tiny(folder, *overrides):
+    """The configuration of a tiny run into a folder."""
+    return configured(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
 
 
 def train(folder, *overrides):

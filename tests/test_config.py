@@ -16,7 +16,7 @@ from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.instantiation import instantiate, resolve_target
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
-from shell import CONF, configure, save_config, tiny, train
+from shell import CONF, configure, configured, save_config, tiny, train, with_values
 
 # Where a group's choice goes, if not under its own name.
 PLACES = {
@@ -234,11 +234,11 @@ def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experim
         for key, values in sweep.get("params", {}).items()
     ]
     monkeypatch.setenv("EBLVM_DATA", str(files))
-    small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", f"cache_dir={tmp_path}"]
-    overrides = [f"experiment={experiment}", "debug=fast", *swept, *small, *SHORTER.get(experiment, [])]
-    overrides += shorter_deep(configure(*overrides))
-    overrides += ["model.h_dim=3"] if "h_dim" in configure(*overrides).model else []
-    metrics = run.train(configure(*overrides, f"run_dir={tmp_path}"))
+    found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
+    small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]
+    small += [f"cache_dir={tmp_path}", f"run_dir={tmp_path}"]
+    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).model else []
+    metrics = run.train(with_values(whole, *small, *shorter_deep(whole)))
     assert metrics["iteration"] == 2
     assert RESULTS.get(experiment, "test/fisher") in metrics
 
