@@ -234,10 +234,8 @@ def test_sets_are_what_they_are_called():
         assert torch.equal(drawn[0], drawn[1]) == (sets == "shared")
 
 
-@pytest.mark.parametrize("case", ENERGIES, ids=str)
+@pytest.mark.parametrize("case", [case for case in ENERGIES if case.exact_posterior is not None], ids=str)
 def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anywhere(case):
-    if case.exact_posterior is None:
-        pytest.skip("no exact posterior")
     energy, v = case.make(), torch.randn(5, V_DIM)
     q, h = case.exact_posterior(energy), torch.randn(1, 5, H_DIM)
     for particles in (h, 3 * h, torch.cat([h, 1 - h])):
