@@ -9,8 +9,8 @@ from pytorch_lightning import LightningModule
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
 
 __all__ = ["Filters"]
 
@@ -53,8 +53,5 @@ class Filters(Picture):
         filters = energy.coupling().T[: self.n]
         # a unit that sees nothing stays grey
         extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
-        _, height, width = data.image_shape
-        figure = new_figure(3.8, 3.7 * height / width + 0.4)
-        title = f"filters, {len(filters)} of {energy.h_dim}"
-        show_tiles(figure.subplots(), filters / extremes, data.image_shape, (-1.0, 1.0), title)
-        return figure
+        found = {f"filters, {len(filters)} of {energy.h_dim}": filters / extremes}
+        return boards(found, data.image_shape, (-1.0, 1.0))

@@ -8,8 +8,8 @@ from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.image_source import ImageSource
 
 __all__ = ["GeneratedSamples"]
@@ -50,9 +50,4 @@ class GeneratedSamples(Picture):
             return None
         rows = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()[: self.n]
         examples = data.as_bytes(data.as_float(data.splits.train[rows]))
-        boards = {"data": examples, "generator": self.images.images(method, data, self.n)}
-        _, height, width = data.image_shape
-        figure = new_figure(7.6, 3.7 * height / width + 0.4)
-        for panel, (title, v) in zip(figure.subplots(1, 2), boards.items(), strict=True):
-            show_tiles(panel, v, data.image_shape, (0, 255), title)
-        return figure
+        return boards({"data": examples, "generator": self.images.images(method, data, self.n)}, data.image_shape)

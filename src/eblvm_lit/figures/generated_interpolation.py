@@ -8,10 +8,10 @@ from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.interpolation import LINE, SQUARE
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.frozen import posterior_mean
 from eblvm_lit.samplers.interpolation import interpolate
 from eblvm_lit.samplers.reconstructions import decode, reconstructs
@@ -59,10 +59,5 @@ class GeneratedInterpolation(Picture):
         images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
         latents = [interpolate(posterior_mean(method.posterior, v), self.n) for v in images]
         square, *lines = (data.as_bytes(decode(method, h)) for h in latents)
-        boards = {"between three images": square, "between two images": torch.cat(lines)}
-        _, height, width = data.image_shape
-        rows = max(self.n, self.n_lines)
-        figure = new_figure(7.6, 3.7 * height / width * rows / self.n + 0.4)
-        for panel, (title, v) in zip(figure.subplots(1, 2), boards.items(), strict=True):
-            show_tiles(panel, v, data.image_shape, (0, 255), title, columns=self.n)
-        return figure
+        found = {"between three images": square, "between two images": torch.cat(lines)}
+        return boards(found, data.image_shape, columns=self.n)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.inpainting import InpaintingSamples
 from eblvm_lit.samplers.masks import Mask
@@ -80,11 +80,8 @@ class Inpainting(Picture):
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
-        _, height, width = data.image_shape
-        figure = new_figure(0.6 * len(v), 0.6 * height / width * (2 + self.n_completions) + 0.4)
-        title = "images, what is kept of them, completions"
-        show_tiles(figure.subplots(), board, data.image_shape, (0, 255), title, columns=len(v))
-        return figure
+        found = {"images, what is kept of them, completions": board}
+        return boards(found, data.image_shape, columns=len(v), width=0.6 * len(v))
 
     def _complete(self, method: LightningModule, v: Tensor, keep: Tensor, seed: int) -> Tensor:
         """Completions, one of each image, then another of each, shape (n_completions n, *event)."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.frozen import posterior_mean
 from eblvm_lit.samplers.interpolation import InterpolationSamples
@@ -91,7 +91,8 @@ class Interpolation(Picture):
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.rho is not None else images}
         with progress_bar("interpolation", total) as on_step:
             square, *rows = self.samples.draw(method.energy, latents, on_step=on_step, **options)
-        return self._figure(data, {"between three images": square, lines: torch.cat(rows)})
+        found = {"between three images": data.as_bytes(square), lines: data.as_bytes(torch.cat(rows))}
+        return boards(found, data.image_shape, columns=self.samples.n)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
         """The images that each line is of: two, or one training image, each of shape (2 or 1, *event)."""
@@ -100,11 +101,3 @@ class Interpolation(Picture):
         options = {"generator": generator, "device": generator.device}
         rows = torch.randint(len(data.splits.train), (self.n_lines, 1), **options)
         return [data.as_float(data.splits.train[row]) for row in rows.cpu()]
-
-    def _figure(self, data: ArrayDataModule, boards: dict[str, Tensor]) -> Figure:
-        _, height, width = data.image_shape
-        n, rows = self.samples.n, max(self.samples.n, self.n_lines)
-        figure = new_figure(7.6, 3.7 * height / width * rows / n + 0.4)
-        for panel, (title, v) in zip(figure.subplots(1, 2), boards.items(), strict=True):
-            show_tiles(panel, data.as_bytes(v), data.image_shape, (0, 255), title, columns=n)
-        return figure

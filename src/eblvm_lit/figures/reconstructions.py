@@ -8,8 +8,8 @@ from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.reconstructions import reconstruct, reconstructs
 
 __all__ = ["Reconstructions"]
@@ -50,9 +50,5 @@ class Reconstructions(Picture):
             return None
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
         pairs = data.as_bytes(torch.stack([v, reconstruct(method, v)], dim=1).flatten(0, 1))
-        _, height, width = data.image_shape
-        rows = -(-len(v) // self.columns)
-        figure = new_figure(6.0, 6.0 * height / width * rows / (2 * self.columns) + 0.4)
-        title = "test images and their reconstructions, in pairs"
-        show_tiles(figure.subplots(), pairs, data.image_shape, (0, 255), title, columns=2 * self.columns)
-        return figure
+        found = {"test images and their reconstructions, in pairs": pairs}
+        return boards(found, data.image_shape, columns=2 * self.columns, width=6.0)

@@ -11,7 +11,7 @@ from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.tiles import boards
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
@@ -111,12 +111,8 @@ class Samples(Picture):
             )
 
     def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
-        _, height, width = data.image_shape
-        figure = new_figure(7.6, 3.7 * height / width + 0.4)
-        limits = float(examples.min()), float(examples.max())
-        for panel, v, title in zip(figure.subplots(1, 2), (examples, samples), titles, strict=True):
-            show_tiles(panel, v, data.image_shape, limits, title)
-        return figure
+        found = dict(zip(titles, (examples, samples), strict=True))
+        return boards(found, data.image_shape, (float(examples.min()), float(examples.max())))
 
     def _dots(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
         figure = new_figure(7.6, 3.9)

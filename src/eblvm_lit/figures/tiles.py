@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from eblvm_lit.figures.base import INK
+from eblvm_lit.figures.base import INK, new_figure
 
-__all__ = ["show_tiles", "tile"]
+__all__ = ["boards", "show_tiles", "tile"]
 
 
 def tile(
@@ -65,3 +67,31 @@ def show_tiles(
     axes.imshow(board, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set_axis_off()
     axes.set_title(title, fontsize=10, color=INK, pad=6)
+
+
+def boards(
+    images: Mapping[str, Tensor],
+    image_shape: tuple[int, int, int],
+    limits: tuple[float, float] = (0, 255),
+    columns: int | None = None,
+    width: float = 3.8,
+) -> Figure:
+    """Boards of images side by side.
+
+    Args:
+        images: By the title of each board, shape (n, *event).
+        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
+        limits: Values of black and white.
+        columns: Images in a row of a board; as many as make it square, if not given.
+        width: Of a board, in inches.
+
+    Example:
+        >>> figure = boards({"data": torch.zeros(4, 9), "model": torch.zeros(4, 9)}, (1, 3, 3))
+        >>> [panel.get_title() for panel in figure.axes], figure.get_size_inches().round(1).tolist()
+        (['data', 'model'], [7.6, 4.1])
+    """
+    shapes = [tile(v, image_shape, columns=columns).shape[:2] for v in images.values()]
+    figure = new_figure(width * len(images), max((width - 0.1) * height / across for height, across in shapes) + 0.4)
+    for panel, (title, v) in zip(figure.subplots(1, len(images), squeeze=False)[0], images.items(), strict=True):
+        show_tiles(panel, v, image_shape, limits, title, columns)
+    return figure
