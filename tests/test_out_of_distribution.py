@@ -12,7 +12,7 @@ from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise, detection
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from image_files import write_images, write_svhn
-from shell import configure, evaluate, of_checkpoint
+from shell import configure, evaluate, of_checkpoint, train
 
 
 def by_definition(inside, outside):
@@ -158,6 +158,16 @@ def test_sets_named_on_the_command_line_are_outliers_and_are_found_again_in_anot
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt", moved)
     assert again == of_checkpoint(metrics)
     assert not (tmp_path / "root").exists()
+    more = evaluate(
+        tmp_path / "more", tmp_path / "run" / "checkpoints" / "last.ckpt", moved, f"+outliers@{SETS}.two=digits"
+    )
+    assert more == again | {f"test/{name}_two": again[f"test/{name}_numbers"] for name in ("auroc", "aupr", "fpr95")}
+
+
+def test_a_run_without_the_detection_of_outliers_has_no_sets_of_them_to_add_to(tmp_path):
+    train(tmp_path, "method=dsm", "trainer.max_steps=1", "n_validations=1")
+    with pytest.raises(ConfigError, match="out_of_distribution cannot be changed, as the run of this checkpoint had"):
+        evaluate(tmp_path / "more", tmp_path / "checkpoints" / "last.ckpt", f"+outliers@{SETS}.two=digits")
 
 
 def test_outliers_of_another_run_are_on_the_scale_of_its_data():

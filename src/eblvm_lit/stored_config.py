@@ -85,7 +85,22 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
             continue
         if stored.callbacks.get(callback) is None:
             raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
-        stored.callbacks[callback].update({part: OmegaConf.to_container(chosen), **consequences})
+        chosen = OmegaConf.to_container(chosen)
+        if any(node is not None and "_target_" not in node for node in chosen.values()):
+            stored.callbacks[callback][part] = _changed(stored.callbacks[callback][part], chosen, callback)
+        else:
+            stored.callbacks[callback].update({part: chosen, **consequences})
+
+
+def _changed(own: DictConfig, changes: Mapping[str, Any], callback: str) -> DictConfig:
+    """The run's own metrics or figures with other values, such as sets of outliers beside those it had."""
+    for name in changes:
+        if own.get(name) is None:
+            raise ConfigError(
+                f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
+                f"{callback}@callbacks.{callback}...=[GROUP]."
+            )
+    return OmegaConf.merge(own, changes)
 
 
 def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
