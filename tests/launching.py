@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit import launch, run, worker
+from eblvm_lit import command_line, launch, run, worker
 from shell import tiny
 
 __all__ = ["RUN", "Launch", "gone"]
@@ -81,7 +81,7 @@ def _first(folder, overrides):
     _speak_into(folder.parent / "said")
     launch._start = _start
     try:
-        run.main(run.train, tiny(folder, *overrides))
+        command_line.main(run.train, tiny(folder, *overrides))
     except SystemExit as leaving:
         os._exit(leaving.code)
     except BaseException:

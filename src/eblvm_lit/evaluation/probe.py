@@ -110,7 +110,8 @@ class LinearProbe(Metric):
             model.fit(features[0], labels[0])
         if svm.n_iter_ >= self.max_iter:
             log.warning(
-                "The linear probe has not converged in max_iter=%d iterations: raise it, or set standardize=true.",
+                "The linear probe has not converged in max_iter=%d iterations: raise it%s.",
                 self.max_iter,
+                "" if self.standardize else ", or set standardize=true",
             )
         return float(model.score(features[1], labels[1]))
