@@ -367,7 +367,7 @@ def workspace(project, tmp_path_factory):
     data = folder / "data"
     data.mkdir()
     write_mnist(data)
-    write_cifar10(data, 8)  # two for each of four devices
+    write_cifar10(data, 12)  # two for each of four devices, and none left over
     faces = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     scipy.io.savemat(data / "frey_rawface.mat", {"ff": faces.numpy()})
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
@@ -417,7 +417,7 @@ def shortened(overrides, project):
         short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
     short += ["n_validations=4"] if experiment == "grbm_checkerboard" else []  # the mean of the last three is shown
     if any(word.startswith("trainer.devices=") for word in first):
-        short += ["data.batch_size=8", "data.val_size=8"]
+        short += ["data.batch_size=12", "data.val_size=12"]
     return first + short
 
 

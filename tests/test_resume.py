@@ -234,11 +234,20 @@ def test_iterations_in_blocks_are_the_same_iterations(method, tmp_path):
         assert curves(tmp_path / str(n)) == [shared[row["iteration"]] for row in curves(tmp_path / str(n))]
 
 
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory):
+    """An uninterrupted run without blocks."""
+    folder = tmp_path_factory.mktemp("one_by_one")
+    train(folder, *in_blocks(1), *METHODS["bidsm"])
+    return folder
+
+
 @pytest.mark.parametrize("blocks", [(5, 5), (5, 4), (4, 1), (1, 5)])
 @pytest.mark.parametrize("at", [22, 39, 40])
-def test_a_signal_ends_a_block_early_and_the_run_goes_on_in_blocks_of_any_size(at, blocks, tmp_path, monkeypatch):
+def test_a_signal_ends_a_block_early_and_the_run_goes_on_in_blocks_of_any_size(
+    at, blocks, one_by_one, tmp_path, monkeypatch
+):
     before, after = blocks
-    train(tmp_path / "straight", *in_blocks(1), *METHODS["bidsm"])
     draw = Method.draw_noise
 
     def draw_and_send(self, v, generator):
@@ -253,7 +262,7 @@ def test_a_signal_ends_a_block_early_and_the_run_goes_on_in_blocks_of_any_size(a
     monkeypatch.undo()
     last = tmp_path / "stopped" / "checkpoints" / "last.ckpt"
     train(tmp_path / "resumed", *in_blocks(after), *METHODS["bidsm"], f"ckpt={last}")
-    assert same_state(tmp_path / "resumed", tmp_path / "straight")
-    assert same_state(tmp_path / "resumed", tmp_path / "straight", "best")
+    assert same_state(tmp_path / "resumed", one_by_one)
+    assert same_state(tmp_path / "resumed", one_by_one, "best")
     validated = [row for row in curves(tmp_path / "resumed") if "val/loss" in row]
-    assert validated == [row for row in curves(tmp_path / "straight") if "val/loss" in row]
+    assert validated == [row for row in curves(one_by_one) if "val/loss" in row]
