@@ -344,12 +344,14 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """A score. make(energy_case, energy, v, noise): its score function with the true posterior if any, or None.
+    """A score. make(energy_case, energy, v, noise): its score function with the true posterior.
 
     classes: what is covered.
+    of_real_latents: whether it is for these, too.
     """
 
     classes: tuple[type, ...]
+    of_real_latents: bool = True
 
 
 def make_bilevel(case, energy, v, noise):
@@ -363,8 +365,6 @@ def make_controlled(case, energy, v, noise):
 
 
 def make_importance(case, energy, v, noise):
-    if energy.continuous:
-        return None
     return ImportanceScore(energy, case.nodes(energy)[0].unsqueeze(1).expand(-1, len(v), -1))
 
 
@@ -383,7 +383,7 @@ SCORES = [
         ),
         make=make_controlled,
     ),
-    ScoreCase(name="importance", classes=(Importance, ImportanceScore), make=make_importance),
+    ScoreCase(name="importance", classes=(Importance, ImportanceScore), make=make_importance, of_real_latents=False),
 ]
 
 # --- objectives -------------------------------------------------------------------------------------------

@@ -86,16 +86,16 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
         if stored.callbacks.get(callback) is None:
             raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
         chosen = OmegaConf.to_container(chosen)
-        if any(node is not None and "_target_" not in node for node in chosen.values()):
-            stored.callbacks[callback][part] = _changed(stored.callbacks[callback][part], chosen, callback)
+        if any(isinstance(node, dict) and "_target_" not in node for node in chosen.values()):
+            stored.callbacks[callback][part] = _changed(stored.callbacks[callback].get(part), chosen, callback)
         else:
             stored.callbacks[callback].update({part: chosen, **consequences})
 
 
-def _changed(own: DictConfig, changes: Mapping[str, Any], callback: str) -> DictConfig:
+def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
     """The run's own metrics or figures with other values, such as sets of outliers beside those it had."""
     for name in changes:
-        if own.get(name) is None:
+        if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
             raise ConfigError(
                 f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
                 f"{callback}@callbacks.{callback}...=[GROUP]."
