@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from pytorch_lightning import LightningModule
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -25,8 +24,6 @@ from eblvm_lit.posteriors.base import Posterior
 __all__ = ["LinearProbe"]
 
 log = logging.getLogger(__name__)
-
-Preprocessing = Literal["none", "standardize", "whiten"]
 
 
 class LinearProbe(Metric):
@@ -42,14 +39,12 @@ class LinearProbe(Metric):
     Args:
         n_train: Train on so many examples, the first ones; null for all.
         max_iter: Iterations of the solver at most; a warning says where they do not suffice.
-        preprocessing: What is done to the features of either kind first, by what the training examples say:
-            ``none``, as published; ``standardize``, to mean 0 and variance 1 each; ``whiten``, to principal components
-            of variance 1. The machine's penalty depends on scale and correlation. Principal components of pixels are
-            without correlation, posterior means are not: they compare fairly under ``whiten`` alone.
+        standardize: Whether features are shifted and scaled to mean 0 and variance 1 of the training examples;
+            published numbers are without.
         pixels: Whether pixels are classified, too, which takes longer the more of them there are.
 
     Raises:
-        ConfigError: For an n_train below two, no iteration, or an unknown preprocessing.
+        ConfigError: For an n_train below two, or no iteration.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -62,22 +57,14 @@ class LinearProbe(Metric):
     """
 
     def __init__(
-        self,
-        *,
-        n_train: int | None = None,
-        max_iter: int = 1000,
-        preprocessing: Preprocessing = "none",
-        pixels: bool = True,
+        self, *, n_train: int | None = None, max_iter: int = 1000, standardize: bool = False, pixels: bool = True
     ) -> None:
         if n_train is not None and n_train < 2:
             raise ConfigError(f"A probe needs n_train >= 2, or null for all examples, not {n_train}.")
         if max_iter < 1:
             raise ConfigError(f"A probe needs max_iter >= 1, not {max_iter}.")
-        if preprocessing not in get_args(Preprocessing):
-            known = "', '".join(get_args(Preprocessing))
-            raise ConfigError(f"The preprocessing of a probe is one of '{known}', not {preprocessing!r}.")
         self.n_train, self.max_iter = n_train, max_iter
-        self.preprocessing, self.pixels = preprocessing, pixels
+        self.standardize, self.pixels = standardize, pixels
 
     def evaluate(
         self,
@@ -117,7 +104,7 @@ class LinearProbe(Metric):
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
         svm = LinearSVC(max_iter=self.max_iter, dual="auto", random_state=0)
-        model = preprocessed(svm, self.preprocessing, features[0])
+        model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it would be said without the remedy
             model.fit(features[0], labels[0])
@@ -125,16 +112,6 @@ class LinearProbe(Metric):
             log.warning(
                 "The linear probe has not converged in max_iter=%d iterations: raise it%s.",
                 self.max_iter,
-                ", or set preprocessing=standardize" if self.preprocessing == "none" else "",
+                "" if self.standardize else ", or set standardize=true",
             )
         return float(model.score(features[1], labels[1]))
-
-
-def preprocessed(svm: LinearSVC, preprocessing: Preprocessing, features: np.ndarray) -> Pipeline:
-    """The classifier after what is done to its features, shape (n, D)."""
-    if preprocessing == "standardize":
-        return make_pipeline(StandardScaler(), svm)
-    if preprocessing == "whiten":
-        rank = max(1, np.linalg.matrix_rank(features - features.mean(0)))  # what is constant cannot be scaled
-        return make_pipeline(PCA(n_components=rank, whiten=True, random_state=0), svm)
-    return make_pipeline(svm)
