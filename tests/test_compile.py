@@ -1,7 +1,9 @@
 """The compiled iteration: the numbers of the eager one, or a sentence that says why there is none."""
 
+import gc
 import logging
 import re
+import weakref
 
 import pytest
 import torch
@@ -85,13 +87,7 @@ def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
 @pytest.fixture
 def traced_only(monkeypatch):
     """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
-    compile_whole = torch.compile
-
-    def compile_traced(fn, *, options, **kwargs):
-        kept = {"guard_filter_fn": options["guard_filter_fn"]}
-        return compile_whole(fn, backend="eager", options=kept, **kwargs)
-
-    monkeypatch.setattr(torch, "compile", compile_traced)
+    monkeypatch.setattr(compilation, "compile_graph", lambda graph, inputs, device: graph)
 
 
 def test_methods_compiled_one_after_the_other_do_not_share_a_graph(traced_only, tmp_path):
@@ -102,6 +98,54 @@ def test_methods_compiled_one_after_the_other_do_not_share_a_graph(traced_only, 
         assert_close(results[kind], iterate(tmp_path, *overrides))
     assert not torch.equal(results[0][0]["energy.c"], results[1][0]["energy.c"])
     assert not torch.equal(results[0][0]["energy.W"], results["other noise"][0]["energy.W"])
+
+
+def graph_calls(monkeypatch):
+    """How often what torch.compile puts around a graph has been run."""
+    calls = []
+
+    class Counted(compilation._Graph):
+        def __call__(self, *inputs):
+            calls.append(len(inputs))
+            return super().__call__(*inputs)
+
+    monkeypatch.setattr(compilation, "_Graph", Counted)
+    return calls
+
+
+def test_after_the_first_call_nothing_is_left_around_the_graph(traced_only, monkeypatch, tmp_path):
+    calls = graph_calls(monkeypatch)
+    compiled = iterate(tmp_path, *bilevel(1, 1), n=4, step=compile_step)
+    assert len(calls) == 1
+    assert_close(compiled, iterate(tmp_path, *bilevel(1, 1), n=4))
+
+
+def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only, monkeypatch):
+    calls, own = graph_calls(monkeypatch), [torch.ones(2)]
+    x = torch.arange(2.0)
+    cpu = torch.device("cpu")
+
+    elsewhere = compile_step(lambda v: {"sum": v + own[0]}, cpu)  # reads a tensor that it is not given
+    for own[0] in (torch.ones(2), torch.zeros(2)):
+        assert torch.equal(elsewhere(x)["sum"], x + own[0])
+    twice = compile_step(lambda u, v: {"sum": u + v}, cpu)  # the first call has one tensor in two places
+    assert torch.equal(twice(x, x)["sum"], 2 * x)
+    assert len(calls) == 3
+    unchanged = compile_step(lambda v: {"sum": v + 1, "v": v}, cpu)  # returns what no graph computes
+    for v in (x, x + 1):
+        assert torch.equal(unchanged(v)["v"], v)
+    assert len(calls) == 5
+
+
+def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
+    step = compile_step(lambda v: {"sum": v["v"] + 1}, torch.device("cpu"))
+    minibatches = [torch.zeros(2), torch.zeros(2)]
+    kept = [weakref.ref(v) for v in minibatches]
+    for v in minibatches:
+        step({"v": v})
+    del minibatches[:], v
+    gc.collect()
+    assert [ref() for ref in kept] == [None, None]
 
 
 @pytest.fixture
@@ -178,15 +222,11 @@ def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
 def broken_compiler(monkeypatch):
     """A compiler that is there and fails, as one without its headers does."""
     monkeypatch.setattr(compilation, "MIN_INNER_STEPS", 1)
-    compile_whole = torch.compile
 
-    def fail(graph, inputs):
+    def fail(graph, inputs, device):
         raise OSError("Python.h: No such file or directory")
 
-    def compile_broken(fn, *, options, **kwargs):
-        return compile_whole(fn, backend=fail, **kwargs)
-
-    monkeypatch.setattr(torch, "compile", compile_broken)
+    monkeypatch.setattr(compilation, "compile_graph", fail)
 
 
 def test_auto_falls_back_to_the_eager_run_if_compilation_fails(broken_compiler, tmp_path, caplog):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch._dynamo import lookup_backend
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from eblvm_lit.errors import ConfigError
@@ -137,13 +139,93 @@ class _MergeEqualNodes(CustomGraphPass):
         return b"eblvm_lit.merge_equal_nodes.1"
 
 
-def compile_step(step: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+class _Graph:
+    """What a backend made of a graph; it remembers the tensors of its last call until told to forget them."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
+        self.run, self.remembers = run, True
+        self.inputs: Sequence[Any] = ()
+        self.outputs: Sequence[Any] = ()
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        outputs = self.run(*inputs)
+        if self.remembers:
+            self.inputs, self.outputs = inputs, outputs
+        return outputs
+
+    def forget(self) -> None:
+        """Keep no tensor alive from here on."""
+        self.remembers, self.inputs, self.outputs = False, (), ()
+
+
+def compile_graph(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device
+) -> Callable[..., Sequence[Any]]:
+    """What Inductor makes of a graph for inputs like these, on a device."""
+    options = {
+        "post_grad_custom_pre_pass": _MergeEqualNodes(),
+        # The graph has some hundred small kernels: called from C++ they take half the time they take from Python.
+        "cpp_wrapper": device.type == "cpu",
+    }
+    return lookup_backend("inductor")(graph, inputs, config_patches=options)
+
+
+def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
+    """Every tensor in dicts, lists and tuples, and the keys that lead to it."""
+    if isinstance(tree, Tensor):
+        yield tree, path
+        return
+    items = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    for key, value in items:
+        yield from _paths(value, (*path, key))
+
+
+def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
+    """The function that was compiled, with nothing around its graph; None where that is not all there is to it.
+
+    What ``torch.compile`` does around the graph, in each call, takes a good part of a small iteration, and comes to the
+    same each time.
+
+    Args:
+        graph: It, after one call.
+        args: The arguments the function had in that call.
+        result: What it returned.
+    """
+    given = list(_paths(args))
+    path_of = {id(tensor): path for tensor, path in given}
+    place_of = {id(tensor): i for i, tensor in enumerate(graph.outputs)}
+    alone = (
+        len(path_of) == len(given)  # a tensor in two places need not be one in the next call
+        and all(id(tensor) in path_of for tensor in graph.inputs)
+        and isinstance(result, dict)
+        and all(id(tensor) in place_of for tensor in result.values())
+    )
+    if not alone:
+        return None
+    run, paths = graph.run, [path_of[id(tensor)] for tensor in graph.inputs]
+    places = {name: place_of[id(tensor)] for name, tensor in result.items()}
+
+    def call(*args: Any) -> dict[str, Tensor]:
+        inputs = []
+        for path in paths:
+            found = args
+            for key in path:
+                found = found[key]
+            inputs.append(found)
+        outputs = run(*inputs)
+        return {name: outputs[i] for name, i in places.items()}
+
+    return call
+
+
+def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -> Callable[..., dict[str, Tensor]]:
     """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
 
     These are not checked again, which would cost a tenth of a small iteration: the caller sees to it that they hold.
 
     Args:
-        step: The function.
+        step: The function, of tensors in dicts, lists and tuples, to tensors in a dict; it may move those it is given,
+            and changes nothing else.
         device: Where its tensors are.
 
     Returns:
@@ -153,22 +235,23 @@ def compile_step(step: Callable[..., Any], device: torch.device) -> Callable[...
     def iteration(*args: Any) -> Any:
         return step(*args)
 
+    graphs: list[_Graph] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
+        graphs.append(_Graph(compile_graph(graph, inputs, device)))
+        return graphs[-1]
+
     # Compiled code is cached with the code object. Without guards a second method of this process would be given the
     # first one's graph, so each gets a code object of its own.
     iteration.__code__ = iteration.__code__.replace()
-    options = {
-        "guard_filter_fn": lambda guards: [False] * len(guards),
-        "post_grad_custom_pre_pass": _MergeEqualNodes(),
-        # The graph has some hundred small kernels: called from C++ they take half the time they take from Python.
-        "cpp_wrapper": device.type == "cpu",
-    }
-    compiled = torch.compile(iteration, fullgraph=True, dynamic=False, options=options)
-    is_first = True
+    options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
+    settled = None
 
-    def call(*args: Any) -> Any:
-        nonlocal is_first
-        if not is_first:
-            return compiled(*args)
+    def call(*args: Any) -> dict[str, Tensor]:
+        nonlocal settled
+        if settled is not None:
+            return settled(*args)
         try:
             result = compiled(*args)
         except torch.OutOfMemoryError:  # eager code would need no less
@@ -178,7 +261,9 @@ def compile_step(step: Callable[..., Any], device: torch.device) -> Callable[...
             cause = getattr(error, "inner_exception", error)
             reason = next(iter(str(cause).strip().splitlines()), "no reason was given")
             raise CompilationError(f"the iteration could not be compiled ({type(cause).__name__}: {reason})") from error
-        is_first = False
+        settled = (_straight(graphs[0], args, result) if len(graphs) == 1 else None) or compiled
+        for graph in graphs:
+            graph.forget()
         return result
 
     return call

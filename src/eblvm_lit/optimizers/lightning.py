@@ -54,3 +54,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any]) -> Any:
         """Run the iteration."""
         return closure()
+
+    # Else torch puts an entry of its profiler around every step, a tenth of a small iteration, and calls the hooks of
+    # torch.optim, which are about gradients that this one never holds.
+    step.hooked = True
