@@ -158,7 +158,7 @@ class _Graph:
         self.remembers, self.inputs, self.outputs = False, (), ()
 
 
-def compile_graph(
+def _compile_graph(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device
 ) -> Callable[..., Sequence[Any]]:
     """What Inductor makes of a graph for inputs like these, on a device."""
@@ -238,7 +238,7 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
     graphs: list[_Graph] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
-        graphs.append(_Graph(compile_graph(graph, inputs, device)))
+        graphs.append(_Graph(_compile_graph(graph, inputs, device)))
         return graphs[-1]
 
     # Compiled code is cached with the code object. Without guards a second method of this process would be given the
