@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
@@ -35,6 +34,7 @@ class DeepEnergy(VisibleEnergy):
         ConfigError: For an unknown head, a size below one, or a head_dim that is not used.
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.networks.resnet import ResNet
         >>> energy = DeepEnergy(network=ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=2))
         >>> energy(torch.zeros(5, 1, 8, 8)).shape, energy.score(torch.zeros(5, 1, 8, 8)).shape
@@ -80,6 +80,7 @@ class DeepLatentEnergy(Energy):
         ConfigError: For a size below one.
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.networks.mlp import MLP
         >>> deep = DeepLatentEnergy(network=MLP(sizes=[2, 8]), h_dim=3)
         >>> deep.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
@@ -104,7 +105,13 @@ class DeepLatentEnergy(Energy):
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
         """E, shape (*L, B), of g(v) (B, m) and h (*L, B, m)."""
-        return self.head(torch.cat([features + h, h], dim=-1))
+        return self._at_features(features)(h)
+
+    def _at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+        r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
+        of_sum, of_h = self.head.weight.chunk(2, dim=1)
+        of_features, weight = linear(features, of_sum, self.head.bias), of_sum + of_h
+        return lambda h: self.head.squared_norm(of_features + linear(h, weight))
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
@@ -112,7 +119,7 @@ class DeepLatentEnergy(Energy):
 
     def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
         """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
-        return partial(self.energy_of_features, self.features(v))
+        return self._at_features(self.features(v))
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
@@ -130,6 +137,7 @@ class DeepVectorEnergy(DeepLatentEnergy):
         ConfigError: For a size below one, or no block.
 
     Example:
+        >>> import torch
         >>> DeepVectorEnergy(v_dim=2, h_dim=10)(torch.zeros(5, 2), torch.zeros(5, 10)).shape
         torch.Size([5])
     """

@@ -36,7 +36,12 @@ class SquaredNormHead(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """The value, shape (*B,), of x (*B, in_dim)."""
-        return elu(at_least_float32(super().forward(x))).square().sum(-1)
+        return self.squared_norm(super().forward(x))
+
+    @staticmethod
+    def squared_norm(y: Tensor) -> Tensor:
+        r""":math:`\sum_k \mathrm{ELU}(y_k)^2`, shape (*B,), of y = A x + a (*B, width)."""
+        return elu(at_least_float32(y)).square().sum(-1)
 
 
 class QuadraticHead(nn.Module):
