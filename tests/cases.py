@@ -35,7 +35,7 @@ from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step
+from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
@@ -636,5 +636,15 @@ SCHEDULES = [
         name="exponential-every-4",
         make=lambda: Exponential(factor=0.9, every=4),
         twin=lambda o, total: lr_scheduler.StepLR(o, 4, gamma=0.9),
+    ),
+    TwinCase(
+        name="warmup",
+        make=lambda: Warmup(n_iterations=5, schedule=Exponential(factor=0.9)),
+        twin=lambda o, total: lr_scheduler.ChainedScheduler(
+            [
+                lr_scheduler.LinearLR(o, start_factor=1 / 5, total_iters=4),
+                lr_scheduler.ExponentialLR(o, gamma=0.9),
+            ]
+        ),
     ),
 ]

@@ -9,7 +9,7 @@ from cases import OPTIMIZERS, SCHEDULES
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.levels import Gradient, Level, Situation, run_levels
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.schedules import Cosine, Exponential, Step
+from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -86,7 +86,7 @@ def test_schedules_are_those_of_torch(case):
         assert rates[-1] == pytest.approx(scheduler.get_last_lr()[0], rel=1e-12)
         optimizer.step()
         scheduler.step()
-    assert rates[0] == 0.3
+    assert (rates[0] == 0.3) == (case.name != "warmup")
     assert (rates[-1] < 0.3 * 0.7) == (case.name != "constant")
 
 
@@ -198,6 +198,7 @@ def test_gradients_are_clipped_over_the_whole_level(scale):
         (lambda: Step(n_stages=0), "n_stages >= 1"),
         (lambda: Exponential(factor=0.0), "factor > 0"),
         (lambda: Exponential(factor=0.9, every=0), "every >= 1"),
+        (lambda: Warmup(n_iterations=0, schedule=Constant()), "n_iterations >= 1"),
     ],
 )
 def test_unfit_optimizers_are_refused(make, words):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step"]
+__all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step", "Warmup"]
 
 
 class Schedule(ABC):
@@ -100,3 +100,27 @@ class Exponential(Schedule):
     def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
         """See :class:`Schedule`."""
         return lr * self.factor ** (iteration // self.every)
+
+
+class Warmup(Schedule):
+    """The rate rises on a line from nothing to what another schedule has it.
+
+    An energy whose rate is high from the first iteration on can outrun its posterior, whose particles then diverge.
+
+    Args:
+        n_iterations: How many iterations it takes to rise.
+        schedule: The other one, which starts at the first iteration, too.
+
+    Example:
+        >>> [round(Warmup(n_iterations=4, schedule=Constant())(1.0, i, 6), 3) for i in range(6)]
+        [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, *, n_iterations: int, schedule: Schedule) -> None:
+        if n_iterations < 1:
+            raise ConfigError(f"A warm-up needs n_iterations >= 1, not {n_iterations}.")
+        self.n_iterations, self.schedule = n_iterations, schedule
+
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
+        """See :class:`Schedule`."""
+        return self.schedule(lr, iteration, total) * min((iteration + 1) / self.n_iterations, 1.0)
