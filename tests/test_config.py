@@ -89,6 +89,7 @@ RESULTS = {
     "bism_table3": "train/iterations_per_second",
     "vages_bias": "test/score_bias_vaes_t0",
     "vages_fisher": "test/fisher_divergence_true",
+    "vages_fisher_residual": "test/fisher_divergence_true",
     "vages_toy_deep": "test/posterior_fisher",
 }
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"

@@ -1,6 +1,7 @@
 """The Fisher critic: the bracket against closed forms, what moves, and the experiment around it."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.scores.importance import Importance
 from eblvm_lit.seeding import keyed_generator
 from shell import checkpoint, configure, same, same_state, tiny, train
 
@@ -215,6 +217,34 @@ def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
     assert torch.stack(values).std(0).min() > 1e-3
 
 
+@pytest.mark.parametrize("backend", ["torch.func", "autograd"])
+def test_a_residual_critic_is_added_to_the_model_score(backend, model):
+    # f = s + g, its slope by differentiation of the closed form
+    v, u = torch.randn(8, 2), torch.randn(8, 2)
+    q = BernoulliPosterior(v_dim=2, h_dim=3)
+    with torch.no_grad():
+        q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
+    for method in (exact(model, residual=True), variational(model, posterior=q, residual=True)):
+        expected = bracket(lambda x, f=method.critic: f(x) + model.score(x), model.score(v), v, u)
+        with plain_autograd() if backend == "autograd" else nullcontext():
+            torch.testing.assert_close(method.model_field({}, v), model.score(v))
+            torch.testing.assert_close(bracket(method.field({}), model.score(v), v, u), expected)
+        assert moved(method, method.levels()[-1:])[0] == {"critic"}
+
+
+def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
+    energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
+    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
+    method, v = variational(energy, posterior=q, divergence=Fisher(), residual=True), torch.randn(4, 2)
+    x, h = v.clone().requires_grad_(), q.mean(v).detach()
+    (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
+    torch.testing.assert_close(method.model_field({}, v), expected)
+    slope = torch.autograd.functional.jacobian(lambda x: method.model_field({}, x).sum(0), v)
+    step = 1e-6 * torch.ones(2)  # the mean of q moves with v
+    change = (method.model_field({}, v + step) - method.model_field({}, v - step)) / 2e-6
+    torch.testing.assert_close(slope.sum(-1).T, change, rtol=1e-6, atol=1e-8)
+
+
 def test_training_finds_the_divergence_of_a_gaussian_model(float64):
     model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
     model.b.data.fill_(1.0)
@@ -251,6 +281,7 @@ def test_deep_models_have_a_critic_with_the_estimated_score_alone(float64):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda m: exact(m, score=Importance(n_particles=3), residual=True), "added to a score without noise"),
         (lambda m: variational(m, n_particles=0), r"n_particles \(L\) >= 1, not 0"),
         (lambda m: variational(m, n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
         (lambda m: variational(m, divergence=Fisher()), "divergence=fisher needs continuous latents"),

@@ -52,8 +52,10 @@ class Critic(Method):
 
     Args:
         energy: The model; no level moves it.
-        critic: f, a network that maps v (B, *event) to (B, *event).
+        critic: A network that maps v (B, *event) to (B, *event).
         optimizer: Rule of the critic.
+        residual: Whether f is the network added to :meth:`model_field`, so that only the score of the data is left for
+            it to learn; else it is the network alone, as published.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
     """
@@ -64,11 +66,12 @@ class Critic(Method):
         energy: Energy,
         critic: nn.Module,
         optimizer: Optimizer,
+        residual: bool = False,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
-        self.energy, self.critic, self.optimizer = energy, critic, optimizer
+        self.energy, self.critic, self.optimizer, self.residual = energy, critic, optimizer, residual
         self.posterior, self.divergence = None, None
 
     @abstractmethod
@@ -78,6 +81,18 @@ class Critic(Method):
     @abstractmethod
     def model_score(self, params: dict[str, Params], v: Tensor, noise: Any) -> Tensor:
         """The model's score at v, shape (B, *event), for some players' parameters, and the live ones of the others."""
+
+    @abstractmethod
+    def model_field(self, params: dict[str, Params], v: Tensor) -> Tensor:
+        """What is near the model's score, shape (B, *event), and a function of v alone, without any noise.
+
+        Any function of v may be a part of f: how near it is decides how much is left to learn, not what is estimated.
+        """
+
+    def field(self, params: dict[str, Params]) -> Callable[[Tensor], Tensor]:
+        """f, for some players' parameters, and the live ones of the others."""
+        network = bind(self.critic, params.get("critic", {}))
+        return (lambda v: network(v) + self.model_field(params, v)) if self.residual else network
 
     def players(self) -> dict[str, nn.Module]:
         """The model, which stays, and the critic."""
@@ -95,13 +110,13 @@ class Critic(Method):
     def bracket(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The critic's worth per example, shape (B,), whose mean is the estimate of the divergence."""
         noise = self.noise(v, generator)
-        return bracket(self.critic, self.model_score({}, v, noise["score"]).detach(), v, noise["u"])
+        return bracket(self.field({}), self.model_score({}, v, noise["score"]).detach(), v, noise["u"])
 
     def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         s = self.model_score(situation.params, v, noise["score"])
 
         def loss(critic: Params) -> Tensor:
-            return -bracket(bind(self.critic, critic), s, v, noise["u"]).mean()
+            return -bracket(self.field({**situation.params, "critic": critic}), s, v, noise["u"]).mean()
 
         grads, value = grad_and_value(loss)(situation.params["critic"])
         return Gradient(value, grads)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.critic import Critic
 from eblvm_lit.optimizers.base import Optimizer
@@ -28,14 +29,15 @@ class FisherCritic(Critic):
 
     Args:
         energy: The model; no level moves it.
-        critic: f, a network that maps v (B, *event) to (B, *event).
+        critic: A network that maps v (B, *event) to (B, *event).
         optimizer: Rule of the critic.
         score: How the model's score is had; exactly if not given.
+        residual: Whether f is the network added to the model's score; else it is the network alone, as published.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy whose score cannot be had that way.
+        ConfigError: For an energy whose score cannot be had that way, or a residual critic of a noisy score.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -54,12 +56,20 @@ class FisherCritic(Critic):
         critic: nn.Module,
         optimizer: Optimizer,
         score: ScoreEstimator | None = None,
+        residual: bool = False,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(energy=energy, critic=critic, optimizer=optimizer, seed=seed, compile=compile)
+        super().__init__(
+            energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
+        )
         self.score = score or Exact()
         self.score.check(energy)
+        if residual and not isinstance(self.score, Exact):
+            raise ConfigError(
+                f"A residual critic is added to a score without noise, and that of {type(self.score).__name__} has "
+                "some: use score=exact, method=vages_fisher, or residual=false."
+            )
 
     def score_noise(self, v: Tensor, generator: torch.Generator) -> Any:
         """What the score estimator needs; nothing, if it is exact."""
@@ -68,3 +78,7 @@ class FisherCritic(Critic):
     def model_score(self, params: dict[str, Params], v: Tensor, noise: Any) -> Tensor:
         """The score that the model alone gives at v, shape (B, *event)."""
         return self.score.function(bind(self.energy, params.get("theta", {})), noise)(v)
+
+    def model_field(self, params: dict[str, Params], v: Tensor) -> Tensor:
+        """The exact score."""
+        return self.model_score(params, v, None)

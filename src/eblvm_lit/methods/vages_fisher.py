@@ -36,10 +36,12 @@ class VaGESFisher(Critic):
         energy: The model; no level moves it.
         posterior: q.
         divergence: Of q from p.
-        critic: f, a network that maps v (B, *event) to (B, *event).
+        critic: A network that maps v (B, *event) to (B, *event).
         optimizer: Rule of the critic and of q.
         n_lower_steps: K.
         n_particles: L.
+        residual: Whether f is the network added to :math:`-\nabla_v E(v, h)` at the mean h of q, which is VaES of many
+            particles where E is linear in h; else it is the network alone, as published.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -69,10 +71,13 @@ class VaGESFisher(Critic):
         optimizer: Optimizer,
         n_lower_steps: int = 5,
         n_particles: int = 1,
+        residual: bool = False,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(energy=energy, critic=critic, optimizer=optimizer, seed=seed, compile=compile)
+        super().__init__(
+            energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
+        )
         if n_particles < 1:
             raise ConfigError(f"The score's estimate needs n_particles (L) >= 1, not {n_particles}.")
         self.posterior, self.divergence, self.n_particles = posterior, divergence, n_particles
@@ -98,3 +103,8 @@ class VaGESFisher(Critic):
         energy, posterior = bind(self.energy, params.get("theta", {})), bind(self.posterior, params.get("phi", {}))
         h = self.particles.draw(energy, posterior, v, noise)
         return self.estimate(energy, posterior, v, h)
+
+    def model_field(self, params: dict[str, Params], v: Tensor) -> Tensor:
+        """VaES at the mean of q, h held where it is; a derivative by v goes through that mean, too."""
+        energy, posterior = bind(self.energy, params.get("theta", {})), bind(self.posterior, params.get("phi", {}))
+        return self.estimate(energy, posterior, v, posterior.mean(v).unsqueeze(0))
