@@ -1,5 +1,6 @@
 """The compiled iteration: the numbers of the eager one, or a sentence that says why there is none."""
 
+import copy
 import gc
 import logging
 import re
@@ -12,27 +13,29 @@ from eblvm_lit.composition import build
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods import base, compilation
 from eblvm_lit.methods.compilation import CompilationError, compile_step
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.seeding import keyed_generator
-from shell import checkpoint, curves, same, tiny, train
+from shell import checkpoint, configured, curves, same, tiny, train
 
 
 def iterate(folder, *overrides, n=3, step=None):
     """Parameters and losses after some iterations, eager or by a compiled step, in double precision."""
     parts = build(tiny(folder, *overrides))
-    method, data = parts.method.double(), parts.data
-    data.setup()
+    parts.data.setup()
+    return advance(parts.method, [parts.data.splits.train[8 * i : 8 * i + 8] for i in range(n)], step)
+
+
+def advance(method, batches, step=None):
+    """The same of a method and its minibatches."""
+    method.double()
     optimizers = {
-        level.name: StatefulOptimizer(dict(method.players()[level.player].named_parameters()), level.optimizer)
-        for level in method.levels()
+        level.name: optimizer for level, optimizer in zip(method.levels(), method.configure_optimizers(), strict=True)
     }
-    advance = method.advance if step is None else step(method.advance, torch.device("cpu"))
+    iteration = method.advance if step is None else step(method.advance, torch.device("cpu"))
     lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
     records = []
-    for i in range(n):
-        v = data.splits.train[8 * i : 8 * i + 8].double()
-        noise = method.draw_noise(v, keyed_generator(0, "test", i))
-        records.append(advance(method.situation(optimizers, lrs), v, noise))
+    for i, v in enumerate(batches):
+        noise = method.draw_noise(v.double(), keyed_generator(0, "test", i))
+        records.append(iteration(method.situation(optimizers, lrs), v.double(), noise))
     return method.state_dict(), records
 
 
@@ -88,6 +91,25 @@ def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
 def traced_only(monkeypatch):
     """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
     monkeypatch.setattr(compilation, "_compile_graph", lambda graph, inputs, device: graph)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=bidvl", "variant=complete", "posterior.network.width=2"),
+        ("method=sngan", "model=spectral_conv", "generator=conv"),
+    ],
+    ids=["bidvl", "sngan"],
+)
+def test_a_compiled_iteration_moves_buffers_as_the_eager_one_does(overrides, traced_only, tmp_path):
+    """Spectral norms and batch normalisation."""
+    small = ("data=cifar10", "data.size=8", "model.network.width=2", "generator.width=2")
+    eager = build(configured(*overrides, *small, f"run_dir={tmp_path}", f"outputs_dir={tmp_path}")).method
+    compiled, batches = copy.deepcopy(eager), [torch.rand(4, 3, 8, 8) for _ in range(3)]
+    before = {name: value.clone() for name, value in eager.double().memory().items()}
+    assert_close(advance(compiled, batches, compile_step), advance(eager, batches))
+    moved = {name.rpartition(".")[2] for name, value in eager.memory().items() if not torch.equal(value, before[name])}
+    assert {"_u", "_v", "running_mean", "running_var"} <= moved
 
 
 def test_methods_compiled_one_after_the_other_do_not_share_a_graph(traced_only, tmp_path):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-from torch import nn
-from torch.nn.utils.parametrizations import spectral_norm
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.parametrize import register_parametrization
 
 __all__ = ["normal_start", "spectrally_normalised", "xavier_start"]
 
@@ -46,6 +49,16 @@ def xavier_start(layer: nn.Module, *, residual: bool = False) -> nn.Module:
     return layer
 
 
+class _SpectralNormInPlace(_SpectralNorm):
+    """Torch's own, which assigns to its buffers what is there already: no compiler follows that in views of modules."""
+
+    @torch.no_grad()
+    def _power_method(self, weight_mat: Tensor, n_power_iterations: int) -> None:
+        for _ in range(n_power_iterations):
+            self._u.copy_(normalize(weight_mat.mv(self._v), dim=0, eps=self.eps))
+            self._v.copy_(normalize(weight_mat.mH.mv(self._u), dim=0, eps=self.eps))
+
+
 def spectrally_normalised(module: nn.Module) -> nn.Module:
     r"""Divide every weight of linear maps and convolutions by its largest singular value (Miyato et al. 2018).
 
@@ -65,5 +78,6 @@ def spectrally_normalised(module: nn.Module) -> nn.Module:
     """
     for layer in [*module.modules()]:
         if isinstance(layer, LINEAR_MAPS):
-            spectral_norm(layer)
+            axis = 1 if isinstance(layer, nn.ConvTranspose2d) else 0  # of its outputs
+            register_parametrization(layer, "weight", _SpectralNormInPlace(layer.weight, dim=axis))
     return module
