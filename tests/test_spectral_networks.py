@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from eblvm_lit.differentiation import grad_and_value, plain_autograd
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
@@ -12,6 +13,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import bind, buffers_of, movable, params_of
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
+from eblvm_lit.networks.initialisation import spectrally_normalised
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.residual_generator import ResidualGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
@@ -137,6 +139,21 @@ def test_every_layer_of_an_energy_has_norm_one(make, float64):
     for layer in layers:
         assert abs(torch.linalg.matrix_norm(layer.weight.flatten(1), 2).item() - 1) < 1e-3
     assert len(layers) > 3
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [lambda: nn.Linear(4, 3), lambda: nn.Conv2d(4, 3, 2), lambda: nn.ConvTranspose2d(4, 3, 2)],
+    ids=["linear", "conv", "transposed"],
+)
+def test_spectral_norms_are_torchs_own(layer, float64):
+    torch.manual_seed(0)
+    theirs = spectral_norm(layer())
+    torch.manual_seed(0)
+    ours = spectrally_normalised(layer())
+    for _ in range(3):  # each look at the weight in training is a step of the power iteration
+        torch.testing.assert_close(ours.weight, theirs.weight)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
 @pytest.mark.parametrize("output", ["softplus", "tanh", "sigmoid", "identity"])

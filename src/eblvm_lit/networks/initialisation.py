@@ -50,7 +50,12 @@ def xavier_start(layer: nn.Module, *, residual: bool = False) -> nn.Module:
 
 
 class _SpectralNormInPlace(_SpectralNorm):
-    """Torch's own, which assigns to its buffers what is there already: no compiler follows that in views of modules."""
+    r"""Torch's own, but for an assignment to its buffers of what is there already, which no compiler follows in a view.
+
+    .. math:: u \leftarrow W v / \|W v\|, \quad v \leftarrow W^\top u / \|W^\top u\|
+
+    Reference: Miyato et al. 2018, Algorithm 1.
+    """
 
     @torch.no_grad()
     def _power_method(self, weight_mat: Tensor, n_power_iterations: int) -> None:
