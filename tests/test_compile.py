@@ -5,6 +5,7 @@ import gc
 import logging
 import re
 import weakref
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -169,6 +170,21 @@ def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
     del minibatches[:], v
     gc.collect()
     assert [ref() for ref in kept] == [None, None]
+
+
+def test_compiling_for_a_processor_starts_no_workers_beside_the_training(monkeypatch):
+    """They are for Triton; on two cores, loading torch in one doubles the time of the first thousand iterations."""
+    from torch._inductor import async_compile, compile_fx, config
+
+    pool = Mock()
+    monkeypatch.setattr(async_compile, "has_triton_package", lambda: True)
+    monkeypatch.setattr(async_compile.AsyncCompile, "process_pool", pool)
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, inputs, config_patches: graph)
+    with config.patch(compile_threads=2):
+        for device in ("cpu", "cuda"):
+            assert compilation._compile_graph("graph", [], torch.device(device)) == "graph"
+            assert pool.called == (device != "cpu")
+            assert config.compile_threads == 2
 
 
 @pytest.fixture

@@ -167,7 +167,13 @@ def _compile_graph(
         # The graph has some hundred small kernels: called from C++ they take half the time they take from Python.
         "cpp_wrapper": device.type == "cpu",
     }
-    return lookup_backend("inductor")(graph, inputs, config_patches=options)
+    inductor = lookup_backend("inductor")
+    if device.type != "cpu":
+        return inductor(graph, inputs, config_patches=options)
+    # Only Triton's kernels are compiled by worker processes. One would be started all the same, and load torch for some
+    # five seconds of processor time beside the first iterations.
+    with torch._inductor.config.patch(compile_threads=1):
+        return inductor(graph, inputs, config_patches=options)
 
 
 def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
