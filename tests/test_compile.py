@@ -173,7 +173,7 @@ def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
 
 
 def test_compiling_for_a_processor_starts_no_workers_beside_the_training(monkeypatch):
-    """They are for Triton; on two cores, loading torch in one doubles the time of the first thousand iterations."""
+    """They are for Triton; on two cores, loading torch in one made 250 short iterations take four times as long."""
     from torch._inductor import async_compile, compile_fx, config
 
     pool = Mock()

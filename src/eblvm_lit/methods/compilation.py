@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch._dynamo import lookup_backend
+from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from eblvm_lit.errors import ConfigError
@@ -172,7 +173,7 @@ def _compile_graph(
         return inductor(graph, inputs, config_patches=options)
     # Only Triton's kernels are compiled by worker processes. One would be started all the same, and load torch for some
     # five seconds of processor time beside the first iterations.
-    with torch._inductor.config.patch(compile_threads=1):
+    with inductor_config.patch(compile_threads=1):
         return inductor(graph, inputs, config_patches=options)
 
 
