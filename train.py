@@ -1,7 +1,12 @@
 """Train an energy-based latent variable model: python train.py [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
 
+import warnings
+
 import hydra
 from omegaconf import DictConfig
+
+# conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")

@@ -242,6 +242,14 @@ def test_a_launcher_that_is_not_installed_is_a_sentence():
         check_launcher(target.replace("joblib", "nowhere"))
 
 
+def test_naming_a_launcher_that_is_installed_warns_of_nothing(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
+    process = start("train.py", "hydra/launcher=joblib", "--cfg", "job", folder=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("seed: ")
+
+
 @pytest.mark.parametrize("asked", [None, "test/fisher"])
 @pytest.mark.parametrize("error", [ConfigError("It cannot work."), RuntimeError("a bug")])
 def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(asked, error, monkeypatch):
