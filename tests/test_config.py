@@ -422,6 +422,7 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
         (["callbacks.checkpoints.monitor=val/los"], "monitor=val/los: validations give .*val/loss"),
         (["select=first"], "select is 'best', 'last' or 'both'"),
+        (["keep_memory=always"], "keep_memory is true or false, not 'always'"),
         (["select=best", "callbacks.checkpoints=null"], "select=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
     ],

@@ -34,8 +34,8 @@ OPTIONAL_PARTS = (
 TRAIN_KEYS = (
     *OPTIONAL_PARTS,
     *("allow_packages", "block", "cache_dir", "callbacks", "ckpt", "data", "data_law", "default_chain"),
-    *("default_particles", "final_lr", "hypergradient", "latents", "logger", "method", "model", "n_validations"),
-    *("noise", "optimized_metric", "optimizer", "outputs_dir", "ratio", "run_dir", "sampler", "seed"),
+    *("default_particles", "final_lr", "hypergradient", "keep_memory", "latents", "logger", "method", "model"),
+    *("n_validations", "noise", "optimized_metric", "optimizer", "outputs_dir", "ratio", "run_dir", "sampler", "seed"),
     *("select", "show_config", "sweep", "tf32", "threads", "trainer", "weights"),
 )
 EVALUATE_KEYS = (
@@ -96,6 +96,8 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
     if cfg.get("threads") is not None:
         check_integer("threads", cfg.threads, 1)
+    if cfg.get("keep_memory", True) not in (True, False):
+        raise ConfigError(f"keep_memory is true or false, not {cfg.keep_memory!r}.")
     if cfg.get("tf32") not in (None, True, False):
         raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
     check_integer("block", cfg.get("block", 1), 1)

@@ -1,20 +1,24 @@
-"""How much memory a run needs, and what to say where there is not enough."""
+"""How much memory a run needs, where it comes from, and what to say where there is not enough."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["MemoryMeter", "out_of_memory"]
+__all__ = ["MemoryMeter", "keeping_freed_memory", "out_of_memory"]
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+# Numbers of glibc's malloc.h.
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 
 
 class MemoryMeter:
@@ -59,6 +63,38 @@ def _resident(name: str) -> float:
     """An entry of this process' status, MiB."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) / 2**10
+
+
+@contextmanager
+def keeping_freed_memory(keep: bool) -> Iterator[None]:
+    """Within, memory that tensors on the CPU free is kept for the next ones; after it, it goes back to the system.
+
+    glibc otherwise returns the memory of every tensor above 32 MiB as soon as it is freed, and the system clears each
+    page of it again before the next use: a tenth of an iteration of convolutional networks. Nothing is changed where
+    ``keep`` is false, under another C library, or where the environment says what glibc is to do.
+
+    Args:
+        keep: Whether to.
+
+    Example:
+        >>> with keeping_freed_memory(True):
+        ...     total = sum(torch.ones(2**24).sum() for _ in range(3))  # one piece of 64 MiB, used three times
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    chosen = "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(k.startswith("MALLOC_") for k in os.environ)
+    if not keep or mallopt is None or chosen:
+        yield
+        return
+    mallopt(MMAP_MAX, 0)
+    mallopt(TRIM_THRESHOLD, -1)
+    try:
+        yield
+    finally:
+        # What glibc itself arrives at in a process that has had large tensors; its counting stops at the first mallopt.
+        mallopt(MMAP_MAX, 2**16)
+        mallopt(MMAP_THRESHOLD, 2**25)
+        mallopt(TRIM_THRESHOLD, 2**26)
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def out_of_memory(error: torch.OutOfMemoryError, where: str, remedies: Sequence[str]) -> ConfigError:

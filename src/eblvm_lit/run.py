@@ -24,6 +24,7 @@ from eblvm_lit.files import write_text
 from eblvm_lit.job import Job, this_job
 from eblvm_lit.launch import is_first, launched
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
+from eblvm_lit.memory import keeping_freed_memory
 from eblvm_lit.methods.identity import check_resumable
 from eblvm_lit.outcome import as_best, costs, final_metrics, leave, selected
 from eblvm_lit.precision import tf32, threads
@@ -97,7 +98,8 @@ def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> Non
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
     """Run the iterations, and leave what is there to be left after them."""
     with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")):
-        with threads(cfg.threads):
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        with threads(cfg.threads), keeping_freed_memory(on_cpu and cfg.get("keep_memory", True)):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
         if cfg.select == "both":  # the last one comes last: figures are of it

@@ -1,0 +1,71 @@
+"""What is done with freed memory."""
+
+import platform
+import resource
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from eblvm_lit import memory
+from eblvm_lit.memory import keeping_freed_memory
+from shell import train
+
+KEEP, RETURN = [(-4, 0), (-1, -1)], [(-4, 65536), (-3, 2**25), (-1, 2**26)]
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What the C library is told."""
+    calls = []
+    library = SimpleNamespace(mallopt=lambda *call: calls.append(call), malloc_trim=lambda _: calls.append("trim"))
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    return calls
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+def test_freed_memory_is_used_again_within_and_goes_back_after():
+    def faults():
+        """How many pages the system provided for ten tensors of 64 MiB, each freed before the next."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            torch.ones(2**24)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    with keeping_freed_memory(True):
+        faults()  # until there is a piece that is large enough for one of them and its alignment
+        assert faults() < 2**24 / resource.getpagesize()  # a fourth of one tensor
+        within = memory._resident("VmRSS")
+    assert memory._resident("VmRSS") < within - 32
+
+
+def test_the_c_library_is_told_before_and_after_also_where_training_fails(told):
+    def fail():
+        with keeping_freed_memory(True):
+            assert told == KEEP
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert told == [*KEEP, *RETURN, "trim"]
+
+
+@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_ARENA_MAX"])
+def test_what_the_environment_says_goes_first(name, told, monkeypatch):
+    monkeypatch.setenv(name, "glibc.malloc.arena_max=1" if name == "GLIBC_TUNABLES" else "1")
+    with keeping_freed_memory(True):
+        pass
+    assert told == []
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: SimpleNamespace())
+    with keeping_freed_memory(True):
+        pass
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_keeps_memory_unless_told_otherwise(keep, told, tmp_path):
+    train(tmp_path, "method=dsm", *([] if keep else ["keep_memory=false"]))
+    assert [call for call in told if call != "trim"] == ([*KEEP, *RETURN] if keep else [])
