@@ -180,9 +180,11 @@ def test_a_model_of_vectors_does_not_fit_images(tmp_path):
         build(cfg)
 
 
-def test_a_missing_path_is_named_once(tmp_path):
+def test_a_missing_path_or_size_is_named_once(tmp_path):
     with pytest.raises(ConfigError, match=r"^data.path has no value"):
         build(configure("data=image_folder", f"run_dir={tmp_path}"))
+    with pytest.raises(ConfigError, match=r"\[3, None, None\] leaves open how large an image is: set data.size\."):
+        build(configure("data=image_folder", "data.path=somewhere", f"run_dir={tmp_path}"))
     with pytest.raises(ConfigError, match=r"^node.a.b has no value"):
         instantiate(OmegaConf.create({"a": {"b": "???"}}), "node")
 

@@ -26,6 +26,8 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
         eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] must have a height and a width that are multiples of 8: ...
     """
     shape = tuple(v_shape)
+    if None in shape:  # as in a folder of images that are left as large as they are
+        raise ConfigError(f"v_shape {list(shape)} leaves open how large an image is: set data.size.")
     if len(shape) != 3 or not all(isinstance(n, int) and n >= 1 for n in shape):
         raise ConfigError(f"v_shape is [channels, height, width] of an image, all >= 1, not {list(shape)}.")
     if shape[1] % factor or shape[2] % factor:
