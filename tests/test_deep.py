@@ -516,7 +516,10 @@ def test_refinement_takes_one_pass_whatever_its_length():
     [
         (lambda: ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), r"\[1, 28, 28\] .* multiples of 8"),
         (lambda: ResNet(v_shape=[784], n_blocks=1, channels=4), r"\[channels, height, width\]"),
-        (lambda: ResNet(v_shape=[3, None, None], n_blocks=1, channels=4), r"\[3, None, None\] leaves open .* data.size"),
+        (
+            lambda: ResNet(v_shape=[3, None, None], n_blocks=1, channels=4),
+            r"\[3, None, None\] leaves open .* data.size",
+        ),
         (lambda: ResNet(v_shape=[3, 0, 32], n_blocks=1, channels=4), r"all >= 1, not \[3, 0, 32\]"),
         (lambda: ResNet(v_shape=[0, 8, 8], n_blocks=1, channels=4), r"all >= 1, not \[0, 8, 8\]"),
         (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=0, channels=4), "n_blocks >= 1 and channels >= 1, not 0 and 4"),
