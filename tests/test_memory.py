@@ -1,5 +1,6 @@
 """What is done with freed memory."""
 
+import os
 import platform
 import resource
 from types import SimpleNamespace
@@ -14,13 +15,19 @@ from shell import train
 KEEP, RETURN = [(-4, 0), (-1, -1)], [(-4, 65536), (-3, 2**25), (-1, 2**26)]
 
 
+@pytest.fixture(autouse=True)
+def unconfigured(monkeypatch):
+    """An environment that leaves glibc as it is."""
+    for name in [name for name in os.environ if name == "GLIBC_TUNABLES" or name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def told(monkeypatch):
     """What the C library is told."""
     calls = []
     library = SimpleNamespace(mallopt=lambda *call: calls.append(call), malloc_trim=lambda _: calls.append("trim"))
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     return calls
 
 

@@ -70,17 +70,18 @@ def keeping_freed_memory(keep: bool) -> Iterator[None]:
     """Within, memory that tensors on the CPU free is kept for the next ones; after it, it goes back to the system.
 
     glibc otherwise returns the memory of every tensor above 32 MiB as soon as it is freed, and the system clears each
-    page of it again before the next use: a tenth of an iteration of convolutional networks. Nothing is changed where
-    ``keep`` is false, under another C library, or where the environment says what glibc is to do.
+    page of it again before the next use: about a tenth of an iteration of BiDVL's published networks. Nothing is
+    changed where ``keep`` is false, under another C library, or where the environment says what glibc is to do.
 
     Args:
         keep: Whether to.
 
     Example:
         >>> with keeping_freed_memory(True):
-        ...     total = sum(torch.ones(2**24).sum() for _ in range(3))  # one piece of 64 MiB, used three times
+        ...     total = sum(torch.ones(2**24).sum() for _ in range(3))
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    library = ctypes.CDLL(None) if os.name == "posix" else None
+    mallopt = getattr(library, "mallopt", None)
     chosen = "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(k.startswith("MALLOC_") for k in os.environ)
     if not keep or mallopt is None or chosen:
         yield
@@ -94,7 +95,7 @@ def keeping_freed_memory(keep: bool) -> Iterator[None]:
         mallopt(MMAP_MAX, 2**16)
         mallopt(MMAP_THRESHOLD, 2**25)
         mallopt(TRIM_THRESHOLD, 2**26)
-        ctypes.CDLL(None).malloc_trim(0)
+        library.malloc_trim(0)
 
 
 def out_of_memory(error: torch.OutOfMemoryError, where: str, remedies: Sequence[str]) -> ConfigError:
