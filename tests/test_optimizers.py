@@ -1,5 +1,6 @@
 """Optimizers and schedules against torch's, derivatives of an update, clipping, and what a level may move."""
 
+import copy
 import math
 
 import pytest
@@ -38,6 +39,56 @@ def test_twenty_steps_are_those_of_torch(case):
             torch.testing.assert_close(params[name], twins[name].detach(), rtol=1e-12, atol=1e-12)
     assert state["step"] == 20
     assert {*state} == {"step", *optimizer.slots}
+
+
+def awkward_params():
+    """Of layouts other than the plain one, and their gradients, whose layouts differ from them."""
+    params = {
+        "kernel": torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        "transposed": torch.randn(5, 3).t(),
+        "part": torch.randn(4, 6)[:, ::2],  # with gaps
+        "number": torch.randn(()),
+        "none": torch.randn(0),
+        **some_params(),
+    }
+    grads = {
+        "kernel": torch.randn(4, 3, 2, 2),
+        "transposed": torch.randn(3, 5),
+        "part": torch.randn(3, 4).t(),
+        "number": torch.tensor(0.0),
+        "none": torch.randn(0),
+        "x": torch.randn(3, 2).t(),
+        "y": torch.tensor(0.3).expand(4),
+    }
+    return params, grads
+
+
+@every_optimizer
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1, dtype=torch.float64)], ids=["number", "tensor"])
+@pytest.mark.parametrize("moments", ["as_parameters", "plain"])
+@pytest.mark.parametrize("names", ["all", "dense"])
+def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
+    optimizer, (params, grads) = case.make(), awkward_params()
+    if names == "dense":
+        params = {name: p for name, p in params.items() if name != "part"}
+    pure, state = params, optimizer.init(params)
+    if moments == "plain":  # as a checkpoint may have them
+        for slot in optimizer.slots:
+            state[slot] = {name: x.contiguous() for name, x in state[slot].items()}
+    live, live_state = {name: p.clone() for name, p in params.items()}, copy.deepcopy(state)
+    if names == "all":
+        live["part"] = torch.randn(4, 6)[:, ::2].copy_(params["part"])
+    places = {path: x.data_ptr() for path, x in flatten((), {"params": live, **live_state}).items()}
+    for step in range(5):
+        now = {name: (1 + step) * grads[name] for name in params}
+        kept = {name: g.clone() for name, g in now.items()}
+        pure, state = optimizer.update(pure, now, state, lr)
+        moved, moved_state = optimizer.update_(live, now, live_state, lr)
+        assert all(torch.equal(now[name], kept[name]) for name in params)
+    ends = flatten((), {"params": moved, **moved_state})
+    assert {path: x.data_ptr() for path, x in ends.items()} == places
+    for path, x in flatten((), {"params": pure, **state}).items():
+        torch.testing.assert_close(ends[path], x, rtol=1e-12, atol=1e-12)
 
 
 @every_optimizer
@@ -116,12 +167,13 @@ def situation_of(*levels):
     return Situation(params, states, {level.name: torch.tensor(level.optimizer.lr) for level in levels})
 
 
-def leaves(situation):
-    def flatten(prefix, tree):
-        if isinstance(tree, dict):
-            return {path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()}
-        return {prefix: tree}
+def flatten(prefix, tree):
+    if isinstance(tree, dict):
+        return {path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()}
+    return {prefix: tree}
 
+
+def leaves(situation):
     return {**flatten(("params",), situation.params), **flatten(("states",), situation.states)}
 
 
@@ -165,6 +217,19 @@ def test_levels_run_in_order_with_their_own_noise():
         start,
         {},
     )
+
+
+def test_levels_in_place_end_where_pure_ones_do():
+    lower = quadratic_level("lower", "phi", 3, Adam(lr=0.1), "theta")
+    upper = quadratic_level("upper", "theta", 2, SGD(lr=0.2), "phi")
+    start, noise = situation_of(lower, upper), {"lower": torch.randn(3), "upper": torch.randn(2)}
+    live = copy.deepcopy(start)
+    pure, record = run_levels([lower, upper], start, torch.ones(1), noise)
+    end, same_record = run_levels([lower, upper], live, torch.ones(1), noise, in_place=True)
+    torch.testing.assert_close(same_record, record)
+    for path, x in leaves(pure).items():
+        assert leaves(end)[path] is leaves(live)[path]
+        torch.testing.assert_close(leaves(live)[path], x, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])

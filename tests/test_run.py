@@ -1,5 +1,6 @@
 """train and evaluate: what a run counts, changes and leaves."""
 
+import copy
 import json
 import math
 import re
@@ -245,10 +246,12 @@ def test_each_level_moves_its_own_player_and_optimizer_state_alone(tmp_path):
     after_upper, _ = run_levels([upper], after_lower, v, noise)
     assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
     assert changed(start, snapshot(situation)) == set()  # nothing is changed in place
+    twin, _ = run_levels([lower, upper], copy.deepcopy(situation), v, noise, in_place=True)
     method.advance(situation, v, noise)  # writes into the live tensors
-    assert changed(snapshot(after_upper), snapshot(situation)) == set()
-    assert same(params_of(method.energy), after_upper.params["theta"])
-    assert same(params_of(method.posterior), after_upper.params["phi"])
+    assert changed(snapshot(twin), snapshot(situation)) == set()
+    torch.testing.assert_close(snapshot(situation), snapshot(after_upper))
+    assert same(params_of(method.energy), situation.params["theta"])
+    assert same(params_of(method.posterior), situation.params["phi"])
 
 
 def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):

@@ -141,7 +141,9 @@ class Method(pl.LightningModule):
 
     def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """Run one iteration and write its result into the tensors of ``situation``."""
-        after, record = run_levels(self.levels(), situation, v, noise)
+        # A compiler makes one kernel of a pure step and its copies.
+        in_place = not torch.compiler.is_compiling()
+        after, record = run_levels(self.levels(), situation, v, noise, in_place=in_place)
         with torch.no_grad():
             copy_tree(situation.params, after.params)
             copy_tree(situation.states, after.states)

@@ -111,6 +111,8 @@ def run_levels(
     situation: Situation,
     v: Tensor,
     noise: Mapping[str, Any],
+    *,
+    in_place: bool = False,
 ) -> tuple[Situation, dict[str, Tensor]]:
     """Run every level's steps in order: one iteration, as a pure function.
 
@@ -119,6 +121,8 @@ def run_levels(
         situation: Where the iteration starts.
         v: The minibatch, shape (B, *event).
         noise: Each level's noise.
+        in_place: Write the steps into the parameters and states of ``situation``: it is no pure function then, and a
+            faster one.
 
     Returns:
         Where it ends; and, for each level with a step, loss, gradient norm (before clipping) and diagnostics of its
@@ -136,7 +140,8 @@ def run_levels(
                 grads = _clip(grads, level.optimizer.clip_norm)
             whole = situation.params[level.player]
             own = {name: p for name, p in whole.items() if level.owns(name)}
-            moved, state = level.optimizer.update(own, grads, situation.states[level.name], situation.lrs[level.name])
+            update = level.optimizer.update_ if in_place else level.optimizer.update
+            moved, state = update(own, grads, situation.states[level.name], situation.lrs[level.name])
             situation = situation._replace(
                 params={**situation.params, level.player: {**whole, **moved}},
                 states={**situation.states, level.name: state},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
+from torch.optim.adam import adam as fused_adam
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params, tree_map
@@ -83,3 +85,43 @@ class Adam(Optimizer):
             "exp_avg": first,
             "exp_avg_sq": second,
         }
+
+    @torch.no_grad()
+    def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
+        """One step of Adam, in place: by torch's fused kernel, one pass over memory instead of a dozen."""
+        first, second = state["exp_avg"], state["exp_avg_sq"]
+        if not all(_fusable(p, first[name], second[name]) for name, p in params.items()):
+            return super().update_(params, grads, state, lr)
+        fused_adam(
+            list(params.values()),
+            [_laid_out_as(p, grads[name]) for name, p in params.items()],
+            [first[name] for name in params],
+            [second[name] for name in params],
+            [],  # the largest second moments, of AMSGrad
+            # one number for all parameters here, one each there; the kernel of a GPU takes them in no other type
+            list(state["step"].float().expand(len(params)).clone().unbind()),
+            fused=True,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=lr,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
+        )
+        state["step"].add_(1)
+        return params, state
+
+
+def _fusable(p: Tensor, first: Tensor, second: Tensor) -> bool:
+    """Whether the fused kernel can take a parameter and its moments.
+
+    It goes through their memory in order and looks at no strides. Moments that were made like p have its strides just
+    if p has no gaps and no overlaps; those of a checkpoint may have others.
+    """
+    return p.device.type in ("cpu", "cuda") and p.stride() == first.stride() == second.stride()
+
+
+def _laid_out_as(p: Tensor, g: Tensor) -> Tensor:
+    """The gradient with the strides of p: that of a product's factor may be transposed, that of a sum be one number."""
+    return g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, tree_map
+from eblvm_lit.functional import Params, copy_tree, tree_map
 from eblvm_lit.optimizers.schedules import Constant, Schedule
 
 __all__ = ["Optimizer", "State"]
@@ -19,7 +20,8 @@ State = dict[str, Any]
 class Optimizer(ABC):
     """One update rule with its learning rate, schedule and clipping.
 
-    The live steps, the unrolled steps and the hypergradient through them are all this one function.
+    The live steps, the unrolled steps and the hypergradient through them are all this one function; :meth:`update_` is
+    the same step, up to rounding, for a rule that has a faster way to take it where nothing is differentiated.
 
     Args:
         lr: Learning rate at the start.
@@ -45,9 +47,17 @@ class Optimizer(ABC):
     def init(self, params: Params) -> State:
         """The state before the first step."""
         first = next(iter(params.values()))
-        zeros = {slot: tree_map(lambda p: p.new_zeros(p.shape), params) for slot in self.slots}
+        zeros = {slot: tree_map(torch.zeros_like, params) for slot in self.slots}
         return {"step": first.new_zeros(()), **zeros}
 
     @abstractmethod
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
         """One step: new parameters and new state; differentiable in all its arguments."""
+
+    @torch.no_grad()
+    def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
+        """One step written into the tensors of params and state, which are returned."""
+        moved, after = self.update(params, grads, state, lr)
+        copy_tree(params, moved)
+        copy_tree(state, after)
+        return params, state
