@@ -12,10 +12,12 @@ import torch
 from eblvm_lit.composition import build
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import params_of
+from eblvm_lit.methods import base
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.seeding import keyed_generator
+from processes import CASES, iterate, make
 from shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 
 
@@ -252,6 +254,17 @@ def test_each_level_moves_its_own_player_and_optimizer_state_alone(tmp_path):
     torch.testing.assert_close(snapshot(situation), snapshot(after_upper))
     assert same(params_of(method.energy), situation.params["theta"])
     assert same(params_of(method.posterior), situation.params["phi"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_level_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
+    """Steps in the live tensors, as an eager iteration takes them, end where steps that move nothing else do."""
+    method, like = make(name, tmp_path)
+    live, record, *_ = iterate(method, like, 2)
+    monkeypatch.setattr(base, "run_levels", lambda *args, in_place: run_levels(*args))
+    pure, pure_record, *_ = iterate(method, like, 2)
+    torch.testing.assert_close(live, pure, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(record, pure_record, rtol=1e-8, atol=1e-10)
 
 
 def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):
