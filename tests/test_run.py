@@ -252,8 +252,8 @@ def test_each_level_moves_its_own_player_and_optimizer_state_alone(tmp_path):
     method.advance(situation, v, noise)  # writes into the live tensors
     assert changed(snapshot(twin), snapshot(situation)) == set()
     torch.testing.assert_close(snapshot(situation), snapshot(after_upper))
-    assert same(params_of(method.energy), situation.params["theta"])
-    assert same(params_of(method.posterior), situation.params["phi"])
+    assert same(params_of(method.energy), twin.params["theta"])
+    assert same(params_of(method.posterior), twin.params["phi"])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam as fused_adam
+from torch.optim.adam import adam as torch_adam
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.functional import Params, tree_map
@@ -92,7 +92,7 @@ class Adam(Optimizer):
         first, second = state["exp_avg"], state["exp_avg_sq"]
         if not all(_fusable(p, first[name], second[name]) for name, p in params.items()):
             return super().update_(params, grads, state, lr)
-        fused_adam(
+        torch_adam(
             list(params.values()),
             [_laid_out_as(p, grads[name]) for name, p in params.items()],
             [first[name] for name in params],

@@ -20,8 +20,8 @@ State = dict[str, Any]
 class Optimizer(ABC):
     """One update rule with its learning rate, schedule and clipping.
 
-    The live steps, the unrolled steps and the hypergradient through them are all this one function; :meth:`update_` is
-    the same step, up to rounding, for a rule that has a faster way to take it where nothing is differentiated.
+    The unrolled steps, the hypergradient through them and a compiled iteration's live steps are all :meth:`update`.
+    An eager iteration takes its live steps by :meth:`update_`, for which a rule may have a faster way, up to rounding.
 
     Args:
         lr: Learning rate at the start.
