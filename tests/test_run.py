@@ -8,6 +8,7 @@ import re
 import matplotlib.image
 import pytest
 import torch
+from torch.optim.adam import adam as torch_adam
 
 from eblvm_lit.composition import build
 from eblvm_lit.errors import ConfigError
@@ -15,6 +16,7 @@ from eblvm_lit.functional import params_of
 from eblvm_lit.methods import base
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import run_levels
+from eblvm_lit.optimizers import adam
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.seeding import keyed_generator
 from processes import CASES, iterate, make
@@ -265,6 +267,18 @@ def test_what_a_level_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
     pure, pure_record, *_ = iterate(method, like, 2)
     torch.testing.assert_close(live, pure, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(record, pure_record, rtol=1e-8, atol=1e-10)
+
+
+def test_all_live_adam_steps_of_an_eager_run_are_the_fused_kernels(tmp_path, monkeypatch):
+    """Moments laid out otherwise than their parameters would be stepped slowly, and nothing else would show it."""
+    steps = []
+    monkeypatch.setattr(adam, "torch_adam", lambda *args, **kwargs: steps.append(torch_adam(*args, **kwargs)))
+    short = ["method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1", "optimizer=adam", "method.compile=false"]
+    train(tmp_path / "run", *short, "trainer.max_steps=4")
+    assert len(steps) == 4 * (2 + 1)
+    last = f"ckpt={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}"
+    train(tmp_path / "resumed", *short, "trainer.max_steps=6", last)
+    assert len(steps) == 6 * (2 + 1)
 
 
 def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):
