@@ -12,9 +12,9 @@ warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is valida
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> float | None:
     """Train as composed."""
-    from eblvm_lit import command_line, run  # takes seconds, for which --help and typing errors need not wait
+    from eblvm_lit.runtime import cli, run  # takes seconds, for which --help and typing errors need not wait
 
-    return command_line.main(run.train, cfg)
+    return cli.main(run.train, cfg)
 
 
 if __name__ == "__main__":

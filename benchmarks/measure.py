@@ -19,8 +19,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from scipy.io import savemat
 
-from eblvm_lit import run
 from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY, FreyFace
+from eblvm_lit.runtime import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import ROOT
-from eblvm_lit.collectives import traffic
-from eblvm_lit.composition import build
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.distributed.reductions import traffic
+from eblvm_lit.distributed.shards import shard_of, sharing
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
-from eblvm_lit.seeding import keyed_generator
-from eblvm_lit.shares import share_of, sharing
+from eblvm_lit.runtime.build import build
 
 FACES = ("data=frey_face", "model.v_dim=560")
 WARM = 3
@@ -79,7 +79,7 @@ def iterate(cell: tuple[Any, tuple[int, ...]], batch: int, n: int) -> dict[str, 
     }
     lrs = {level.name: torch.tensor(1e-4) for level in method.levels()}
     whole = torch.rand(batch * size, *shape, generator=keyed_generator(0, "scaling"))
-    share = share_of(len(whole))
+    share = shard_of(len(whole))
     v, seconds = whole if share is None else whole[share.rows], []
     for i in range(n):
         before, begin = (traffic.calls, traffic.bytes), time.perf_counter()

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch.distributions import Bernoulli, Independent, Normal
 
-from eblvm_lit.contrasts.normal import FittedNormal, StandardNormal
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
@@ -29,6 +28,7 @@ from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.resnet import ResNet
+from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD
 from eblvm_lit.objectives.mdsm import MDSM
@@ -488,36 +488,36 @@ OBJECTIVES = [
 # Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
 PAIRED_OBJECTIVES = [Case(name="ksd", make=lambda: KSD(bandwidth=0.7))]
 
-# --- contrasts --------------------------------------------------------------------------------------------
+# --- noise_distributions --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContrastCase(Case):
-    """A noise distribution of v (B, 2). law(contrast): it, as torch has it; fitted: whether to the data."""
+class NoiseDistributionCase(Case):
+    """A noise distribution of v (B, 2). law(p_n): it, as torch has it; fitted: whether to the data."""
 
     law: Callable
     fitted: bool = False
 
 
 def make_fitted_normal():
-    contrast = FittedNormal()
-    contrast.prepare((V_DIM,))
-    contrast.fit([torch.randn(50, V_DIM) @ torch.tensor([[1.0, 0.5], [0.0, 2.0]]) + torch.tensor([1.0, -0.5])])
-    return contrast
+    p_n = FittedNormal()
+    p_n.prepare((V_DIM,))
+    p_n.fit([torch.randn(50, V_DIM) @ torch.tensor([[1.0, 0.5], [0.0, 2.0]]) + torch.tensor([1.0, -0.5])])
+    return p_n
 
 
-def fitted_law(contrast):
-    scale_tril = torch.linalg.cholesky(contrast.axes @ torch.diag(contrast.std**2) @ contrast.axes.T)
-    return torch.distributions.MultivariateNormal(contrast.mean, scale_tril=scale_tril)
+def fitted_law(p_n):
+    scale_tril = torch.linalg.cholesky(p_n.axes @ torch.diag(p_n.std**2) @ p_n.axes.T)
+    return torch.distributions.MultivariateNormal(p_n.mean, scale_tril=scale_tril)
 
 
-CONTRASTS = [
-    ContrastCase(
+NOISE_DISTRIBUTIONS = [
+    NoiseDistributionCase(
         name="standard-normal",
         make=lambda: StandardNormal(),
-        law=lambda contrast: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
+        law=lambda p_n: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
     ),
-    ContrastCase(name="fitted-normal", make=make_fitted_normal, law=fitted_law, fitted=True),
+    NoiseDistributionCase(name="fitted-normal", make=make_fitted_normal, law=fitted_law, fitted=True),
 ]
 
 # --- hypergradients ---------------------------------------------------------------------------------------

@@ -6,24 +6,24 @@ import torch
 from torch import nn
 
 from cases import randomise
-from eblvm_lit.doubly_variational.joint import CanonicalJoint, SymmetricJoint
-from eblvm_lit.doubly_variational.players import Players
-from eblvm_lit.doubly_variational.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
-from eblvm_lit.doubly_variational.variants import Complete, Offset, Without
+from eblvm_lit.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
+from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.players import Players
+from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 
 V_DIM, H_DIM, R = 3, 2, 0.3
 
-VARIANTS = {
-    "offset": Offset(ratio=ConstantRatio(basic=R)),
-    "offset-hinge": Offset(ratio=ConstantRatio(basic=R), gap="hinge", latent_weight=1e-4),
-    "offset-sigmoid": Offset(ratio=SigmoidRatio(basic=R)),
-    "offset-exp": Offset(ratio=ClampedExponentialRatio(basic=R)),
-    "complete": Complete(ratio=ConstantRatio(basic=R)),
-    "without": Without(ratio=ConstantRatio(basic=R)),
-    "joint": SymmetricJoint(ratio=ConstantRatio(basic=R)),
+LOSSES = {
+    "offset": OffsetLatentTerm(ratio=ConstantRatio(scale=R)),
+    "offset-hinge": OffsetLatentTerm(ratio=ConstantRatio(scale=R), critic_loss="hinge", latent_weight=1e-4),
+    "offset-sigmoid": OffsetLatentTerm(ratio=SigmoidRatio(scale=R)),
+    "offset-exp": OffsetLatentTerm(ratio=ClampedExponentialRatio(scale=R)),
+    "complete": FullLatentTerm(ratio=ConstantRatio(scale=R)),
+    "without": NoLatentTerm(ratio=ConstantRatio(scale=R)),
+    "joint": SymmetricJoint(ratio=ConstantRatio(scale=R)),
     "canonical": CanonicalJoint(),
 }
 
@@ -43,10 +43,10 @@ def energy(joint=False):
     return randomise(SpectralEnergy(network=network, output="identity"), 0.4)
 
 
-def players(variant):
+def players(loss):
     q = encoder()
     frozen = copy.deepcopy(q).requires_grad_(False)
-    return Players(energy(variant.joint).eval(), q, frozen, generator())
+    return Players(energy(loss.joint).eval(), q, frozen, generator())
 
 
 def noise(n):

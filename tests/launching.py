@@ -11,14 +11,21 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit import command_line, launch, run, worker
+from eblvm_lit.distributed import launch, worker
+from eblvm_lit.runtime import cli, run
 from shell import tiny
 
 __all__ = ["RUN", "Launch", "gone"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
-    *("trainer.max_steps=18", "n_validations=3", "block=2", "trainer.log_every_n_steps=2", "data.batch_size=108"),
+    *(
+        "trainer.max_steps=18",
+        "n_validations=3",
+        "iterations_per_batch=2",
+        "trainer.log_every_n_steps=2",
+        "data.batch_size=108",
+    ),
     *("callbacks.checkpoints.every=4", "optimizer.lr=0.01", "final_lr=1e-4", "method.compile=false"),
     *("trainer.precision=64-true", "trainer.accelerator=cpu", "show_config=false"),
 )
@@ -81,7 +88,7 @@ def _first(folder, overrides):
     _speak_into(folder.parent / "said")
     launch._start = _start
     try:
-        command_line.main(run.train, tiny(folder, *overrides))
+        cli.main(run.train, tiny(folder, *overrides))
     except SystemExit as leaving:
         os._exit(leaving.code)
     except BaseException:

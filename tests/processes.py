@@ -11,24 +11,23 @@ import torch.multiprocessing as mp
 from pytorch_lightning.utilities import rank_zero_only
 
 from cases import randomise
-from eblvm_lit.collectives import traffic
-from eblvm_lit.composition import build
+from eblvm_lit.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.method import BiDVL
+from eblvm_lit.bidvl.ratios import SigmoidRatio
+from eblvm_lit.bidvl.sngan import SNGAN
+from eblvm_lit.bidvl.vae import VAE
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.doubly_variational.adversarial import Adversarial
-from eblvm_lit.doubly_variational.ratios import SigmoidRatio
-from eblvm_lit.doubly_variational.variants import Complete, Offset
+from eblvm_lit.distributed.reductions import traffic
+from eblvm_lit.distributed.shards import shard_of, sharing
 from eblvm_lit.energies.spectral import SpectralEnergy
-from eblvm_lit.methods.bidvl import BiDVL
-from eblvm_lit.methods.sngan import SNGAN
-from eblvm_lit.methods.vae import VAE
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.posteriors.encoder import EncoderPosterior
-from eblvm_lit.seeding import keyed_generator
-from eblvm_lit.shares import share_of, sharing
+from eblvm_lit.runtime.build import build
 from shell import tiny
 
 __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
@@ -79,9 +78,9 @@ CASES = {
     "nce": ("method=nce", "method.nu=2"),
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
-    "bidvl": lambda: bidvl(Offset(ratio=SigmoidRatio(basic=0.5))),
-    "bidvl complete N=1": lambda: bidvl(Complete(ratio=SigmoidRatio(basic=0.5)), n_unroll=1),
-    "sngan": lambda: baseline(SNGAN, "posterior", variant=Adversarial(), n_upper_steps=1),
+    "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
+    "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
+    "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
     "vae": lambda: baseline(VAE, "energy"),
 }
 
@@ -108,8 +107,8 @@ def players():
     }
 
 
-def bidvl(variant, **options):
-    return BiDVL(**players(), variant=variant, optimizer=Adam(lr=1e-3), compile=False, **options)
+def bidvl(loss, **options):
+    return BiDVL(**players(), loss=loss, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
 def baseline(kind, without, **options):
@@ -128,7 +127,7 @@ def iterate(method, like, n_iterations):
     before = traffic.calls, traffic.bytes
     for i in range(n_iterations):
         whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
-        share = share_of(len(whole))
+        share = shard_of(len(whole))
         v = whole if share is None else whole[share.rows]
         noise = method.draw_shared_noise(v, keyed_generator(0, "test", i), share)
         with sharing(share):

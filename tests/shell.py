@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from eblvm_lit import run
 from eblvm_lit.loggers.csv import read_curves
+from eblvm_lit.runtime import run
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"

@@ -7,15 +7,15 @@ import pytest
 import scipy.io
 import torch
 
-from eblvm_lit import run
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
-from eblvm_lit.composition import build
+from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.compilation import compile_step
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.build import build
 from shell import checkpoint, configure, evaluate, start, tiny, train
 
 
@@ -200,7 +200,7 @@ NUMBERS = r"in iteration 3 \(2.50 GiB more were asked for, 76.31 GiB were in use
 
 
 @pytest.mark.parametrize(
-    ("overrides", "remedies"),
+    ("overrides", "hints"),
     [
         (["method.n_unroll=7"], r"lower n_unroll \(N=7\), or use hypergradient=implicit, or lower data.batch_size."),
         (["method.n_unroll=0"], "lower data.batch_size."),
@@ -209,7 +209,7 @@ NUMBERS = r"in iteration 3 \(2.50 GiB more were asked for, 76.31 GiB were in use
         (["method=cd"], "lower data.batch_size."),
     ],
 )
-def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(overrides, remedies, tmp_path, monkeypatch):
+def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(overrides, hints, tmp_path, monkeypatch):
     advance = Method.advance
 
     def exhaust(self, situation, v, noise):
@@ -218,7 +218,7 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(override
         return advance(self, situation, v, noise)
 
     monkeypatch.setattr(Method, "advance", exhaust)
-    with pytest.raises(ConfigError, match=f"^Out of memory {NUMBERS}{remedies}$"):
+    with pytest.raises(ConfigError, match=f"^Out of memory {NUMBERS}{hints}$"):
         train(tmp_path, *overrides, "n_validations=1")
 
 
@@ -243,9 +243,9 @@ def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot
 def test_a_network_that_can_recompute_activations_is_told_to(tmp_path):
     small = ["model.network.n_blocks=1", "model.network.channels=2"]
     method = build(configure("method=cd", "data=mnist", *small, f"run_dir={tmp_path}")).method
-    assert method.memory_remedies()[1:] == ["set model.network.checkpoint=true with method.compile=false"]
+    assert method.memory_hints()[1:] == ["set model.network.checkpoint=true with method.compile=false"]
     method.energy.network.checkpoint = True
-    assert method.memory_remedies() == ["lower data.batch_size"]
+    assert method.memory_hints() == ["lower data.batch_size"]
 
 
 # --- divergence -------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_the_level_that_diverges_is_named(tmp_path):
 
 
 def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
-    target = "eblvm_lit.evaluation.fisher.FisherScore.compute"
+    target = "eblvm_lit.evaluation.fisher_score.FisherScore.compute"
     monkeypatch.setattr(target, lambda self, method, v, generator: {"fisher": float("nan")})
     with pytest.raises(NonFiniteError, match="test/fisher is nan at iteration 10"):
         train(tmp_path, "method=dsm")

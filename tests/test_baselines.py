@@ -11,27 +11,23 @@ from torch.distributions import MultivariateNormal
 
 import doubly
 from cases import hermite, randomise
-from eblvm_lit import run
+from eblvm_lit.bidvl.losses import Adversarial, OffsetLatentTerm
+from eblvm_lit.bidvl.method import BiDVL
+from eblvm_lit.bidvl.players import Players
+from eblvm_lit.bidvl.ratios import ConstantRatio
+from eblvm_lit.bidvl.sngan import SNGAN
+from eblvm_lit.bidvl.terms import non_saturating
+from eblvm_lit.bidvl.vae import VAE
 from eblvm_lit.callbacks.nonfinite import NonFiniteError, StopOnNonFinite
-from eblvm_lit.checks import check_config
-from eblvm_lit.composition import build
+from eblvm_lit.core.autograd import grad, plain_autograd, vjp
+from eblvm_lit.core.functional import params_of
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.differentiation import grad, plain_autograd, vjp
-from eblvm_lit.doubly_variational.adversarial import Adversarial
-from eblvm_lit.doubly_variational.players import Players
-from eblvm_lit.doubly_variational.ratios import ConstantRatio
-from eblvm_lit.doubly_variational.terms import non_saturating
-from eblvm_lit.doubly_variational.variants import Offset
 from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise
 from eblvm_lit.evaluation.stability import Stability, spectral_norms
-from eblvm_lit.functional import params_of
-from eblvm_lit.methods.bidvl import BiDVL
 from eblvm_lit.methods.levels import run_levels
-from eblvm_lit.methods.sngan import SNGAN
-from eblvm_lit.methods.vae import VAE
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.mlp import MLP
@@ -40,6 +36,9 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.build import build
+from eblvm_lit.runtime.validate import check_config
 from image_files import write_cifar10
 from shell import configure
 from test_bidvl import changed, flat, start
@@ -64,13 +63,13 @@ def vae(**options):
 
 
 def sngan(**options):
-    parts = {"energy": energy(output="identity"), "generator": generator(), "variant": Adversarial()}
+    parts = {"energy": energy(output="identity"), "generator": generator(), "loss": Adversarial()}
     return SNGAN(**{**parts, "optimizer": SGD(lr=0.01), **options})
 
 
-def bidvl(variant="offset", **options):
+def bidvl(loss="offset", **options):
     parts = {"energy": energy(), "posterior": encoder(), "generator": generator()}
-    return BiDVL(**{**parts, "variant": doubly.VARIANTS[variant], "optimizer": SGD(lr=0.01), **options})
+    return BiDVL(**{**parts, "loss": doubly.LOSSES[loss], "optimizer": SGD(lr=0.01), **options})
 
 
 def minibatch(method, n=6):
@@ -112,7 +111,7 @@ def test_the_autoencoders_loss_is_the_evidence_where_the_encoder_is_the_posterio
 def test_the_autoencoder_is_term_a_of_bidvl_with_a_ratio_of_one(float64):
     method, v, noise = vae(), torch.randn(5, *SHAPE), {"eps": torch.randn(5, H_DIM)}
     players = Players(None, method.posterior, None, method.generator)
-    terms = Offset(ratio=ConstantRatio(basic=1.0)).reconstruction(players, v, noise)
+    terms = OffsetLatentTerm(ratio=ConstantRatio(scale=1.0)).reconstruction(players, v, noise)
     torch.testing.assert_close(method.terms(players, v, noise), terms)
 
 
@@ -136,7 +135,7 @@ def test_a_step_of_the_autoencoder_descends_its_loss_and_moves_both_networks(flo
 
 @pytest.mark.parametrize("gap", ["hinge", "softplus", "difference"])
 def test_each_level_of_the_adversarial_network_moves_its_own_player_the_right_way(gap, float64):
-    method = sngan(variant=Adversarial(gap=gap), n_upper_steps=1)
+    method = sngan(loss=Adversarial(critic_loss=gap), n_upper_steps=1)
     v, noise = minibatch(method)
     upper, lower = method.levels()
     noise["upper"] = [noise["lower"]]
@@ -162,9 +161,9 @@ def test_the_critic_has_so_many_steps_each_with_samples_of_its_own():
 
 
 def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(float64):
-    of_data, of_samples = torch.randn(5), torch.randn(5)
-    is_data = [torch.sigmoid(-e) for e in (of_data, of_samples)]
-    torch.testing.assert_close(non_saturating(of_data, of_samples), -is_data[0].log() - (1 - is_data[1]).log())
+    real, fake = torch.randn(5), torch.randn(5)
+    is_data = [torch.sigmoid(-e) for e in (real, fake)]
+    torch.testing.assert_close(non_saturating(real, fake), -is_data[0].log() - (1 - is_data[1]).log())
 
 
 # ------------------------------------------------------------------ one pass for all levels
@@ -256,7 +255,7 @@ def unrolling(n, **options):
         "generator": randomise(nn.Linear(2, 2)),
     }
     rule = SGD(lr=0.3)
-    return BiDVL(**parts, variant=Offset(ratio=ConstantRatio(basic=0.3)), optimizer=rule, n_unroll=n, **options)
+    return BiDVL(**parts, loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.3)), optimizer=rule, n_unroll=n, **options)
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -302,8 +301,8 @@ def test_looking_ahead_moves_the_energy_alone():
         end, _ = run_levels(method.levels()[:1], begin, v, noise)
     assert {name.split(".")[0] for name in changed(begin, end)} == {"theta"}
     assert method.inner_steps() == 3
-    assert method.memory_remedies()[0] == "lower n_unroll (N=1)"
-    assert bidvl().memory_remedies() == ["lower data.batch_size"]
+    assert method.memory_hints()[0] == "lower n_unroll (N=1)"
+    assert bidvl().memory_hints() == ["lower data.batch_size"]
 
 
 # ------------------------------------------------------------------ what tells that something goes wrong
@@ -323,12 +322,12 @@ def test_gradient_norms_are_those_of_each_term_and_nothing_moves(float64):
     found = Stability(n=6).evaluate(method, Images, "val", torch.Generator().manual_seed(1))
     assert not method.training
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
-    terms = {"upper_gap", "upper_encoder_prior"}
+    terms = {"upper_critic_loss", "upper_encoder_prior"}
     terms |= {f"lower_{name}" for name in ("reconstruction", "prior", "energy", "latent")}
     assert set(found) == {*(f"{term}_grad_norm" for term in terms), "weight_norm", "spectral_norm"}
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))["lower"][0]
     method.train()
-    lower = method.variant.lower(Players(method.energy, method.posterior, method.posterior, method.generator), v, noise)
+    lower = method.loss.lower(Players(method.energy, method.posterior, method.posterior, method.generator), v, noise)
     leaves = [*method.omega.parameters()]
     for name, term in lower.items():
         grads = torch.autograd.grad(term.mean(), leaves, retain_graph=True, allow_unused=True)
@@ -381,8 +380,8 @@ def test_the_chains_of_models_without_a_generator_are_refused(tmp_path):
         check_config(configure(*images, "figures@callbacks.figures.figures=annealed"))
     with pytest.raises(ConfigError, match=r"fid.images.sampler would draw images"):
         check_config(configure(*images, "evaluation@callbacks.evaluation.metrics=fid"))
-    with pytest.raises(ConfigError, match="This method has no variant"):
-        check_config(configure("method=vae", *images[1:], "variant=adversarial"))
+    with pytest.raises(ConfigError, match="This method has no loss"):
+        check_config(configure("method=vae", *images[1:], "loss=adversarial"))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +390,7 @@ def test_the_chains_of_models_without_a_generator_are_refused(tmp_path):
         (["data=mnist", "model.network.v_shape=[3,32,32]"], r"v of shape \(3, 32, 32\), the data have \(1, 32, 32\)"),
         (["data=cifar10", "generator.v_shape=[1,32,32]"], "give all players the same v_shape"),
         (["data=cifar10", "model.network.v_shape=[3,28,28]"], "has no network"),
-        (["data=cifar10", "ratio.basic=1.5"], r"r' must be in \[0, 1\], not 1.5"),
+        (["data=cifar10", "ratio.scale=1.5"], r"r' must be in \[0, 1\], not 1.5"),
         (["data=cifar10", "method.n_unroll=-1"], "must be >= 0, not -1"),
     ],
 )
@@ -417,7 +416,7 @@ def test_a_short_last_batch_of_one_is_refused(tmp_path, monkeypatch):
         (lambda: sngan(n_upper_steps=0), "n_upper_steps must be >= 1"),
         (lambda: sngan(generator=ConvGenerator(v_shape=[3, 8, 8], h_dim=3, width=2)), "the same v_shape"),
         (lambda: vae(generator=ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)), "the same h_dim"),
-        (lambda: Adversarial(gap="wasserstein"), "difference, hinge, softplus"),
+        (lambda: Adversarial(critic_loss="wasserstein"), "difference, hinge, softplus"),
         (lambda: Stability(n=1), "n >= 2"),
     ],
 )

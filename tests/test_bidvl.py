@@ -7,17 +7,18 @@ import torch
 from torch import nn
 
 import doubly
-from eblvm_lit import run
+from eblvm_lit.bidvl.losses import FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.method import BiDVL
+from eblvm_lit.bidvl.ratios import ConstantRatio
+from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.differentiation import plain_autograd
-from eblvm_lit.doubly_variational.ratios import ConstantRatio
-from eblvm_lit.doubly_variational.variants import Complete, Offset
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.reconstruction import ReconstructionError
-from eblvm_lit.methods.bidvl import BiDVL
+from eblvm_lit.generation.generator_images import GeneratedImages
+from eblvm_lit.generation.sample_noise import SampleNoise
 from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
@@ -26,25 +27,24 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.generated_images import GeneratedImages
-from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.runtime import run
 from image_files import write_cifar10
 from shell import configure
 
 SHAPE, H_DIM = (1, 8, 8), 3
-every_variant = pytest.mark.parametrize("name", doubly.VARIANTS)
+every_loss = pytest.mark.parametrize("name", doubly.LOSSES)
 
 
-def make(variant, **options):
+def make(loss, **options):
     network = SpectralConv(v_shape=SHAPE, width=2)
     energy = SpectralEnergy(network=network)
-    if variant.joint:
+    if loss.joint:
         energy = JointSpectralEnergy(network=network, h_dim=H_DIM, h_widths=[4])
     return BiDVL(
         energy=energy,
         posterior=EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM),
         generator=ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2),
-        variant=variant,
+        loss=loss,
         # weight decay and moments: they would move what a zero gradient alone leaves
         **{"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), **options},
     )
@@ -74,10 +74,10 @@ def minibatch(method, n=6):
 # ------------------------------------------------------------------ who moves
 
 
-@every_variant
+@every_loss
 def test_each_level_moves_its_own_players_and_nothing_else(name, float64):
     """Parameters, running statistics and spectral norms: bit-equal where they must not move."""
-    method = make(doubly.VARIANTS[name])
+    method = make(doubly.LOSSES[name])
     v, noise = minibatch(method)
     method.advance(start(method), v, noise)  # the optimizers have moments now
     prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
@@ -99,12 +99,12 @@ def test_each_level_moves_its_own_players_and_nothing_else(name, float64):
 
 @pytest.mark.parametrize("name", ["offset", "complete"])
 def test_encoder_hears_of_the_latent_term_in_the_complete_variant_alone(name, float64):
-    method, without = make(doubly.VARIANTS[name]), doubly.VARIANTS["without"]
+    method, without = make(doubly.LOSSES[name]), doubly.LOSSES["without"]
     v, noise = minibatch(method)
     level, situation = method.levels()[-1], start(method)
     with plain_autograd():
         grads = level.gradient(situation, v, noise["lower"], 0).grads
-        method.variant = without
+        method.loss = without
         fewer = level.gradient(situation, v, noise["lower"], 0).grads
     same = {key: torch.allclose(grads[key], fewer[key], rtol=1e-12, atol=1e-15) for key in grads}
     heads = [key for key in grads if "head" in key and "weight" in key]
@@ -114,7 +114,7 @@ def test_encoder_hears_of_the_latent_term_in_the_complete_variant_alone(name, fl
 
 def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
     """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
-    method = make(doubly.VARIANTS["offset"])
+    method = make(doubly.LOSSES["offset"])
     v, noise = minibatch(method)
     draw = noise["lower"][0]
     encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
@@ -128,9 +128,9 @@ def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples
     torch.testing.assert_close(found, wanted)
 
 
-@every_variant
+@every_loss
 def test_both_kinds_of_differentiation_agree(name, float64):
-    method = make(doubly.VARIANTS[name], n_lower_steps=2)
+    method = make(doubly.LOSSES[name], n_lower_steps=2)
     v, noise = minibatch(method)
     with plain_autograd():
         plain, record = run_levels(method.levels(), start(method), v, noise)
@@ -143,29 +143,29 @@ def test_both_kinds_of_differentiation_agree(name, float64):
 
 
 def test_order_steps_and_shared_latents():
-    names = [level.name for level in make(doubly.VARIANTS["offset"], upper_first=False).levels()]
+    names = [level.name for level in make(doubly.LOSSES["offset"], upper_first=False).levels()]
     assert names == ["lower", "upper"]
-    method = make(doubly.VARIANTS["offset"], n_lower_steps=3)
+    method = make(doubly.LOSSES["offset"], n_lower_steps=3)
     _, noise = minibatch(method)
     assert len(noise["lower"]) == 3
     assert torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][1]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][0]["eps"])
-    _, noise = minibatch(make(doubly.VARIANTS["offset"], share_latents=False))
+    _, noise = minibatch(make(doubly.LOSSES["offset"], share_latents=False))
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
 def test_record_has_every_term(float64):
-    method = make(doubly.VARIANTS["complete"])
+    method = make(doubly.LOSSES["complete"])
     v, noise = minibatch(method)
     record = method.advance(start(method), v, noise)
     terms = [record[f"lower_{term}"] for term in ("reconstruction", "prior", "energy", "latent")]
     torch.testing.assert_close(record["lower_loss"], sum(terms))
-    assert {"upper_gap", "upper_grad_norm", "upper_encoder_prior", "lower_grad_norm"} <= set(record)
+    assert {"upper_critic_loss", "upper_grad_norm", "upper_encoder_prior", "lower_grad_norm"} <= set(record)
 
 
 def test_validation_loss_is_the_reconstructions_squared_error(float64):
-    method = make(doubly.VARIANTS["offset"]).eval()
+    method = make(doubly.LOSSES["offset"]).eval()
     v = torch.randn(4, *SHAPE)
     exact = (method.generator(method.posterior.moments(v)[0]) - v).square().sum((1, 2, 3))
     torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
@@ -174,14 +174,14 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
 def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
     v = torch.randn(4, *SHAPE)
     found = [
-        PosteriorDivergence().compute(make(doubly.VARIANTS[name]).eval(), v, torch.Generator())
+        PosteriorDivergence().compute(make(doubly.LOSSES[name]).eval(), v, torch.Generator())
         for name in ("offset", "joint")
     ]
     assert [list(values) for values in found] == [[], ["posterior_fisher"]]
 
 
 def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
-    method, v = make(doubly.VARIANTS["offset"]), torch.randn(250, *SHAPE)
+    method, v = make(doubly.LOSSES["offset"]), torch.randn(250, *SHAPE)
     found = ReconstructionError().compute(method, v, torch.Generator())
     assert method.generator.training
     method.eval()
@@ -192,7 +192,7 @@ def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
 @pytest.mark.parametrize("batch_statistics", [True, False])
 def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_for(batch_statistics):
     torch.manual_seed(0)
-    method, data = make(doubly.VARIANTS["offset"]), Digits()
+    method, data = make(doubly.LOSSES["offset"]), Digits()
     nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
     before = {name: b.clone() for name, b in method.memory().items()}
     source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
@@ -215,7 +215,7 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
     small = ["data.val_size=2", "data.batch_size=3", "trainer.accelerator=cpu", "callbacks.figures=null", "logger=none"]
-    overrides = ["method=bidvl", "data=cifar10", "variant=complete", *narrow, *small]
+    overrides = ["method=bidvl", "data=cifar10", "loss=full_latent", *narrow, *small]
     overrides += ["callbacks.progress=null", "show_config=false", "trainer.max_steps=4", "method.compile=false"]
 
     def train(name, *others):
@@ -278,7 +278,7 @@ def test_players_of_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(flo
         energy=Quadratic(),
         posterior=LinearGaussianPosterior(v_dim=2, h_dim=2),
         generator=generator,
-        variant=Offset(ratio=ConstantRatio(basic=0.05), latent_weight=1.0),
+        loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), latent_weight=1.0),
         optimizer=SGD(lr=0.4),
         lower_optimizer=SGD(lr=0.2),
     )
@@ -299,8 +299,8 @@ def test_players_of_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(flo
 def parts(**others):
     energy = SpectralEnergy(network=SpectralConv(v_shape=SHAPE, width=2))
     posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM)
-    generator, variant = ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2), Complete(ratio=ConstantRatio())
-    own = {"energy": energy, "posterior": posterior, "generator": generator, "variant": variant}
+    generator, loss = ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2), FullLatentTerm(ratio=ConstantRatio())
+    own = {"energy": energy, "posterior": posterior, "generator": generator, "loss": loss}
     return {**own, "optimizer": SGD(lr=0.1), **others}
 
 
@@ -308,7 +308,7 @@ def parts(**others):
     ("others", "message"),
     [
         (lambda: {"n_lower_steps": 0}, "n_lower_steps must be >= 1"),
-        (lambda: {"variant": doubly.VARIANTS["joint"]}, "needs a joint energy"),
+        (lambda: {"loss": doubly.LOSSES["joint"]}, "needs a joint energy"),
         (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all players the same h_dim"),
         (lambda: {"generator": ConvGenerator(v_shape=[3, 8, 8], h_dim=H_DIM, width=2)}, "the same v_shape"),
     ],

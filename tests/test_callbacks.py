@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from eblvm_lit import command_line, run
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.csv import CSVCurves, read_curves
 from eblvm_lit.methods.base import Method
+from eblvm_lit.runtime import cli, run
 from shell import TINY, checkpoint, configure, curves, train
 
 
@@ -43,7 +43,7 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
 
     monkeypatch.setattr(Method, "training_step", slow_first_step)
     monkeypatch.setattr(Method, "validation_step", slow_validation)
-    monkeypatch.setattr("eblvm_lit.callbacks.curves.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("eblvm_lit.callbacks.log_curves.time.perf_counter", lambda: clock.now)
     metrics = train(tmp_path, "method=dsm", "trainer.max_steps=12", "n_validations=2", "trainer.log_every_n_steps=3")
     rows = {row["iteration"]: row for row in read_curves(tmp_path / "metrics.csv")}
     assert {i: row.get("train/iterations_per_second") for i, row in rows.items()} == {3: 2, 6: 2, 9: 2, 12: 2}
@@ -61,7 +61,7 @@ def test_memory_is_that_of_iterations_between_the_first_call_and_the_first_valid
             events.append("peak")
             return 3.0
 
-    monkeypatch.setattr("eblvm_lit.callbacks.curves.MemoryMeter", Meter)
+    monkeypatch.setattr("eblvm_lit.callbacks.log_curves.MemoryMeter", Meter)
     step, validate = Method.training_step, Method.validation_step
     monkeypatch.setattr(Method, "training_step", lambda self, v, i: (events.append("call"), step(self, v, i))[1])
     monkeypatch.setattr(Method, "validation_step", lambda self, v, i: (events.append("val"), validate(self, v, i))[1])
@@ -72,12 +72,12 @@ def test_memory_is_that_of_iterations_between_the_first_call_and_the_first_valid
 
 def test_a_dear_metric_has_its_own_interval(tmp_path):
     key, run = "+callbacks.evaluation.intervals.fisher", ["method=dsm", "trainer.max_steps=12", "n_validations=4"]
-    train(tmp_path, *run, f"{key}=6", "block=1")
+    train(tmp_path, *run, f"{key}=6", "iterations_per_batch=1")
     found = {row["iteration"]: set(row) for row in curves(tmp_path) if "val/loss" in row}
     assert {iteration: "val/fisher" in names for iteration, names in found.items()} == {3: 0, 6: 1, 9: 0, 12: 1}
     for interval in (0, 4):
         with pytest.raises(ConfigError, match=f"fisher is {interval}, and validations are 3 iterations apart"):
-            train(tmp_path / "b", *run, f"{key}={interval}", "block=1")
+            train(tmp_path / "b", *run, f"{key}={interval}", "iterations_per_batch=1")
     with pytest.raises(ConfigError, match=r"intervals names 'fischer', which is none of .*fisher"):
         train(tmp_path / "c", *run, "+callbacks.evaluation.intervals.fischer=6")
 
@@ -154,7 +154,9 @@ def test_checkpoints_are_written_every_so_many_iterations_and_at_the_end(tmp_pat
 
 def test_a_run_works_without_callbacks_and_loggers(tmp_path):
     none = [f"callbacks.{name}=null" for name in ("nonfinite", "curves", "checkpoints", "preemption", "progress")]
-    metrics = train(tmp_path, "method=dsm", "logger=none", "select=last", "trainer.enable_progress_bar=false", *none)
+    metrics = train(
+        tmp_path, "method=dsm", "logger=none", "test_checkpoint=last", "trainer.enable_progress_bar=false", *none
+    )
     assert metrics["iteration"] == 10
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "metrics.json", "status.json"}
 
@@ -169,7 +171,7 @@ def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeyp
         self.log("val/loss", next(losses), logger=False)
 
     monkeypatch.setattr(Method, "validation_step", scripted)
-    train(tmp_path, "method=dsm", "n_validations=5", "callbacks.nonfinite=null", "select=best")
+    train(tmp_path, "method=dsm", "n_validations=5", "callbacks.nonfinite=null", "test_checkpoint=best")
     assert checkpoint(tmp_path, "best")["global_step"] == 6
 
 
@@ -187,10 +189,10 @@ def test_main_returns_the_metric_a_sweeper_asks_for_and_closes_wandb(monkeypatch
     wandb = SimpleNamespace(run=object(), finish=lambda: closed.append(True))
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     cfg = run.OmegaConf.create({"optimized_metric": "test/fisher"})
-    assert command_line.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
+    assert cli.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
     assert closed == [True]
     with pytest.raises(SystemExit) as end:
-        command_line.main(lambda cfg: {"test/fid": 1.0}, cfg)
+        cli.main(lambda cfg: {"test/fid": 1.0}, cfg)
     assert end.value.code == 1
     assert "optimized_metric=test/fisher: this run has no such metric; it has test/fid" in caplog.text
     assert closed == [True, True]  # also at the end of a job that failed

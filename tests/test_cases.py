@@ -12,7 +12,7 @@ PACKAGES = {
     "energies": [*cases.ENERGIES, *cases.VISIBLE_ENERGIES],
     "posteriors": cases.POSTERIORS,
     "divergences": cases.DIVERGENCES,
-    "contrasts": cases.CONTRASTS,
+    "noise_distributions": cases.NOISE_DISTRIBUTIONS,
     "objectives": [*cases.OBJECTIVES, *cases.PAIRED_OBJECTIVES],
     "scores": cases.SCORES,
     "hypergradients": cases.HYPERGRADIENTS,

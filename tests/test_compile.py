@@ -10,11 +10,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from eblvm_lit.composition import build
+from eblvm_lit.core import fast_paths
+from eblvm_lit.core.fast_paths import CompilationError, compile_step
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods import base, compilation
-from eblvm_lit.methods.compilation import CompilationError, compile_step
-from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.methods import base
+from eblvm_lit.runtime.build import build
 from shell import checkpoint, configured, curves, same, tiny, train
 
 
@@ -60,7 +61,7 @@ def bilevel(k, n):
         ),
         pytest.param(("method=pcd",), marks=pytest.mark.slow),
         pytest.param(("method=cd", "chain=langevin", "chain.n_steps=2"), marks=pytest.mark.slow),
-        pytest.param(("method=nce", "contrast=fitted_normal"), marks=pytest.mark.slow),
+        pytest.param(("method=nce", "noise_distribution=fitted_normal"), marks=pytest.mark.slow),
         pytest.param(("method=vnce", "method.n_lower_steps=1"), marks=pytest.mark.slow),
         pytest.param(("method=vnce", "method.posterior=null", "method.divergence=null"), marks=pytest.mark.slow),
         pytest.param(("method=vages_fisher", "method.n_lower_steps=2"), marks=pytest.mark.slow),
@@ -91,13 +92,13 @@ def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
 @pytest.fixture
 def traced_only(monkeypatch):
     """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
-    monkeypatch.setattr(compilation, "_compile_graph", lambda graph, inputs, device: graph)
+    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("method=bidvl", "variant=complete", "posterior.network.width=2"),
+        ("method=bidvl", "loss=full_latent", "posterior.network.width=2"),
         ("method=sngan", "model=spectral_conv", "generator=conv"),
     ],
     ids=["bidvl", "sngan"],
@@ -127,12 +128,12 @@ def graph_calls(monkeypatch):
     """How often what torch.compile puts around a graph has been run."""
     calls = []
 
-    class Counted(compilation._Graph):
+    class Counted(fast_paths._Graph):
         def __call__(self, *inputs):
             calls.append(len(inputs))
             return super().__call__(*inputs)
 
-    monkeypatch.setattr(compilation, "_Graph", Counted)
+    monkeypatch.setattr(fast_paths, "_Graph", Counted)
     return calls
 
 
@@ -182,7 +183,7 @@ def test_compiling_for_a_processor_starts_no_workers_beside_the_training(monkeyp
     monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, inputs, config_patches: graph)
     with config.patch(compile_threads=2):
         for device in ("cpu", "cuda"):
-            assert compilation._compile_graph("graph", [], torch.device(device)) == "graph"
+            assert fast_paths._compile_graph("graph", [], torch.device(device)) == "graph"
             assert pool.called == (device != "cpu")
             assert config.compile_threads == 2
 
@@ -235,24 +236,24 @@ def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, 
     ],
 )
 def test_auto_compiles_where_it_pays_and_says_so(steps, compiler, said, compiled, monkeypatch, caplog):
-    monkeypatch.setattr(compilation, "compiler_available", lambda device: compiler)
+    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: compiler)
     with caplog.at_level(logging.INFO):
-        assert compilation.worth_compiling(steps, 3, torch.device("cpu")) == compiled
+        assert fast_paths.worth_compiling(steps, 3, torch.device("cpu")) == compiled
     assert re.search(said, caplog.text)
 
 
 def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, monkeypatch, tmp_path):
-    monkeypatch.setattr(compilation, "MIN_INNER_STEPS", 1)
+    monkeypatch.setattr(fast_paths, "MIN_INNER_STEPS", 1)
     train(tmp_path / "with", "method=dsm", "method.compile=auto")
     assert len(counted) == 10
-    monkeypatch.setattr(compilation, "compiler_available", lambda device: None)
+    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: None)
     train(tmp_path / "without", "method=dsm", "method.compile=auto")
     assert len(counted) == 10
     assert curves(tmp_path / "with") == curves(tmp_path / "without")
 
 
 def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(compilation, "compiler_available", lambda device: None)
+    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: None)
     with pytest.raises(ConfigError, match=r"method\.compile=true, but no compiler for cpu was found"):
         train(tmp_path, "method=dsm", "method.compile=true")
 
@@ -260,12 +261,12 @@ def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
 @pytest.fixture
 def broken_compiler(monkeypatch):
     """A compiler that is there and fails, as one without its headers does."""
-    monkeypatch.setattr(compilation, "MIN_INNER_STEPS", 1)
+    monkeypatch.setattr(fast_paths, "MIN_INNER_STEPS", 1)
 
     def fail(graph, inputs, device):
         raise OSError("Python.h: No such file or directory")
 
-    monkeypatch.setattr(compilation, "_compile_graph", fail)
+    monkeypatch.setattr(fast_paths, "_compile_graph", fail)
 
 
 def test_auto_falls_back_to_the_eager_run_if_compilation_fails(broken_compiler, tmp_path, caplog):

@@ -10,11 +10,11 @@ import torch
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit import run
-from eblvm_lit.checks import check_config
-from eblvm_lit.composition import build, build_trainer
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.instantiation import instantiate, resolve_target
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.build import build, build_trainer
+from eblvm_lit.runtime.instantiate import instantiate, resolve_target
+from eblvm_lit.runtime.validate import check_config
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 from shell import CONF, configure, configured, save_config, tiny, train, with_values
 
@@ -45,7 +45,7 @@ COMPANIONS = {
     **{f"score={name}": [f"method={method}"] for name, method in (("exact", "dsm"), ("importance", "is_dsm"))},
     **{f"{group}={name}": ["method=vages_dsm"] for group, name in VARIATIONAL_PARTS},
     "particles=refined": ["method=vages_dsm", "model=gaussian"],
-    **{f"contrast={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
+    **{f"noise_distribution={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
 }
 ALL_FIGURES = "figures@callbacks.figures.figures=all"
 COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name in ("digits", "left_half", "mnist")}
@@ -53,7 +53,7 @@ COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name
 NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
 DOUBLY = ["method=bidvl", "data=cifar10"]
 PARTS = {
-    "variant": ("offset", "offset_latent", "complete", "without"),
+    "loss": ("offset_latent", "offset_heavy_latent", "full_latent", "no_latent"),
     "ratio": ("constant", "sigmoid", "clamped_exponential"),
     "generator": ("conv",),
     "posterior": ("encoder_conv",),
@@ -64,11 +64,16 @@ COMPANIONS |= {f"{group}={name}": [*DOUBLY, *NARROW] for group, found in PARTS.i
 COMPANIONS |= {
     option: [*DOUBLY, *RESIDUAL, "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] for option in RESIDUAL
 }
-COMPANIONS |= {f"variant={name}": [*DOUBLY, "model=joint_conv", *NARROW] for name in ("joint", "canonical")}
-COMPANIONS |= {"model=joint_conv": [*DOUBLY, "variant=joint", *NARROW], "method=bidvl": ["data=cifar10", *NARROW]}
+COMPANIONS |= {
+    f"loss={name}": [*DOUBLY, "model=joint_conv", *NARROW] for name in ("symmetric_joint", "canonical_joint")
+}
+COMPANIONS |= {
+    "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
+    "method=bidvl": ["data=cifar10", *NARROW],
+}
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW]
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
-COMPANIONS |= {"method=sngan": GAN[1:], "variant=adversarial": GAN}
+COMPANIONS |= {"method=sngan": GAN[1:], "loss=adversarial": GAN}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
@@ -83,7 +88,7 @@ RESULTS = {
     **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "vages", "bidvl", "vae")},
     **{f"bidvl_{name}_small": "test/fd_classifier" for name in ("table5", "table6", "ablation", "ablation_decoupled")},
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5", "table6", "resnet")},
-    **{f"bidvl_{name}": "test/upper_gap_grad_norm" for name in ("ablation", "ablation_decoupled")},
+    **{f"bidvl_{name}": "test/upper_critic_loss_grad_norm" for name in ("ablation", "ablation_decoupled")},
     "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
@@ -220,7 +225,12 @@ def test_settings_of_image_sets_are_the_published_ones(name):
     grey, colour = (100_000, 1e-4, 0.1, 3.0, "geometric"), (300_000, 5e-5, 0.05, 1.2, "linear")
     published, noise = grey if "mnist" in name else colour, cfg.noise
     assert (cfg.trainer.max_steps, cfg.optimizer.lr, noise.sigma_min, noise.sigma_max, noise.ladder) == published
-    assert (cfg.data.batch_size, noise.sigma0, cfg.optimizer.schedule.floor, cfg.block) == (100, 0.1, 1e-6, 1)
+    assert (cfg.data.batch_size, noise.sigma0, cfg.optimizer.schedule.floor, cfg.iterations_per_batch) == (
+        100,
+        0.1,
+        1e-6,
+        1,
+    )
     assert (list(cfg.optimizer.betas), cfg.optimizer.weight_decay) == ([0.9, 0.95], 0)
     assert cfg.trainer.max_steps // cfg.n_validations == (10_000 if "mnist" in name else 5_000)
 
@@ -363,9 +373,9 @@ def test_images_bring_the_published_doubly_variational_runs():
         assert (cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim) == (
             *("softplus", 64, 48, 100),
         )
-        assert cfg.variant._target_.endswith(".Offset")
-        assert (cfg.variant.gap, cfg.variant.latent_weight, cfg.method.n_lower_steps) == ("difference", None, 1)
-    assert (cifar10.variant.ratio.basic, celeba64.variant.ratio.basic) == (0.05, 0.1)
+        assert cfg.loss._target_.endswith(".OffsetLatentTerm")
+        assert (cfg.loss.critic_loss, cfg.loss.latent_weight, cfg.method.n_lower_steps) == ("difference", None, 1)
+    assert (cifar10.loss.ratio.scale, celeba64.loss.ratio.scale) == (0.05, 0.1)
     assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
 
 
@@ -423,9 +433,9 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation names 'fid'"),
         (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
         (["callbacks.checkpoints.monitor=val/los"], "monitor=val/los: validations give .*val/loss"),
-        (["select=first"], "select is 'best', 'last' or 'both'"),
-        (["keep_memory=always"], "keep_memory is true or false, not 'always'"),
-        (["select=best", "callbacks.checkpoints=null"], "select=best needs callbacks.checkpoints"),
+        (["test_checkpoint=first"], "test_checkpoint is 'best', 'last' or 'both'"),
+        (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory is true or false, not 'always'"),
+        (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
     ],
 )

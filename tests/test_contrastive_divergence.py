@@ -7,20 +7,20 @@ import pytest
 import torch
 
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
-from eblvm_lit import run
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, VisibleEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import params_of
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.methods.levels import Situation
+from eblvm_lit.methods.levels import TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.samplers.chains.gibbs import GibbsChain
-from eblvm_lit.samplers.chains.langevin import LangevinChain
-from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.runtime import run
+from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from image_files import write_images
 from shell import checkpoint, configure, curves, evaluate, of_checkpoint, same_state, train
 
@@ -52,7 +52,7 @@ def make(energy, chain, n_chains=None, optimizer=None):
 
 
 def situation(method):
-    return Situation({"theta": params_of(method.energy)}, {}, {}, {k: v.clone() for k, v in method.memory().items()})
+    return TrainState({"theta": params_of(method.energy)}, {}, {}, {k: v.clone() for k, v in method.memory().items()})
 
 
 def gradient(method, v, seed=0, memory=None):
@@ -319,7 +319,7 @@ def test_an_iteration_moves_theta_and_chains_and_nothing_else_does(float64):
 # Three epochs of 22 batches the last of which is short, checkpoints at multiples of 7.
 LONG = (
     *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
-    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "select=last"),
+    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "test_checkpoint=last"),
 )
 
 
@@ -419,7 +419,7 @@ def test_refusals(case):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("unused", ["objective=ssm", "contrast=standard_normal", "posterior=bernoulli"])
+@pytest.mark.parametrize("unused", ["objective=ssm", "noise_distribution=standard_normal", "posterior=bernoulli"])
 def test_a_part_that_cd_does_not_have_is_refused(unused, tmp_path):
     with pytest.raises(ConfigError, match=f"This method has no {unused.partition('=')[0]}"):
         train(tmp_path, "method=cd", unused)

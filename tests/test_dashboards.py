@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from eblvm_lit import dashboards
-from eblvm_lit.dashboards import best, build, layout, main
 from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.loggers import dashboards
+from eblvm_lit.loggers.dashboards import best, build, layout, main
 from shell import CONF, ROOT, configure
 
 PANELS = [panel for section in layout() for panel in section.panels]
@@ -79,7 +79,9 @@ def test_the_command_shows_sends_or_ends_in_a_sentence(recorded, capsys, monkeyp
     assert main(["--show"]) == 0
     assert [section["title"] for section in json.loads(capsys.readouterr().out)] == [s.title for s in layout()]
     assert main([]) == 1
-    assert capsys.readouterr().err == "ERROR: Whose project is it? python -m eblvm_lit.dashboards --entity TEAM\n"
+    assert (
+        capsys.readouterr().err == "ERROR: Whose project is it? python -m eblvm_lit.loggers.dashboards --entity TEAM\n"
+    )
 
     def refuse():
         raise RuntimeError("no\nnetwork")

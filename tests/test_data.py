@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits, make_moons, make_swiss_roll
 
 from eblvm_lit.data.base import ArrayDataModule, BatchStream, OrderedBatches, Splits
 from eblvm_lit.data.blobs import DiamondBlobs, LineBlobs, TriangleBlobs, TwoBlobs
-from eblvm_lit.data.curves import Circle, Moons, SwissRoll
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import FreyFace
+from eblvm_lit.data.plane_curves import Circle, Moons, SwissRoll
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import ConfigError, DataError
 from image_files import write_images

@@ -11,14 +11,13 @@ from torch.nn.functional import avg_pool2d, conv2d
 from torch.nn.functional import elu as torch_elu
 
 from cases import IMAGE, POSTERIORS, SUMMED, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
-from eblvm_lit import run
-from eblvm_lit.composition import build
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import bind, params_of
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.methods.levels import run_levels
@@ -35,12 +34,13 @@ from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
-from eblvm_lit.samplers.chains.langevin import LangevinChain
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.build import build
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact
 from eblvm_lit.scores.particles import RefinedParticles
 from eblvm_lit.scores.variational import Unbiased, VaES, VariationalScore, vages_product
-from eblvm_lit.seeding import keyed_generator
 from image_files import write_images
 from shell import configure, tiny
 

@@ -5,22 +5,22 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cases import ENERGIES, POSTERIORS, V_DIM
-from eblvm_lit.differentiation import divergence, grad, grad_and_value, plain_autograd
+from eblvm_lit.core.autograd import divergence, grad, grad_and_value, plain_autograd
+from eblvm_lit.core.functional import bind, params_of, sum_event, tree_map
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.functional import bind, params_of, sum_event, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.levels import Gradient, Level, Situation, run_levels
+from eblvm_lit.methods.levels import Gradient, Level, TrainState, run_levels
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
@@ -203,7 +203,7 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     levels = bilevel_levels(energy, q, OBJECTIVES[objective](), rule, HYPERGRADIENTS[hypergradient]())
     params = {"theta": params_of(energy), "phi": params_of(q)}
     states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
-    start = Situation(params, states, {level.name: torch.tensor(0.05) for level in levels})
+    start = TrainState(params, states, {level.name: torch.tensor(0.05) for level in levels})
 
     def run():
         situation, records = start, []

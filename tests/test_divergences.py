@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from cases import DIVERGENCES, ENERGIES, H_DIM, PAIRS, POSTERIORS, SUMMED, V_DIM, binary
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 B = 4

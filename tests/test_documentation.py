@@ -25,9 +25,9 @@ import cases
 import test_energies
 import test_objectives
 from documents import PAGES, blocks, commands, sentences
-from eblvm_lit import run
-from eblvm_lit.checks import check_config
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.validate import check_config
 from image_files import write_cifar10, write_mnist
 from shell import CONF, ROOT, configure
 from test_config import SHORTER, shorter_deep
@@ -434,7 +434,7 @@ def test_every_command_does_what_the_page_says(command, workspace):
         return
     flags, overrides = split_flags(words)
     overrides = [resolved(word, workspace) for word in overrides]
-    if "weights=ema" in overrides:
+    if "eval_weights=ema" in overrides:
         finish(workspace, [str(ROOT / "train.py"), "callbacks=ema", *SHORT])
         overrides = [resolved("ckpt=...", workspace) if word.startswith("ckpt=") else word for word in overrides]
     if name == "train.py" and not {"--help", "--cfg"} & set(flags):

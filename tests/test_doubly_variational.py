@@ -9,15 +9,15 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 import doubly
 from cases import hermite, randomise
-from eblvm_lit.doubly_variational.joint import CanonicalJoint
-from eblvm_lit.doubly_variational.players import Players
-from eblvm_lit.doubly_variational.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
-from eblvm_lit.doubly_variational.variants import Complete, Offset, Without
+from eblvm_lit.bidvl.joint_losses import CanonicalJoint
+from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.players import Players
+from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 
-every_variant = pytest.mark.parametrize("name", doubly.VARIANTS)
+every_loss = pytest.mark.parametrize("name", doubly.LOSSES)
 ENCODER, GENERATOR, BOTH = {"encoder"}, {"generator"}, {"encoder", "generator"}
 # whose parameters each term has a gradient of, beside the energy's, which the lower level leaves alone
 MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
@@ -37,11 +37,11 @@ def moved(term, players):
 # ------------------------------------------------------------------ who moves whom
 
 
-@every_variant
+@every_loss
 def test_each_term_moves_whom_it_should(name, float64):
-    variant = doubly.VARIANTS[name]
-    players, v = doubly.players(variant), torch.randn(7, doubly.V_DIM)
-    terms = variant.lower(players, v, doubly.noise(7))
+    loss = doubly.LOSSES[name]
+    players, v = doubly.players(loss), torch.randn(7, doubly.V_DIM)
+    terms = loss.lower(players, v, doubly.noise(7))
     wanted = {**MOVES, "latent": BOTH} if name == "complete" else MOVES
     assert {term: moved(value, players) - {"energy"} for term, value in terms.items()} == {
         term: wanted[term] for term in terms
@@ -49,24 +49,24 @@ def test_each_term_moves_whom_it_should(name, float64):
     assert all(value.shape == (7,) for value in terms.values())
 
 
-@every_variant
+@every_loss
 def test_upper_level_moves_the_energy_alone(name, float64):
-    variant = doubly.VARIANTS[name]
-    players, v, noise = doubly.players(variant), torch.randn(7, doubly.V_DIM), doubly.noise(7)
-    (gap,) = variant.upper(players, v, noise).values()
+    loss = doubly.LOSSES[name]
+    players, v, noise = doubly.players(loss), torch.randn(7, doubly.V_DIM), doubly.noise(7)
+    (gap,) = loss.upper(players, v, noise).values()
     assert moved(gap, players) == {"energy"}
-    if variant.regularises_encoder:
-        (prior,) = variant.upper_encoder(players, noise).values()
+    if loss.regularises_encoder:
+        (prior,) = loss.upper_encoder(players, noise).values()
         assert moved(prior, players) == ENCODER
 
 
 def test_variants_have_their_terms():
-    def terms(variant):
-        players = doubly.players(variant)
-        return set(variant.lower(players, torch.randn(2, doubly.V_DIM), doubly.noise(2)))
+    def terms(loss):
+        players = doubly.players(loss)
+        return set(loss.lower(players, torch.randn(2, doubly.V_DIM), doubly.noise(2)))
 
     a = {"reconstruction", "prior"}
-    found = {name: terms(variant) for name, variant in doubly.VARIANTS.items() if "-" not in name}
+    found = {name: terms(loss) for name, loss in doubly.LOSSES.items() if "-" not in name}
     assert found == {
         "offset": {*a, "energy", "latent"},
         "complete": {*a, "energy", "latent"},
@@ -85,12 +85,12 @@ def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
     q = randomise(LinearGaussianPosterior(v_dim=d, h_dim=doubly.H_DIM))
     g = randomise(nn.Linear(doubly.H_DIM, d))
     eps, w = hermite(4, doubly.H_DIM)
-    variant = Without(ratio=ConstantRatio(basic=0.3))
+    loss = NoLatentTerm(ratio=ConstantRatio(scale=0.3))
     energy = doubly.energy().eval()
     total = 0.0
     for e, weight in zip(eps, w, strict=True):
         noise = {"h_hat": torch.zeros(3, doubly.H_DIM), "eps": e.expand(3, -1)}
-        terms = variant.lower(Players(energy, q, q, g), v, noise)
+        terms = loss.lower(Players(energy, q, q, g), v, noise)
         total = total + weight * (terms["reconstruction"] + terms["prior"])
 
     mean, log_std = q.moments(v)
@@ -106,39 +106,39 @@ def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
 
 
 def test_terms_b_c_and_d_have_their_values(float64):
-    variant = Offset(ratio=ConstantRatio(basic=0.3))
-    players, v, noise = doubly.players(variant), torch.randn(5, doubly.V_DIM), doubly.noise(5)
+    loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
+    players, v, noise = doubly.players(loss), torch.randn(5, doubly.V_DIM), doubly.noise(5)
     v_hat = players.generator(noise["h_hat"])
-    lower, upper = variant.lower(players, v, noise), variant.upper(players, v, noise)
+    lower, upper = loss.lower(players, v, noise), loss.upper(players, v, noise)
     torch.testing.assert_close(lower["energy"], players.energy(v_hat))
     error = (players.encoder.moments(v_hat)[0] - noise["h_hat"]) ** 2
     torch.testing.assert_close(lower["latent"], error.mean(-1))
-    torch.testing.assert_close(upper["gap"], players.energy(v) - players.energy(v_hat))
-    fixed = Offset(ratio=ConstantRatio(basic=0.3), latent_weight=1e-4, gap="hinge")
+    torch.testing.assert_close(upper["critic_loss"], players.energy(v) - players.energy(v_hat))
+    fixed = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3), latent_weight=1e-4, critic_loss="hinge")
     torch.testing.assert_close(fixed.lower(players, v, noise)["latent"], 1e-4 * error.sum(-1))
     margins = (1 + players.energy(v)).clamp(min=0) + (1 - players.energy(v_hat)).clamp(min=0)
-    torch.testing.assert_close(fixed.upper(players, v, noise)["gap"], margins)
+    torch.testing.assert_close(fixed.upper(players, v, noise)["critic_loss"], margins)
 
 
 def test_complete_takes_a_sample_of_the_encoder_and_regularises_it_at_samples(float64):
-    variant = Complete(ratio=ConstantRatio(basic=0.3))
-    players, v, noise = doubly.players(variant), torch.randn(5, doubly.V_DIM), doubly.noise(5)
+    loss = FullLatentTerm(ratio=ConstantRatio(scale=0.3))
+    players, v, noise = doubly.players(loss), torch.randn(5, doubly.V_DIM), doubly.noise(5)
     mean, log_std = players.encoder.moments(players.generator(noise["h_hat"]))
     sample = mean + log_std.exp() * noise["eps_hat"]
-    torch.testing.assert_close(variant.lower(players, v, noise)["latent"], (sample - noise["h_hat"]).square().mean(-1))
+    torch.testing.assert_close(loss.lower(players, v, noise)["latent"], (sample - noise["h_hat"]).square().mean(-1))
     law, prior = Normal(mean, log_std.exp()), Normal(torch.zeros_like(mean), torch.ones_like(mean))
     exact = kl_divergence(law, prior).mean(-1)
-    torch.testing.assert_close(variant.upper_encoder(players, noise)["prior"], exact)
+    torch.testing.assert_close(loss.upper_encoder(players, noise)["prior"], exact)
 
 
 def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):
     energy, v = doubly.energy().eval(), torch.randn(6, doubly.V_DIM, requires_grad=True)
     e = energy(v).detach()
     excess = e.mean() - e
-    sigmoid, exponential = SigmoidRatio(basic=0.1)(energy, v), ClampedExponentialRatio(basic=0.1)(energy, v)
+    sigmoid, exponential = SigmoidRatio(scale=0.1)(energy, v), ClampedExponentialRatio(scale=0.1)(energy, v)
     torch.testing.assert_close(sigmoid, 0.1 / (1 + torch.exp(-excess)))
     torch.testing.assert_close(exponential, 0.1 * torch.exp(excess).clamp(0.8, 1.2))
-    torch.testing.assert_close(ConstantRatio(basic=0.1)(energy, v), torch.full((6,), 0.1))
+    torch.testing.assert_close(ConstantRatio(scale=0.1)(energy, v), torch.full((6,), 0.1))
     assert not sigmoid.requires_grad
     assert not exponential.requires_grad
     assert sigmoid[e.argmin()] == sigmoid.max() > sigmoid.min()
@@ -228,7 +228,7 @@ def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergen
     objective = kl(q, p) - kl(g, p)
     aligned = q.sum(1, keepdim=True) * p / p.sum(1, keepdim=True)
     torch.testing.assert_close(objective - kl(q.sum(1), p.sum(1)), kl(q, aligned) - kl(g, p))
-    gap = CanonicalJoint().upper(Players(energy, generator, generator, generator), v, noise)["gap"]
+    gap = CanonicalJoint().upper(Players(energy, generator, generator, generator), v, noise)["critic_loss"]
     same_objective(gap.mean(), objective + entropy(q) - entropy(g), energy.table)
 
 
@@ -240,8 +240,8 @@ def test_upper_objective_of_a_decoupled_energy_is_the_likelihoods_less_one_diver
     p = p_v[:, None] * posterior
     objective = kl(q, p) - kl(g, p)
     torch.testing.assert_close(objective - kl(q.sum(1), p_v), -kl(g, p))
-    variant = Offset(ratio=ConstantRatio(basic=0.3))
-    gap = variant.upper(Players(energy, generator, generator, generator), v, noise)["gap"]
+    loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
+    gap = loss.upper(Players(energy, generator, generator, generator), v, noise)["critic_loss"]
     constant = entropy(q) - entropy(g) + ((q - g) * posterior.log()).sum()
     same_objective(gap.mean(), objective + constant, energy.table)
 
@@ -252,11 +252,11 @@ def test_upper_objective_of_a_decoupled_energy_is_the_likelihoods_less_one_diver
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ConstantRatio(basic=1.5), r"r' must be in \[0, 1\], not 1.5"),
-        (lambda: SigmoidRatio(basic=-0.1), "r' must be in"),
+        (lambda: ConstantRatio(scale=1.5), r"r' must be in \[0, 1\], not 1.5"),
+        (lambda: SigmoidRatio(scale=-0.1), "r' must be in"),
         (lambda: ClampedExponentialRatio(low=2.0, high=1.0), "low <= high"),
-        (lambda: Offset(ratio=ConstantRatio(), gap="wasserstein"), "difference, hinge"),
-        (lambda: Complete(ratio=ConstantRatio(), latent_weight=-1.0), "latent_weight must be >= 0"),
+        (lambda: OffsetLatentTerm(ratio=ConstantRatio(), critic_loss="wasserstein"), "difference, hinge"),
+        (lambda: FullLatentTerm(ratio=ConstantRatio(), latent_weight=-1.0), "latent_weight must be >= 0"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(make, message):

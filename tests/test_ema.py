@@ -5,15 +5,21 @@ import copy
 import pytest
 import torch
 
-from eblvm_lit.composition import block_size, build
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.weights import averages_of, load_weights, parameters_of
+from eblvm_lit.methods.checkpoint_weights import averages_of, load_weights, parameters_of
+from eblvm_lit.runtime.build import build, iterations_per_batch
 from shell import checkpoint, evaluate, of_checkpoint, same, same_state, tiny, train
 
 EMA = ("callbacks=ema", "callbacks.ema.decay=0.9")
 LONG = (
-    *("trainer.max_steps=24", "n_validations=2", "callbacks.checkpoints.every=7", "method=bidsm", "select=last"),
+    *(
+        "trainer.max_steps=24",
+        "n_validations=2",
+        "callbacks.checkpoints.every=7",
+        "method=bidsm",
+        "test_checkpoint=last",
+    ),
     *("optimizer.lr=0.01", "seed=3", "method.n_lower_steps=1", "method.n_unroll=0"),
 )
 UNTESTED = "callbacks.evaluation=null"
@@ -60,9 +66,9 @@ def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every,
 
 def test_blocks_give_way_to_averages():
     wide = ["trainer.log_every_n_steps=10", "n_validations=1"]
-    assert block_size(tiny("x", *wide)) == 10
-    assert block_size(tiny("x", *wide, "callbacks=ema")) == 1
-    assert block_size(tiny("x", *wide, "callbacks=ema", "callbacks.ema.every=5")) == 5
+    assert iterations_per_batch(tiny("x", *wide)) == 10
+    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema")) == 1
+    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema", "callbacks.ema.every=5")) == 5
 
 
 @pytest.fixture(scope="module")
@@ -120,23 +126,23 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
             content["state_dict"][f"{prefix}.{name}"] = average
     torch.save(content, tmp_path / "averaged.ckpt")
     expected = evaluate(tmp_path / "averaged", tmp_path / "averaged.ckpt")
-    found = evaluate(tmp_path / "ema", last, "weights=ema")
+    found = evaluate(tmp_path / "ema", last, "eval_weights=ema")
     assert found == expected
     assert found["test/fisher"] != metrics["test/fisher"]
     assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: as in the run, raw
-    both = evaluate(tmp_path / "both", last, "weights=both")
+    both = evaluate(tmp_path / "both", last, "eval_weights=both")
     averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
     assert both == of_checkpoint(metrics) | averaged
 
 
 def test_a_run_can_end_with_metrics_of_its_averages_with_and_without_checkpoints(tmp_path):
-    few = [*QUICK, *EMA, "select=last", "n_validations=1", "callbacks.evaluation.metrics.log_likelihood=null"]
+    few = [*QUICK, *EMA, "test_checkpoint=last", "n_validations=1", "callbacks.evaluation.metrics.log_likelihood=null"]
     few += ["callbacks.evaluation.at_validation=[]"]
-    ema = train(tmp_path / "ema", *few, "weights=ema")
-    both = train(tmp_path / "both", *few, "weights=both", "callbacks.checkpoints=null")
+    ema = train(tmp_path / "ema", *few, "eval_weights=ema")
+    both = train(tmp_path / "both", *few, "eval_weights=both", "callbacks.checkpoints=null")
     last = tmp_path / "ema" / "checkpoints" / "last.ckpt"
     assert evaluate(tmp_path / "again", last) == of_checkpoint(ema)  # null: as in the run, averages
-    raw = evaluate(tmp_path / "raw", last, "weights=raw")
+    raw = evaluate(tmp_path / "raw", last, "eval_weights=raw")
     for name in ("test/fisher", "test/posterior_kl"):
         assert both[name] == raw[name] != ema[name] == both[name.replace("test/", "test_ema/")]
 
@@ -167,9 +173,12 @@ def test_persistent_chains_are_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["weights=ema"], "weights=ema needs averages of the parameters: add callbacks=ema, or use weights=raw"),
-        (["weights=both"], "weights=both needs averages"),
-        (["weights=swa"], "weights is raw, ema or both, not 'swa'"),
+        (
+            ["eval_weights=ema"],
+            "eval_weights=ema needs averages of the parameters: add callbacks=ema, or use eval_weights=raw",
+        ),
+        (["eval_weights=both"], "eval_weights=both needs averages"),
+        (["eval_weights=swa"], "eval_weights is raw, ema or both, not 'swa'"),
         (["callbacks=ema", "callbacks.ema.decay=1.0"], r"callbacks.ema.decay must be in \[0, 1\), not 1.0"),
         (["callbacks=ema", "callbacks.ema.every=0"], "callbacks.ema.every must be at least 1, not 0"),
     ],
@@ -184,9 +193,9 @@ def test_a_checkpoint_without_averages_has_no_metrics_of_them(tmp_path):
     train(tmp_path, *QUICK, UNTESTED)
     last = tmp_path / "checkpoints" / "last.ckpt"
     with pytest.raises(ConfigError, match="holds no averages of its parameters: train with callbacks=ema, or use"):
-        evaluate(tmp_path / "e", last, "weights=ema")
-    with pytest.raises(ConfigError, match="weights is raw, ema or both, not 'mean'"):
-        evaluate(tmp_path / "e", last, "weights=mean")
+        evaluate(tmp_path / "e", last, "eval_weights=ema")
+    with pytest.raises(ConfigError, match="eval_weights is raw, ema or both, not 'mean'"):
+        evaluate(tmp_path / "e", last, "eval_weights=mean")
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import torch
 from torch.func import hessian, jacrev, vmap
 
 from cases import ENERGIES, H_DIM, SUMMED, V_DIM, binary, randomise
+from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import bind, params_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)

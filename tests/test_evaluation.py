@@ -8,13 +8,13 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.base import in_float64, mean_over_rows
-from eblvm_lit.evaluation.fisher import FisherScore
-from eblvm_lit.evaluation.laws import BernoulliLaw, GaussianLaw
+from eblvm_lit.evaluation.fisher_score import FisherScore
+from eblvm_lit.evaluation.latent_distributions import BernoulliLaw, GaussianLaw
 from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.objectives.ssm import SSM

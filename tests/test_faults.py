@@ -19,13 +19,14 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from eblvm_lit import command_line, disk, run
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.callbacks.figures import Figures
-from eblvm_lit.data.files import decode_once
+from eblvm_lit.data.prepared_files import decode_once
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.files import copy_whole, write_json
 from eblvm_lit.loggers.csv import CSVCurves
+from eblvm_lit.runtime import cli, run
+from eblvm_lit.utils import disk
+from eblvm_lit.utils.io import copy_whole, write_json
 from shell import ROOT, checkpoint, curves, same_state, tiny, train
 
 # --- full disks -------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def test_what_other_packages_meet_on_a_full_disk_is_said_in_a_sentence(caplog):
         raise OSError(28, "No space left on device", "events.out")
 
     with pytest.raises(SystemExit) as end:
-        command_line.main(full, run.OmegaConf.create({}))
+        cli.main(full, run.OmegaConf.create({}))
     assert end.value.code == 1
     assert "events.out could not be written (No space left on device)" in caplog.text
 

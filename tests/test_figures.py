@@ -14,19 +14,19 @@ from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
+from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tiles import tile
 from eblvm_lit.figures.tsne import PosteriorMap
+from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 
 BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))

@@ -9,17 +9,17 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from cases import binary, hermite, product, randomise
-from eblvm_lit.composition import build
-from eblvm_lit.data.gaussian import StandardNormalData
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import params_of
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.standard_normal import StandardNormalData
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.fisher_critic import CriticDivergence
-from eblvm_lit.functional import params_of
+from eblvm_lit.evaluation.critic_divergence import CriticDivergence
 from eblvm_lit.methods.critic import bracket
 from eblvm_lit.methods.fisher_critic import FisherCritic
 from eblvm_lit.methods.levels import run_levels
@@ -31,9 +31,9 @@ from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.runtime.build import build
 from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.scores.importance import Importance
-from eblvm_lit.seeding import keyed_generator
 from shell import checkpoint, configure, same, same_state, tiny, train
 
 
@@ -274,7 +274,7 @@ def test_deep_models_have_a_critic_with_the_estimated_score_alone(float64):
     q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
     method = variational(energy, posterior=q, divergence=Fisher())
     assert moved(method, method.levels())[0] == {"phi", "critic"}
-    found = CriticDivergence(data_law=PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0))
+    found = CriticDivergence(data_energy=PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0))
     assert list(found.compute(method, torch.randn(5, 2), keyed_generator(0))) == ["fisher_divergence"]
 
 
@@ -301,7 +301,7 @@ def test_refusals(make, words, model):
 def test_the_metric_is_the_mean_bracket_beside_the_truth(model):
     method, v = exact(model), torch.randn(2500, 2)  # more than one block of rows
     law = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
-    found = CriticDivergence(data_law=law).compute(method, v, keyed_generator(1))
+    found = CriticDivergence(data_energy=law).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)
     expected = torch.cat([method.bracket(rows, generator) for rows in v.split(1000)]).mean()
     assert found["fisher_divergence"] == pytest.approx(expected.item(), rel=1e-12)
@@ -310,18 +310,18 @@ def test_the_metric_is_the_mean_bracket_beside_the_truth(model):
     error = abs(found["fisher_divergence"] - truth) / truth
     assert found["fisher_divergence_relative_error"] == pytest.approx(error, rel=1e-12)
     assert all(type(value) is float for value in found.values())
-    assert CriticDivergence(data_law=law).compute(method, v, keyed_generator(1)) == found
+    assert CriticDivergence(data_energy=law).compute(method, v, keyed_generator(1)) == found
 
 
 def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float64):
     law, v = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
-    zero = CriticDivergence(data_law=law).compute(exact(law), v, keyed_generator(0))
+    zero = CriticDivergence(data_energy=law).compute(exact(law), v, keyed_generator(0))
     assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
     assert zero["fisher_divergence_true"] == 0
     assert list(CriticDivergence().compute(exact(law), v, keyed_generator(0))) == ["fisher_divergence"]
     other = LightningModule()
     other.energy = law
-    assert CriticDivergence(data_law=law).compute(other, v, keyed_generator(0)) == {}
+    assert CriticDivergence(data_energy=law).compute(other, v, keyed_generator(0)) == {}
 
 
 # --- data and model ---------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ NORMAL = ("data=standard_normal", "model=perturbed_grbm", "data.v_dim=6", "data.
 
 def test_the_published_experiment(tmp_path):
     cfg = configure("experiment=vages_fisher", "data.v_dim=500", f"run_dir={tmp_path}")
-    assert (cfg.model.v_dim, cfg.model.h_dim, cfg.data_law.v_dim) == (500, 500, 500)
+    assert (cfg.model.v_dim, cfg.model.h_dim, cfg.data_energy.v_dim) == (500, 500, 500)
     assert (cfg.trainer.max_steps, cfg.data.batch_size) == (20_000, 100)
     method = build(cfg).method
     assert (method.lower.n_steps, method.n_particles, method.optimizer.lr) == (5, 1, 2e-4)

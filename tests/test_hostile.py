@@ -6,14 +6,14 @@ import pickle
 import pytest
 import torch
 
-from eblvm_lit import run
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.callbacks.figures import Figures
-from eblvm_lit.checks import EVALUATE_KEYS, TRAIN_KEYS
 from eblvm_lit.data.celeba import read_partition
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.instantiation import instantiate, resolve_target
-from eblvm_lit.stored_config import stored_config
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.checkpoint_config import stored_config
+from eblvm_lit.runtime.instantiate import instantiate, resolve_target
+from eblvm_lit.runtime.validate import EVALUATE_KEYS, TRAIN_KEYS
 from hostile import NESTED, files, pickles
 from shell import composed, configure, train
 
@@ -91,7 +91,7 @@ DAMAGES = {
     "an iteration that is none": lambda c: c["eblvm_lit"].update(iteration=[1]),
     "a method of another class": lambda c: c["eblvm_lit"].update(method="os.system"),
     "a seed that is none": lambda c: c["eblvm_lit"]["config"].update(seed="1; import os"),
-    "weights that are none": lambda c: c["eblvm_lit"]["config"].update(weights="../../etc/passwd"),
+    "weights that are none": lambda c: c["eblvm_lit"]["config"].update(eval_weights="../../etc/passwd"),
     "a tensor for a configuration": lambda c: c["eblvm_lit"]["config"].update(data=torch.zeros(3)),
     "a tensor in a configuration": lambda c: c["eblvm_lit"]["config"]["data"].update(batch_size=torch.ones(1)),
     "keys that are no names": lambda c: c["eblvm_lit"]["config"]["data"].update({1: 2, "b": 3}),
@@ -141,19 +141,41 @@ TARGETS = [
     *("torch.hub.load", "torch.load", "torch.jit.load", "hydra.utils.instantiate", "hydra.utils.call"),
     *("omegaconf.OmegaConf.register_new_resolver", "pytorch_lightning.LightningModule.load_from_checkpoint"),
     *(
-        "eblvm_lit.files.os.system",
-        "eblvm_lit.command_line.sys.modules",
-        "eblvm_lit.instantiation.importlib.import_module",
+        "eblvm_lit.utils.io.os.system",
+        "eblvm_lit.runtime.cli.sys.modules",
+        "eblvm_lit.runtime.instantiate.importlib.import_module",
     ),
-    *("eblvm_lit.instantiation.importlib", "eblvm_lit.job.subprocess.run", "eblvm_lit.files.shutil.rmtree"),
-    *("eblvm_lit.data.cifar10.pickle.loads", "eblvm_lit.files.replacing", "eblvm_lit.job._git"),
-    *("eblvm_lit.run.__builtins__.exec", "eblvm_lit.objectives.sm.SM.__init__.__globals__", "eblvm_lit.run.Path"),
-    *("eblvm_lit.reports.__main__.main", "eblvm_lit.run.DictConfig", "eblvm_lit.instantiation.instantiate"),
-    *("eblvm_lit", "eblvm_lit.", ".eblvm_lit.run", "..", "", " ", "os", "eblvm_lit..run.X", " eblvm_lit.run.Parts"),
+    *(
+        "eblvm_lit.runtime.instantiate.importlib",
+        "eblvm_lit.runtime.provenance.subprocess.run",
+        "eblvm_lit.utils.io.shutil.rmtree",
+    ),
+    *("eblvm_lit.data.cifar10.pickle.loads", "eblvm_lit.utils.io.replacing", "eblvm_lit.runtime.provenance._git"),
+    *(
+        "eblvm_lit.runtime.run.__builtins__.exec",
+        "eblvm_lit.objectives.sm.SM.__init__.__globals__",
+        "eblvm_lit.runtime.run.Path",
+    ),
+    *(
+        "eblvm_lit.reports.__main__.main",
+        "eblvm_lit.runtime.run.DictConfig",
+        "eblvm_lit.runtime.instantiate.instantiate",
+    ),
+    *(
+        "eblvm_lit",
+        "eblvm_lit.",
+        ".eblvm_lit.runtime.run",
+        "..",
+        "",
+        " ",
+        "os",
+        "eblvm_lit..run.X",
+        " eblvm_lit.runtime.run.Parts",
+    ),
     *("ｅblvm_lit.objectives.sm.SM", "еblvm_lit.objectives.sm.SM", "eblvm_lit.objectives.sm.ＳＭ"),
     *("eblvm_lit\u200b.objectives.sm.SM", "eblvm_lit.objectives.sm.SM\n", "EBLVM_LIT.objectives.sm.SM"),
     *("eblvm_lit.\0.SM", "eblvm_lit.\ud800.SM", "eblvm_lit/../os.system", "eblvm_lit-evil.SM", "eblvm_lit_.run.X"),
-    *("eblvm_lit." + "a" * 100_000 + ".X", "eblvm_lit.run" + ".x" * 10_000),
+    *("eblvm_lit." + "a" * 100_000 + ".X", "eblvm_lit.runtime.run" + ".x" * 10_000),
     *(7, None, True, 1.5, ["os.system"], {"a": "os.system"}, {"_target_": "os.system"}),
 ]
 

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import bind, params_of, tree_map
 from eblvm_lit.data.base import Splits
-from eblvm_lit.differentiation import grad
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
-from eblvm_lit.figures.hypergradient_bias import draw_bias
-from eblvm_lit.functional import bind, params_of, tree_map
+from eblvm_lit.figures.hypergradient_bias_curves import draw_bias
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam

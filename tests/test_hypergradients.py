@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from cases import ENERGIES, HYPERGRADIENTS, OBJECTIVES, POSTERIORS, SUMMED, V_DIM
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import bind, params_of
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
@@ -18,7 +19,6 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import ExactScore
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_hypergradient = pytest.mark.parametrize("case", HYPERGRADIENTS, ids=str)

@@ -17,7 +17,7 @@ import torchvision.datasets
 from PIL import Image
 from torch.nn import functional as F
 
-from eblvm_lit.data import files
+from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.celeba import CelebA
 from eblvm_lit.data.cifar10 import CIFAR10
@@ -133,7 +133,7 @@ def test_a_resumed_stream_repeats_the_flips_with_and_without_blocks(position):
     resumed.position = position
     assert all(torch.equal(a, b) for a, b in zip(whole[position:], resumed, strict=False))
     data, _ = stream()
-    data.block = 4
+    data.iterations_per_batch = 4
     blocks = data.train_dataloader()
     blocks.stream.position = position
     parts = itertools.chain.from_iterable(blocks)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.laws import latent_law
-from eblvm_lit.functional import bind, params_of
+from eblvm_lit.evaluation.latent_distributions import latent_law
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
 from eblvm_lit.methods.bism import BiSM

@@ -6,15 +6,15 @@ import torch
 from pytorch_lightning import LightningModule
 
 from cases import ENERGIES, H_DIM, V_DIM, binary, hermite, randomise
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.ksd import SteinDiscrepancy
-from eblvm_lit.functional import bind, params_of
+from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD, median_distance, stein_kernel
 from eblvm_lit.scores.importance import Importance, ImportanceScore
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 GRBMS = [case for case in ENERGIES if case.name.startswith("grbm")]

@@ -11,8 +11,8 @@ import time
 import pytest
 import torch.multiprocessing as mp
 
-from eblvm_lit import launch
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.distributed import launch
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.csv import read_curves
 from launching import RUN, Launch, gone
@@ -21,7 +21,7 @@ from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, sta
 
 forking = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks=ema", "weights=both")
+EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks=ema", "eval_weights=both")
 PCD = ("method=pcd", "method.n_chains=30")
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from eblvm_lit import memory
-from eblvm_lit.memory import keeping_freed_memory
+from eblvm_lit.utils import memory
+from eblvm_lit.utils.memory import keep_freed_cpu_memory
 from shell import train
 
 KEEP, RETURN = [(-4, 0), (-1, -1)], [(-4, 65536), (-3, 2**25), (-1, 2**26)]
@@ -33,7 +33,7 @@ def told(monkeypatch):
 
 PROBE = """
 import resource, torch
-from eblvm_lit.memory import _resident, keeping_freed_memory
+from eblvm_lit.utils.memory import _resident, keep_freed_cpu_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -41,7 +41,7 @@ def faults():
         torch.ones(2**24)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-with keeping_freed_memory(True):
+with keep_freed_cpu_memory(True):
     faults()  # until there is a piece that is large enough for one of them and its alignment
     provided, within = faults(), _resident("VmRSS")
 print(provided / (2**26 / resource.getpagesize()), within - _resident("VmRSS"))
@@ -59,7 +59,7 @@ def test_freed_memory_is_used_again_within_and_goes_back_after():
 
 def test_the_c_library_is_told_before_and_after_also_where_training_fails(told):
     def fail():
-        with keeping_freed_memory(True):
+        with keep_freed_cpu_memory(True):
             assert told == KEEP
             raise ZeroDivisionError
 
@@ -71,18 +71,18 @@ def test_the_c_library_is_told_before_and_after_also_where_training_fails(told):
 @pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_ARENA_MAX"])
 def test_what_the_environment_says_goes_first(name, told, monkeypatch):
     monkeypatch.setenv(name, "glibc.malloc.arena_max=1" if name == "GLIBC_TUNABLES" else "1")
-    with keeping_freed_memory(True):
+    with keep_freed_cpu_memory(True):
         pass
     assert told == []
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: SimpleNamespace())
-    with keeping_freed_memory(True):
+    with keep_freed_cpu_memory(True):
         pass
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_run_keeps_memory_unless_told_otherwise(keep, told, tmp_path):
-    train(tmp_path, "method=dsm", *([] if keep else ["keep_memory=false"]))
+    train(tmp_path, "method=dsm", *([] if keep else ["keep_freed_cpu_memory=false"]))
     assert [call for call in told if call != "trim"] == ([*KEEP, *RETURN] if keep else [])

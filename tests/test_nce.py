@@ -8,39 +8,45 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from cases import CONTRASTS, H_DIM, SUMMED, V_DIM, binary, randomise
-from eblvm_lit.contrasts.normal import FittedNormal, StandardNormal
-from eblvm_lit.differentiation import plain_autograd
+from cases import H_DIM, NOISE_DISTRIBUTIONS, SUMMED, V_DIM, binary, randomise
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import params_of
-from eblvm_lit.methods.levels import Situation, run_levels
+from eblvm_lit.methods.levels import TrainState, run_levels
 from eblvm_lit.methods.nce import NCE
 from eblvm_lit.methods.vnce import VNCE
+from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.seeding import keyed_generator
 from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
 
-every_contrast = pytest.mark.parametrize("contrast_case", CONTRASTS, ids=str)
+every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUTIONS, ids=str)
 every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 
 
-def nce(energy, contrast=None, **options):
-    return NCE(energy=energy, contrast=contrast or StandardNormal(), optimizer=SGD(lr=0.1), seed=1, **options)
+def nce(energy, p_n=None, **options):
+    return NCE(
+        energy=energy,
+        noise_distribution=p_n or StandardNormal(),
+        optimizer=SGD(lr=0.1),
+        seed=1,
+        **options,
+    )
 
 
-def vnce(energy, posterior=None, contrast=None, **options):
+def vnce(energy, posterior=None, p_n=None, **options):
     parts = {} if posterior is None else {"posterior": posterior, "divergence": KL()}
     options = {"optimizer": SGD(lr=0.1), "seed": 1, **parts, **options}
-    return VNCE(energy=energy, contrast=contrast or StandardNormal(), **options)
+    return VNCE(energy=energy, noise_distribution=p_n or StandardNormal(), **options)
 
 
 def posterior_of(method):
@@ -51,7 +57,7 @@ def posterior_of(method):
 def situation(method):
     players = {name: params_of(player) for name, player in method.players().items()}
     states = {level.name: level.optimizer.init(players[level.player]) for level in method.levels()}
-    return Situation(players, states, {level.name: torch.tensor(0.1) for level in method.levels()})
+    return TrainState(players, states, {level.name: torch.tensor(0.1) for level in method.levels()})
 
 
 def gradient(method, v, noise):
@@ -67,41 +73,41 @@ def skewed(n, d, seed=0):
     return x @ torch.randn(d, d, generator=keyed_generator(seed + 1)) + torch.arange(1.0, d + 1)
 
 
-@every_contrast
-def test_density_is_torchs_and_draws_have_its_law(contrast_case, float64):
-    contrast = contrast_case.make()
-    law = contrast_case.law(contrast)
+@every_noise_distribution
+def test_density_is_torchs_and_draws_have_its_law(noise_case, float64):
+    p_n = noise_case.make()
+    law = noise_case.law(p_n)
     y = skewed(7, V_DIM)
-    torch.testing.assert_close(contrast.log_prob(y), law.log_prob(y))
+    torch.testing.assert_close(p_n.log_prob(y), law.log_prob(y))
     # a sample is an affine map of standard normal noise, of which mean and covariance are read off
-    origin, basis = contrast.sample(torch.zeros(1, V_DIM)), contrast.sample(torch.eye(V_DIM))
+    origin, basis = p_n.sample(torch.zeros(1, V_DIM)), p_n.sample(torch.eye(V_DIM))
     jacobian = (basis - origin).T
     torch.testing.assert_close(origin[0], law.mean)
     torch.testing.assert_close(jacobian @ jacobian.T, law.covariance_matrix)
-    shape = contrast.noise((3,), y, keyed_generator(0)).shape
+    shape = p_n.noise((3,), y, keyed_generator(0)).shape
     assert shape == (3, 7, V_DIM)
 
 
 def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     v = skewed(500, 4)
-    contrast = FittedNormal()
-    contrast.prepare((4,))
-    contrast.fit(v.split(130))  # batches of unequal size
-    torch.testing.assert_close(contrast.mean, v.mean(0))
-    covariance = contrast.axes @ torch.diag(contrast.std.square()) @ contrast.axes.T
+    p_n = FittedNormal()
+    p_n.prepare((4,))
+    p_n.fit(v.split(130))  # batches of unequal size
+    torch.testing.assert_close(p_n.mean, v.mean(0))
+    covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
     fitted = covariance.clone()
-    contrast.fit([v + 1])  # not again: a checkpoint's law stays
-    torch.testing.assert_close(contrast.axes @ torch.diag(contrast.std.square()) @ contrast.axes.T, fitted)
-    torch.testing.assert_close(contrast.mean, v.mean(0))
+    p_n.fit([v + 1])  # not again: a checkpoint's law stays
+    torch.testing.assert_close(p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T, fitted)
+    torch.testing.assert_close(p_n.mean, v.mean(0))
 
 
 def test_images_and_vectors_have_the_same_law(float64):
     v = skewed(50, 6)
     flat, image = FittedNormal(), FittedNormal()
-    for contrast, shape in ((flat, (6,)), (image, (1, 2, 3))):
-        contrast.prepare(shape)
-        contrast.fit([v.view(-1, *shape)])
+    for p_n, shape in ((flat, (6,)), (image, (1, 2, 3))):
+        p_n.prepare(shape)
+        p_n.fit([v.view(-1, *shape)])
     y = skewed(5, 6, seed=9)
     torch.testing.assert_close(image.log_prob(y.view(-1, 1, 2, 3)), flat.log_prob(y))
     noise = flat.noise((), y, keyed_generator(0))
@@ -111,18 +117,18 @@ def test_images_and_vectors_have_the_same_law(float64):
 def test_directions_without_variance_are_widened_and_the_log_says_so(float64, caplog):
     v = skewed(200, 3)
     v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a dead pixel, and a copy
-    contrast = FittedNormal(min_std=0.05)
-    contrast.prepare((5,))
+    p_n = FittedNormal(min_std=0.05)
+    p_n.prepare((5,))
     with caplog.at_level(logging.INFO):
-        contrast.fit([v])
+        p_n.fit([v])
     assert "2 of 5 directions are given min_std=0.05" in caplog.text
-    torch.testing.assert_close(contrast.std[:2], torch.full((2,), 0.05))
-    covariance = contrast.axes @ torch.diag(contrast.std.square()) @ contrast.axes.T
+    torch.testing.assert_close(p_n.std[:2], torch.full((2,), 0.05))
+    covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     dead = torch.eye(5)[3]
     copied = (torch.eye(5)[0] - torch.eye(5)[4]) / 2**0.5
     floor = 0.05**2 * (dead.outer(dead) + copied.outer(copied))
     torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)  # and the rest is as it was
-    assert contrast.log_prob(v).isfinite().all()
+    assert p_n.log_prob(v).isfinite().all()
 
 
 # --- NCE --------------------------------------------------------------------------------------------------
@@ -132,17 +138,17 @@ def test_directions_without_variance_are_widened_and_the_log_says_so(float64, ca
 @pytest.mark.parametrize("nu", [1, 3])
 def test_loss_is_that_of_a_classifier(energy_case, nu, float64):
     energy, v = energy_case.make(), torch.randn(6, V_DIM)
-    contrast = FittedNormal()
-    contrast.prepare((V_DIM,))
-    contrast.fit([skewed(50, V_DIM)])
-    method = nce(energy, contrast, nu=nu)
+    p_n = FittedNormal()
+    p_n.prepare((V_DIM,))
+    p_n.fit([skewed(50, V_DIM)])
+    method = nce(energy, p_n, nu=nu)
     with torch.no_grad():
         method.model.c.fill_(0.7)
     noise = method.noise(v, keyed_generator(3))
-    x = torch.cat([v, contrast.sample(noise["contrast"].flatten(0, 1))])
+    x = torch.cat([v, p_n.sample(noise["noise_distribution"].flatten(0, 1))])
     h, log_weight = energy_case.nodes(energy)
     summed = (log_weight.unsqueeze(-1) - energy.energy(x, h.unsqueeze(1).expand(-1, len(x), -1))).logsumexp(0)
-    logits = summed - 0.7 - contrast.log_prob(x) - math.log(nu)
+    logits = summed - 0.7 - p_n.log_prob(x) - math.log(nu)
     labels = (torch.arange(len(x)) < 6).double()
     expected = binary_cross_entropy_with_logits(logits, labels, reduction="none")
     expected = expected[:6] + expected[6:].view(nu, 6).sum(0)
@@ -152,30 +158,30 @@ def test_loss_is_that_of_a_classifier(energy_case, nu, float64):
 
 
 @pytest.mark.parametrize("nu", [1, 3])
-@every_contrast
-def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_z(contrast_case, nu, float64):
+@every_noise_distribution
+def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_z(noise_case, nu, float64):
     energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
-    contrast = contrast_case.make()
-    method = nce(energy, contrast, nu=nu)
-    if contrast_case.fitted:
-        contrast.fit([torch.randn(50, V_DIM) @ torch.tensor([[1.0, 0.5], [0.0, 1.2]]) + 0.5])
+    p_n = noise_case.make()
+    method = nce(energy, p_n, nu=nu)
+    if noise_case.fitted:
+        p_n.fit([torch.randn(50, V_DIM) @ torch.tensor([[1.0, 0.5], [0.0, 1.2]]) + 0.5])
     with torch.no_grad():
         energy.log_std.clamp_(-0.5, 0.3)
         method.model.c.copy_(energy.log_partition())
     axis = torch.linspace(-10, 10, 120)  # both laws are well inside
     grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
     data = (-energy.free_energy(grid) - energy.log_partition()).exp().detach() * cell
-    p_n = contrast.log_prob(grid).exp() * cell
+    density = p_n.log_prob(grid).exp() * cell
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
-    torch.testing.assert_close(p_n.sum(), torch.tensor(1.0))
+    torch.testing.assert_close(density.sum(), torch.tensor(1.0))
     # noise whose samples are the nodes of the grid
-    eps = ((grid - contrast_case.law(contrast).mean) @ contrast.axes / contrast.std) if contrast_case.fitted else grid
-    noise = {"contrast": eps.expand(nu, -1, -1)}
-    torch.testing.assert_close(contrast.sample(eps), grid)
+    eps = ((grid - noise_case.law(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
+    noise = {"noise_distribution": eps.expand(nu, -1, -1)}
+    torch.testing.assert_close(p_n.sample(eps), grid)
 
     def expected_loss():
         at_data, at_noise = method.terms(method.model, None, grid, noise)
-        return (data * at_data + p_n * at_noise).sum()
+        return (data * at_data + density * at_noise).sum()
 
     named = dict(method.model.named_parameters())
     least = expected_loss()
@@ -235,7 +241,7 @@ def test_with_the_true_posterior_the_expected_gradient_of_the_data_term_is_that_
             weight = (h * p[row] + (1 - h) * (1 - p[row])).prod()
             u = h * p[row] / 2 + (1 - h) * (1 + p[row]) / 2  # noise that draws this h
             one = {
-                "contrast": noise["contrast"][:, :1],
+                "noise_distribution": noise["noise_distribution"][:, :1],
                 "at_data": u.view(1, 1, -1),
                 "at_noise": noise["at_noise"][:, :1],
             }
@@ -264,7 +270,7 @@ def test_upper_loss_by_hand(backend, float64):
         minus_e = -quadratic + h @ energy.c + ((x @ energy.W) * h).sum(-1)
         return minus_e - (h * logsigmoid(logits) + (1 - h) * logsigmoid(-logits)).sum(-1)
 
-    y = noise["contrast"].flatten(0, 1)
+    y = noise["noise_distribution"].flatten(0, 1)
     assert noise["at_data"].shape == (1, 6, H_DIM)
     assert noise["at_noise"].shape == (5, 12, H_DIM)
     bound = torch.stack([log_weights(y, u) for u in noise["at_noise"]]).exp().mean(0).log()
@@ -287,10 +293,10 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     u = [h * (1 - p / 2) + (1 - h) * (1 - p) / 2 for h in states]  # noise that draws each state
     weights = torch.stack([(h * p + (1 - h) * (1 - p)).prod(-1) for h in states])
     method, pair = vnce(energy, q, n_particles=1), vnce(energy, q, n_particles=2)
-    contrast = {"contrast": v.unsqueeze(0)}
+    p_n = {"noise_distribution": v.unsqueeze(0)}
     ones, losses, pairs = 0, 0, 0
     for i in range(len(states)):
-        noise = {**contrast, "at_data": u[i].unsqueeze(0), "at_noise": u[i].unsqueeze(0)}
+        noise = {**p_n, "at_data": u[i].unsqueeze(0), "at_noise": u[i].unsqueeze(0)}
         one, _ = method.log_densities(energy, q, v, v, noise)
         ones = ones + weights[i] * one
         losses = losses + weights[i] * method.terms(method.model, q, v, noise)[0]
@@ -301,7 +307,7 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     assert (ones + 1e-3 < pairs).all()
     assert (pairs + 1e-3 < -energy.free_energy(v)).all()
     # so the data's term is an upper bound of NCE's
-    assert (losses > exact.terms(exact.model, None, v, contrast)[0] + 1e-3).all()
+    assert (losses > exact.terms(exact.model, None, v, p_n)[0] + 1e-3).all()
 
 
 @pytest.mark.parametrize("nu", [1, 2])
@@ -349,7 +355,7 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, fl
         energy.log_std.fill_(start)
     method = METHODS[name](energy)
     method.optimizer = Adam(lr=0.02)
-    method.contrast.fit([1.5 * torch.randn(1000, V_DIM)])
+    method.noise_distribution.fit([1.5 * torch.randn(1000, V_DIM)])
     optimizers = method.configure_optimizers()
     for i in range(60):
         v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
@@ -370,8 +376,8 @@ LONG = (
 @pytest.mark.parametrize(
     "method",
     [
-        ("method=nce", "contrast=fitted_normal"),
-        ("method=vnce", "method.n_lower_steps=2", "contrast=fitted_normal"),
+        ("method=nce", "noise_distribution=fitted_normal"),
+        ("method=vnce", "method.n_lower_steps=2", "noise_distribution=fitted_normal"),
         ("method=vnce", "method.posterior=null", "method.divergence=null"),
     ],
     ids=["nce", "vnce", "vnce-true"],
@@ -385,10 +391,10 @@ def test_a_crashed_run_goes_on_bit_by_bit_and_its_evaluation_needs_no_fit(method
     assert same_state(tmp_path / "resumed", tmp_path / "straight")
     assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
     state = checkpoint(tmp_path / "resumed")["state_dict"]
-    if "contrast=fitted_normal" in method:
-        assert state["contrast.fitted"]
-        assert state["contrast.mean"].max() > 0.5  # of the digits
-        assert state["contrast.std"].min() == pytest.approx(0.01)  # of their dead pixels
+    if "noise_distribution=fitted_normal" in method:
+        assert state["noise_distribution.fitted"]
+        assert state["noise_distribution.mean"].max() > 0.5  # of the digits
+        assert state["noise_distribution.std"].min() == pytest.approx(0.01)  # of their dead pixels
     assert state["model.c"] != 0
     tensors = {value.data_ptr() for value in state.values()}
     assert len(tensors) == len(state)  # none under two names

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from cases import OBJECTIVES, hermite
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.dsm import DSM
@@ -15,7 +16,6 @@ from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.scores.exact import ExactScore
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_objective = pytest.mark.parametrize("case", OBJECTIVES, ids=str)

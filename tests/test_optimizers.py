@@ -8,7 +8,7 @@ import torch
 
 from cases import OPTIMIZERS, SCHEDULES
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Gradient, Level, Situation, run_levels
+from eblvm_lit.methods.levels import Gradient, Level, TrainState, run_levels
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
@@ -165,7 +165,7 @@ def quadratic_level(name, player, n_steps, optimizer, other):
 def situation_of(*levels):
     params = {"phi": some_params(), "theta": some_params()}
     states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
-    return Situation(params, states, {level.name: torch.tensor(level.optimizer.lr) for level in levels})
+    return TrainState(params, states, {level.name: torch.tensor(level.optimizer.lr) for level in levels})
 
 
 def flatten(prefix, tree):

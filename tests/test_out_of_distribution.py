@@ -4,13 +4,13 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 
-from eblvm_lit import run
 from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise, detection
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.runtime import run
 from image_files import write_images, write_svhn
 from shell import configure, evaluate, of_checkpoint, train
 

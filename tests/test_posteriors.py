@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from cases import H_DIM, POSTERIORS, V_DIM, product, randomise
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_posterior = pytest.mark.parametrize("case", POSTERIORS, ids=str)

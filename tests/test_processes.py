@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from eblvm_lit.collectives import mean_over_ranks, whole_minibatch
+from eblvm_lit.distributed.reductions import mean_over_ranks, whole_minibatch
+from eblvm_lit.distributed.shards import _share, shard_of, sharing
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.batch_norm import BatchNorm2d, check_batch_norms
-from eblvm_lit.shares import _share, share_of, sharing
 from processes import CASES, in_processes, iterate, make, owned
 from shell import CONF, same
 
@@ -59,7 +59,7 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
     x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
 
     def work(rank):
-        share = share_of(len(x))  # 4 and 5 rows
+        share = shard_of(len(x))  # 4 and 5 rows
         own, grad = x[share.rows], torch.func.grad
 
         def square(theta):  # of the mean: the same in all processes

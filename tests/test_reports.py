@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
-from eblvm_lit.reports.curves import band, draw_bands, draw_reports
 from eblvm_lit.reports.groups import group_runs
+from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
 from eblvm_lit.reports.published import Published, direction, find_published
 from eblvm_lit.reports.runs import flatten, read_runs
 from eblvm_lit.reports.table import Cell, choose_metrics, lines, summarise, to_csv
@@ -241,10 +241,10 @@ def of_generators(fid=None, rmse=None, **others):
     ("overrides", "numbers"),
     [
         (CIFAR, of_generators(20.75, 0.168, noise=1.0, svhn=0.76, celeba=0.77)),
-        ((*CIFAR, "ratio.basic=0.5"), of_generators(26.82)),
-        ((*CIFAR, "variant=without"), of_generators(20.24, 0.175)),
-        ((*CIFAR, "variant=complete"), of_generators(21.54, 0.170, svhn=0.81, celeba=0.75)),
-        ((*CIFAR, "variant=joint", "model=joint_conv"), of_generators(32.10)),
+        ((*CIFAR, "ratio.scale=0.5"), of_generators(26.82)),
+        ((*CIFAR, "loss=no_latent"), of_generators(20.24, 0.175)),
+        ((*CIFAR, "loss=full_latent"), of_generators(21.54, 0.170, svhn=0.81, celeba=0.75)),
+        ((*CIFAR, "loss=symmetric_joint", "model=joint_conv"), of_generators(32.10)),
         (("experiment=bidvl_resnet",), of_generators(16.37)),
         (("experiment=bidvl_resnet", "data=celeba128"), {}),
         ((*CIFAR, "method.n_unroll=1"), {}),
@@ -533,7 +533,7 @@ def test_quality_is_drawn_against_time_and_memory_where_there_is_something_to_co
     assert len(draw_costs_of_data(points[:1] * 2, "checkerboard", "test/log_likelihood").axes) == 1
 
 
-def test_the_loops_block_and_the_threads_do_not_part_runs(simple):
-    simple("a", seed=0, block=1)
-    simple("b", seed=1, block=10, threads=2)
+def test_iterations_per_batch_and_threads_do_not_part_runs(simple):
+    simple("a", seed=0, iterations_per_batch=1)
+    simple("b", seed=1, iterations_per_batch=10, threads=2)
     assert len(groups_of(simple.root)) == 1

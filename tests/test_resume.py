@@ -84,7 +84,7 @@ def test_a_run_can_go_on_from_its_best_checkpoint(straight, tmp_path):
 
 def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
     # after the first validation every step makes it worse
-    worse = [*LONG, "optimizer.lr=3", "method=dsm", "select=best"]
+    worse = [*LONG, "optimizer.lr=3", "method=dsm", "test_checkpoint=best"]
     whole = of_checkpoint(train(tmp_path / "whole" / "run", *worse))
     assert whole["iteration"] < 30
     with pytest.raises(RuntimeError):
@@ -220,7 +220,7 @@ BLOCKS = ("trainer.max_steps=60", "n_validations=3", "optimizer.lr=0.01", "final
 
 
 def in_blocks(n):
-    return (*BLOCKS, f"block={n}", f"trainer.log_every_n_steps={n}")
+    return (*BLOCKS, f"iterations_per_batch={n}", f"trainer.log_every_n_steps={n}")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch.optim.adam import adam as torch_adam
 
-from eblvm_lit.composition import build
+from eblvm_lit.core.functional import params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import params_of
 from eblvm_lit.methods import base
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.optimizers import adam
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
-from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.runtime.build import build
 from processes import CASES, iterate, make
 from shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 
@@ -27,7 +27,7 @@ from shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state,
 def finished(tmp_path_factory):
     """A run that is over, whose best checkpoint is not its last one: its steps are too large."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    long = ["trainer.max_steps=30", "n_validations=3", "select=best", "optimizer.lr=3", "method=bidsm"]
+    long = ["trainer.max_steps=30", "n_validations=3", "test_checkpoint=best", "optimizer.lr=3", "method=bidsm"]
     return folder, train(folder, *long, "method.n_lower_steps=1", "method.n_unroll=0")
 
 
@@ -75,7 +75,7 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert metrics.keys() >= {"iteration", "test/fisher", "test/log_likelihood", "test/posterior_kl"}
     best = checkpoint(folder, "best")["eblvm_lit"]["iteration"]
-    assert metrics["iteration"] == best < 30  # select=best
+    assert metrics["iteration"] == best < 30  # test_checkpoint=best
     assert evaluate(tmp_path, folder / "checkpoints" / "best.ckpt") == of_checkpoint(metrics)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == of_checkpoint(metrics)
     last = evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")

@@ -18,20 +18,20 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import FILE_NAME as FILE
 from eblvm_lit.data.frey_face import FreyFace
 from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.distributed.ranks import first_rank_first
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.evaluation.criteria.frechet import FrechetDistance
+from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
 from eblvm_lit.evaluation.criteria.kernel import KernelDistance
-from eblvm_lit.evaluation.features import weights as weights_module
+from eblvm_lit.evaluation.features import inception_weights as weights_module
 from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
-from eblvm_lit.evaluation.features.images import as_images
+from eblvm_lit.evaluation.features.image_bytes import as_images
 from eblvm_lit.evaluation.features.inception import InceptionFeatures
+from eblvm_lit.evaluation.features.inception_weights import FILE_NAME, SHA256
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
-from eblvm_lit.evaluation.features.weights import FILE_NAME, SHA256
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
-from eblvm_lit.ranks import first_rank_first
 from fake_images import HeldOut, Noise, RandomFeatures, random_inception, textures
 from shell import CONF, evaluate, train
 from test_security import Pickled

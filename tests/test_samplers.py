@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.gibbs import Gibbs

@@ -15,8 +15,8 @@ from PIL import Image
 from pytorch_lightning import LightningModule
 from torch import nn
 
-from eblvm_lit import run
 from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import TRAIN_MEAN, TRAIN_STD, FreyFace
@@ -24,31 +24,31 @@ from eblvm_lit.data.images import ImageDataModule
 from eblvm_lit.data.mnist import MNIST
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.base import Energy, VisibleEnergy
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.figures.conditional import Conditional
 from eblvm_lit.figures.examples import labelled_examples
-from eblvm_lit.figures.inpainting import GREY, Inpainting
-from eblvm_lit.figures.interpolation import Interpolation
+from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
+from eblvm_lit.figures.interpolation_grid import Interpolation
 from eblvm_lit.figures.tiles import tile
-from eblvm_lit.instantiation import instantiate
+from eblvm_lit.generation import sample_cache as archive_module
+from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.checked_rows import CheckedRows
+from eblvm_lit.generation.conditional import ConditionalSamples
+from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.inpainting import InpaintingSamples
+from eblvm_lit.generation.interpolation import InterpolationSamples, interpolate
+from eblvm_lit.generation.latent_samples import LatentSamples
+from eblvm_lit.generation.masks import DrawnMask, LeftHalf
+from eblvm_lit.generation.sample_cache import SampleArchive
+from eblvm_lit.generation.sample_noise import SampleNoise
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers import archive as archive_module
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
-from eblvm_lit.samplers.archive import SampleArchive
-from eblvm_lit.samplers.checked_rows import CheckedRows
-from eblvm_lit.samplers.conditional_samples import ConditionalSamples
-from eblvm_lit.samplers.digest import digest
-from eblvm_lit.samplers.frozen import frozen
-from eblvm_lit.samplers.inpainting import InpaintingSamples
-from eblvm_lit.samplers.interpolation import InterpolationSamples, interpolate
-from eblvm_lit.samplers.latent_samples import LatentSamples
-from eblvm_lit.samplers.masks import DrawnMask, LeftHalf
-from eblvm_lit.samplers.png import export_png
-from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.seeding import derive_seed
+from eblvm_lit.utils.digest import digest
+from eblvm_lit.utils.png import export_png
 from shell import configure
 
 N = 2000

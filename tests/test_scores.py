@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, randomise
-from eblvm_lit.differentiation import plain_autograd
-from eblvm_lit.functional import bind, params_of
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import ExactScore
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)

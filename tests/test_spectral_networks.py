@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from eblvm_lit.differentiation import grad_and_value, plain_autograd
+from eblvm_lit.core.autograd import grad_and_value, plain_autograd
+from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, params_of
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import bind, buffers_of, movable, params_of
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.initialisation import spectrally_normalised
@@ -185,7 +185,7 @@ def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
     def loss(params):
-        moved = movable(buffers_of(module))
+        moved = clone_buffers(buffers_of(module))
         view = bind(module, {**params, **moved})
         return view(v).square().sum(), moved
 

@@ -13,15 +13,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit import command_line, run
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.status import has_finished, read_status
-from eblvm_lit.sweeps.callback import Sweep
-from eblvm_lit.sweeps.folder import earlier_sweep
-from eblvm_lit.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.sweeps.launch import check_launcher
+from eblvm_lit.runtime import cli, run
+from eblvm_lit.runtime.status import has_finished, read_status
+from eblvm_lit.runtime.sweeps.callback import Sweep
+from eblvm_lit.runtime.sweeps.folder import earlier_sweep
+from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
+from eblvm_lit.runtime.sweeps.launcher import check_launcher
 from shell import CONF, checkpoint, configure, curves, same_state, start, tiny, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3")
@@ -257,15 +257,15 @@ def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(
         raise error
 
     cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": asked})
-    monkeypatch.setattr(command_line, "in_sweep", lambda: True)
+    monkeypatch.setattr(cli, "in_sweep", lambda: True)
     if asked is None:
-        assert command_line.main(fail, cfg) is None
+        assert cli.main(fail, cfg) is None
     else:
         with pytest.raises(CompactHydraException if isinstance(error, ConfigError) else RuntimeError):
-            command_line.main(fail, cfg)
-    monkeypatch.setattr(command_line, "in_sweep", lambda: False)
+            cli.main(fail, cfg)
+    monkeypatch.setattr(cli, "in_sweep", lambda: False)
     with pytest.raises(SystemExit if isinstance(error, ConfigError) else RuntimeError):
-        command_line.main(fail, cfg)
+        cli.main(fail, cfg)
 
 
 # --- a whole sweep ----------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def hydra_main(folder, monkeypatch, *args):
     root, handlers, level = logging.getLogger(), logging.getLogger().handlers[:], logging.getLogger().level
     try:
         command = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-        command(lambda cfg: command_line.main(run.train, cfg))()
+        command(lambda cfg: cli.main(run.train, cfg))()
         return 0, ""
     except SystemExit as leave:
         return 1, leave.code

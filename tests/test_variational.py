@@ -7,15 +7,16 @@ import torch
 from pytorch_lightning import LightningModule
 
 from cases import ENERGIES, H_DIM, V_DIM, binary, randomise
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_law
 from eblvm_lit.evaluation.score_bias import ScoreBias, _moments, bias_bounds, bias_norms
-from eblvm_lit.figures.score_bias import draw_score_bias
-from eblvm_lit.functional import bind, params_of
+from eblvm_lit.figures.score_bias_scatter import draw_score_bias
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD
@@ -36,7 +37,6 @@ from eblvm_lit.scores.variational import (
     VariationalScore,
     vages_product,
 )
-from eblvm_lit.seeding import keyed_generator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -400,8 +400,8 @@ def test_gaussian_model_trains_with_refined_particles():
     )
     assert found.diagnostics["refined_rms"].isfinite()
     assert all(value.isfinite().all() for value in found.grads.values())
-    assert "step_size=0.2" in method.remedy("refined_rms")
-    assert method.remedy("loss") is None
+    assert "step_size=0.2" in method.failure_hint("refined_rms")
+    assert method.failure_hint("loss") is None
 
 
 # --- the bias study ---------------------------------------------------------------------------------------

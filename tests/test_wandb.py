@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("wandb")
 
-from eblvm_lit import job, run
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.job import Job
 from eblvm_lit.loggers.wandb import WandbRun
+from eblvm_lit.runtime import provenance, run
+from eblvm_lit.runtime.provenance import Job
 from shell import checkpoint, curves, evaluate, train
 from wandb_files import runs_of
 
@@ -96,7 +96,7 @@ def test_the_resolved_configuration_and_the_code_are_there(sweep):
     assert {key: config[key] for key in saved} == saved
     assert "${" not in json.dumps(saved)
     assert config["job"]["experiment"] == "bism_fig3"
-    assert config["code"] == job.code_version()
+    assert config["code"] == provenance.code_version()
     assert config["code"]["torch"] == torch.__version__
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp
 def test_a_checkpoint_names_no_folder(name, tmp_path):
     logger = WandbRun(save_dir=str(tmp_path), offline=True)
     with pytest.raises(ConfigError, match=r"names a W&B run .*, which is none"):
-        logger.go_on({"loggers": {"wandb": name}}, tmp_path / "last.ckpt")
+        logger.resume({"loggers": {"wandb": name}}, tmp_path / "last.ckpt")
     assert logger.version is None
 
 
@@ -145,6 +145,6 @@ def test_without_the_package_the_logger_says_what_to_install(tmp_path, monkeypat
 
 
 def test_code_of_no_repository_has_no_commit(monkeypatch):
-    monkeypatch.setattr(job, "_git", lambda *arguments: None)
-    found = job.code_version.__wrapped__()
+    monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
+    found = provenance.code_version.__wrapped__()
     assert found["commit"] is found["changed"] is None

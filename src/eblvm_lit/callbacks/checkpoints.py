@@ -11,12 +11,12 @@ from typing import Any
 import pytorch_lightning as pl
 
 from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from eblvm_lit.disk import check_room, n_bytes
+from eblvm_lit.distributed.launch import is_first
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.files import copy_whole
-from eblvm_lit.launch import is_first
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.disk import check_room, n_bytes
+from eblvm_lit.utils.io import copy_whole
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
 
@@ -115,7 +115,7 @@ class Checkpoints(pl.Callback):
 
     def _n_moments(self, trainer: pl.Trainer) -> int:
         """How many times the last checkpoint will be written."""
-        between = self.every or trainer.val_check_interval * trainer.datamodule.block
+        between = self.every or trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         return (trainer.max_steps - trainer.global_step) // between
 
     def _kept(self) -> list[Path]:
@@ -143,7 +143,7 @@ class Checkpoints(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is time; not before a validation, which a run that goes on would leave out."""
-        validated = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block) == 0
+        validated = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_time(trainer) and not validated:
             self._save_last(trainer)
 

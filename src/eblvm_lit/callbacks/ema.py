@@ -12,7 +12,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.weights import AVERAGES, Players, averages_of, parameters_of
+from eblvm_lit.methods.checkpoint_weights import AVERAGES, Players, averages_of, parameters_of
 
 __all__ = ["ExponentialAverage"]
 
@@ -25,8 +25,8 @@ class ExponentialAverage(pl.Callback):
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma \bar p_{t-1} + (1 - \gamma)\, p_t
 
     Training and validation go on with the parameters themselves; buffers, such as persistent chains, are not averaged.
-    Checkpoints hold the averages as plain tensors, of which ``weights=ema`` takes the final metrics. Reference: Bao et
-    al. 2021, code, for deep models, with gamma = 0.999; the published numbers are of the parameters themselves.
+    Checkpoints hold the averages as plain tensors; ``eval_weights=ema`` computes the final metrics of them. Reference:
+    Bao et al. 2021, code, for deep models, with gamma = 0.999; the published numbers are of the parameters themselves.
 
     Args:
         decay: gamma, of one iteration.

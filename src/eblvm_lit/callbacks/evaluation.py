@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pytorch_lightning as pl
 import torch
 
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.distributed.ranks import gather_objects, rank_and_size
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
-from eblvm_lit.ranks import gather_objects, rank_and_size
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Evaluation"]
 
@@ -73,7 +73,7 @@ class Evaluation(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Let every metric see that it has what it needs: a run should not fail for that at its end."""
-        between = trainer.val_check_interval * trainer.datamodule.block
+        between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         for name, interval in self.intervals.items():
             if interval < 1 or interval % between:
                 raise ConfigError(

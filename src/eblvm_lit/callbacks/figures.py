@@ -11,12 +11,12 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.distributed.ranks import barrier, rank_and_size
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.files import write_whole
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
-from eblvm_lit.ranks import barrier, rank_and_size
-from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.utils.io import write_whole
 
 __all__ = ["Figures"]
 

@@ -49,16 +49,16 @@ class StopOnNonFinite(pl.Callback):
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # what the method has a remedy for is the cause, the others follow from it
-        remedies = {name: method.remedy(name.partition("_")[2]) for name in broken}
+        # what the method has a failure_hint for is the cause, the others follow from it
+        hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
         # a term is more to the point than the sum it has spoilt
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
-        name = next((name for name, remedy in remedies.items() if remedy), next(iter([*terms, *broken]), None))
+        name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
         if name is not None:  # a sum of finite numbers may overflow
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
-                f"{iteration}: {remedies[name] or CURE}"
+                f"{iteration}: {hints[name] or CURE}"
             )
 
     def check_parameters(self, method: Method) -> None:

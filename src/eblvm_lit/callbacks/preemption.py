@@ -10,9 +10,9 @@ from types import FrameType
 
 import pytorch_lightning as pl
 
+from eblvm_lit.distributed.ranks import largest_over_ranks, rank_and_size
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.ranks import largest_over_ranks, rank_and_size
 
 __all__ = ["InterruptedRunError", "Preemption"]
 
@@ -83,7 +83,7 @@ class Preemption(pl.Callback):
         if not self._told():
             return
         trainer.save_checkpoint(self.checkpoint, weights_only=False)
-        if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.block):
+        if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch):
             self._leave(trainer)
         # else a validation comes first: a run that goes on from before it would leave it out
 

@@ -9,8 +9,8 @@ import torch
 from pytorch_lightning import LightningDataModule
 
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches
+from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.shares import Share
 
 __all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window"]
 
@@ -69,7 +69,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.seed = seed
-        self.block = 1
+        self.iterations_per_batch = 1
         self.splits: Splits | None = None
         self.labels: Splits | None = None
 
@@ -119,7 +119,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The inverse of :meth:`as_float`, for v in [0, 1]: round(255 v) as uint8; what is outside is clamped."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
-    def augment(self, batch: torch.Tensor, iteration: int, share: Share | None = None) -> torch.Tensor:  # noqa: ARG002
+    def augment(self, batch: torch.Tensor, iteration: int, share: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
         """A training batch, or a share of it, as it is at this iteration, in the splits' type; here unchanged."""
         return batch
 
@@ -146,7 +146,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         stream = BatchStream(
             self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
         )
-        return Blocks(stream, size=self.block) if self.block > 1 else stream
+        return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def batch_sizes(self) -> list[int]:
         """The sizes that training and validation batches have, short last ones included."""

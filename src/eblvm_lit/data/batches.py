@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from eblvm_lit.ranks import rank_and_size
-from eblvm_lit.seeding import keyed_generator
-from eblvm_lit.shares import Share, share_of
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.distributed.shards import Shard, shard_of
 
 __all__ = ["BatchStream", "Blocks", "OrderedBatches"]
 
@@ -24,7 +24,7 @@ class BatchStream:
     so a stream that starts at ``position = t`` goes on as an uninterrupted one would, with nothing to replay.
     It has no ``state_dict`` on purpose: Lightning would save and load it by itself, and as it fetches one
     batch ahead of training, a resumed run would leave one batch out. Where processes share the minibatches each gets
-    its own rows of them, and no others: see :func:`eblvm_lit.shares.share_of`.
+    its own rows of them, and no others: see :func:`eblvm_lit.distributed.shards.shard_of`.
 
     Args:
         array: The data, shape (n, *event_shape), n >= 1.
@@ -55,7 +55,7 @@ class BatchStream:
         batch_size: int,
         seed: int = 0,
         position: int = 0,
-        augment: Callable[[torch.Tensor, int, Share | None], torch.Tensor] | None = None,
+        augment: Callable[[torch.Tensor, int, Shard | None], torch.Tensor] | None = None,
     ) -> None:
         self.array = array
         self.batch_size = batch_size
@@ -77,7 +77,7 @@ class BatchStream:
         while True:
             epoch, done = divmod(position, self.batches_per_epoch)
             for rows in self.order(epoch).split(self.batch_size)[done:]:
-                share = share_of(len(rows))
+                share = shard_of(len(rows))
                 batch = self.array.index_select(0, rows if share is None else rows[share.rows])
                 if self.augment is not None:
                     batch = self.augment(batch, position, share)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eblvm_lit.data.files import decode_once, fetch, fingerprint, open_image, to_array
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.images import ImageDataModule, Images, ValueRange
+from eblvm_lit.data.prepared_files import decode_once, fetch, fingerprint, open_image, to_array
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["CelebA"]
 

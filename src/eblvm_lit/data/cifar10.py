@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from eblvm_lit.data.files import fetch
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
+from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
 
 __all__ = ["CIFAR10"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Digits"]
 

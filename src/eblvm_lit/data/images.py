@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch.nn import functional as F
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.seeding import keyed_generator
-from eblvm_lit.shares import Share
 
 __all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "resample"]
 
@@ -139,7 +139,7 @@ class ImageDataModule(ArrayDataModule):
         """The inverse of :meth:`as_float`, rounded and clamped, uint8."""
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
-    def augment(self, batch: torch.Tensor, iteration: int, share: Share | None = None) -> torch.Tensor:
+    def augment(self, batch: torch.Tensor, iteration: int, share: Shard | None = None) -> torch.Tensor:
         """Mirror half of a batch (B, C, H, W) on the CPU, another half at every iteration, in place."""
         if self.flip:
             n = len(batch) if share is None else share.n

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eblvm_lit.data.files import fetch
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
+from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
 
 __all__ = ["MNIST", "FashionMNIST", "read_idx"]

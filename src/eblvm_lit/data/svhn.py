@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from scipy.io import loadmat
 
-from eblvm_lit.data.files import fetch
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
+from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
 
 __all__ = ["SVHN"]

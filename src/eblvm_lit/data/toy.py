@@ -6,8 +6,8 @@ from abc import abstractmethod
 
 import torch
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits, Window
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["Checkerboard", "ToyDataModule"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
+from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import sum_event
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["Fisher"]
@@ -24,7 +24,7 @@ class Fisher(Divergence):
 
     Example:
         >>> import torch
-        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
         >>> v = torch.zeros(5, 2)

@@ -22,7 +22,7 @@ class KL(Divergence):
     Reference: Bao et al. 2020, Eq. 9. One reparametrised (relaxed) particle by default, as published.
 
     Example:
-        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
         >>> v = torch.zeros(5, 2)
@@ -46,7 +46,7 @@ class IWAE(Divergence):
     Reference: Burda et al. 2016, Eq. 8, an option of Bao et al. 2020's code.
 
     Example:
-        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> p, q = GaussianLatentModel(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
         >>> v = torch.zeros(5, 2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["PerturbedGRBM"]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import at_least_float32
 from eblvm_lit.networks.initialisation import normal_start, spectrally_normalised, xavier_start
 
 __all__ = ["JointSpectralEnergy", "SpectralEnergy"]

@@ -9,15 +9,15 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
+from eblvm_lit.core.autograd import grad, grad_and_value
+from eblvm_lit.core.functional import Params, bind, params_of, tree_map
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.differentiation import grad, grad_and_value
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_law
 from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
-from eblvm_lit.functional import Params, bind, params_of, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
 from eblvm_lit.hypergradients.unroll import Unroll

@@ -24,7 +24,7 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
         None where neither is possible; infinity where the joint cannot be normalised.
 
     Example:
-        >>> from eblvm_lit.energies.gaussian import GaussianLatentModel
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> broad = GaussianLatentModel(v_dim=1, h_dim=1)
         >>> _ = torch.nn.init.constant_(broad.W, 2.0)
         >>> exact_log_partition(broad, 20), exact_log_partition(GRBM(v_dim=2, h_dim=21), 20)

@@ -10,7 +10,7 @@ from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
-from eblvm_lit.evaluation.laws import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_law
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["PosteriorDivergence"]

@@ -106,7 +106,7 @@ class LinearProbe(Metric):
         svm = LinearSVC(max_iter=self.max_iter, dual="auto", random_state=0)
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it would be said without the remedy
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it would be said without the failure_hint
             model.fit(features[0], labels[0])
         if svm.n_iter_ >= self.max_iter:
             log.warning(

@@ -9,7 +9,7 @@ from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
-from eblvm_lit.samplers.reconstructions import reconstruct, reconstructs
+from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
 
 __all__ = ["ReconstructionError"]
 

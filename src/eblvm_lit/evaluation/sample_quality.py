@@ -11,15 +11,15 @@ import torch
 from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.distributed.ranks import rank_and_size
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
-from eblvm_lit.files import write_json
-from eblvm_lit.ranks import rank_and_size
-from eblvm_lit.samplers.image_source import ImageSource
+from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.utils.io import write_json
 
 __all__ = ["SampleQuality"]
 

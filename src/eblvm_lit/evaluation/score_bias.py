@@ -10,11 +10,11 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
 
-from eblvm_lit.energies.gaussian import GaussianLatentModel
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
-from eblvm_lit.evaluation.laws import BernoulliLaw, GaussianLaw, latent_law
+from eblvm_lit.evaluation.latent_distributions import BernoulliLaw, GaussianLaw, latent_law
 
 __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
 

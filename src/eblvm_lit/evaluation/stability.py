@@ -9,14 +9,14 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from eblvm_lit.bidvl.base import TermMethod
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import params_of
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.differentiation import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.functional import params_of
-from eblvm_lit.methods.levels import Situation
-from eblvm_lit.methods.terms import TermMethod
-from eblvm_lit.samplers.frozen import frozen
+from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.methods.levels import TrainState
 
 __all__ = ["Stability", "spectral_norms"]
 
@@ -84,7 +84,7 @@ class Stability(Metric):
 
     def _gradients(self, method: TermMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         params = {name: params_of(player) for name, player in method.players().items()}
-        situation = Situation(params, {}, {}, method.memory())
+        situation = TrainState(params, {}, {}, method.memory())
         noise, found = method.draw_noise(v, generator), {}
         for level in method.levels():
             draw, losses = noise[level.name], method.losses(level.name, v)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.functional import Params
+from eblvm_lit.core.functional import Params
 from eblvm_lit.optimizers.sgd import SGD
 
 __all__ = ["WhitenedDescent"]

@@ -8,16 +8,16 @@ import torch
 from matplotlib.figure import Figure
 from pytorch_lightning import LightningModule
 
+from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.tiles import show_tiles
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
-from eblvm_lit.samplers.conditional_samples import ConditionalSamples
-from eblvm_lit.samplers.frozen import posterior_mean
-from eblvm_lit.samplers.progress import progress_bar
-from eblvm_lit.seeding import derive_seed
+from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.conditional import ConditionalSamples
+from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Conditional"]
 

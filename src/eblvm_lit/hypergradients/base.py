@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from eblvm_lit.core.functional import Params
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.functional import Params
 from eblvm_lit.optimizers.base import Optimizer, State
 
 __all__ = ["BilevelProblem", "Hypergradient"]
@@ -52,7 +52,7 @@ class Hypergradient(ABC):
     def check(self, divergence: Divergence) -> None:  # noqa: B027 - most fit every divergence
         """Refuse a lower level this hypergradient does not fit."""
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """What makes it need less memory."""
         return []
 

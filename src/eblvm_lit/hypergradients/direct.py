@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad_and_value
-from eblvm_lit.functional import Params
+from eblvm_lit.core.autograd import grad_and_value
+from eblvm_lit.core.functional import Params
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 
 __all__ = ["Direct"]

@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.collectives import params_over_ranks
-from eblvm_lit.differentiation import grad, grad_and_value
+from eblvm_lit.core.autograd import grad, grad_and_value
+from eblvm_lit.core.functional import Params, tree_map
+from eblvm_lit.distributed.reductions import params_over_ranks
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 
 __all__ = ["Implicit", "conjugate_gradient", "hessian_product", "mixed_product", "neumann"]

@@ -6,10 +6,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from eblvm_lit.collectives import params_over_ranks
-from eblvm_lit.differentiation import grad, grad_and_value
+from eblvm_lit.core.autograd import grad, grad_and_value
+from eblvm_lit.core.functional import Params
+from eblvm_lit.distributed.reductions import params_over_ranks
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.optimizers.sgd import SGD
@@ -60,7 +60,7 @@ class Unroll(Hypergradient):
         self.n_draws = n_unroll
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """Fewer steps to go back through, or none."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 

@@ -10,7 +10,7 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.job import Job
+from eblvm_lit.runtime.provenance import Job
 
 __all__ = ["RunLogger", "closing", "of_runs"]
 
@@ -18,7 +18,7 @@ __all__ = ["RunLogger", "closing", "of_runs"]
 class RunLogger(Logger):
     """A logger that is also told how a run begins, what it draws and what it leaves; each of these may be ignored."""
 
-    def go_on(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
         """Take over what an earlier part of the run has logged; called before :meth:`begin`.
 
         Args:

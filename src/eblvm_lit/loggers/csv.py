@@ -12,8 +12,8 @@ from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.files import write_whole
 from eblvm_lit.loggers.base import RunLogger
+from eblvm_lit.utils.io import write_whole
 
 __all__ = ["CSVCurves", "read_curves"]
 
@@ -65,7 +65,7 @@ class CSVCurves(RunLogger):
         """The logger itself."""
         return self
 
-    def go_on(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
         """Take over the curves that lie beside the folder of a checkpoint, if there are any."""
         earlier = path.parent.parent / "metrics.csv"
         if earlier.is_file():

@@ -11,8 +11,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.job import Job, code_version
 from eblvm_lit.loggers.base import RunLogger
+from eblvm_lit.runtime.provenance import Job, code_version
 
 __all__ = ["WandbRun"]
 
@@ -75,7 +75,7 @@ class WandbRun(RunLogger):
         """The run's id."""
         return self._id
 
-    def go_on(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
         """Be the run of an earlier part.
 
         Raises:

@@ -7,28 +7,50 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.differentiation import plain_autograd
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compiled
+from eblvm_lit.core.functional import copy_tree, params_of
+from eblvm_lit.core.seeding import derive_seed, keyed_generator
+from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.distributed.shards import Shard, checked_shard, row_axes, shard_of, sharing, take_rows
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import copy_tree, params_of
-from eblvm_lit.memory import out_of_memory
-from eblvm_lit.methods.compilation import CompilationError, compile_step, is_compiled
-from eblvm_lit.methods.identity import class_name, counted_in_blocks
-from eblvm_lit.methods.levels import Level, Situation, run_levels
+from eblvm_lit.methods.checkpoint_identity import class_name, counted_in_blocks
+from eblvm_lit.methods.levels import Level, TrainState, run_levels
 from eblvm_lit.networks.batch_norm import check_batch_norms
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
-from eblvm_lit.ranks import rank_and_size
-from eblvm_lit.seeding import derive_seed, keyed_generator
-from eblvm_lit.shares import Share, checked_share, row_axes, share_of, sharing, take_rows
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.utils.memory import out_of_memory
 
-__all__ = ["Method"]
+__all__ = ["Method", "MethodParts"]
 
 log = logging.getLogger(__name__)
+
+
+class MethodParts(NamedTuple):
+    """What a method trains, and what it trains by: what metrics, figures and samplers ask for.
+
+    Attributes:
+        energy: E(v, h) or F(v); None for a method without an energy, as the VAE.
+        posterior: q(h|v), or BiDVL's encoder.
+        generator: A module that maps h (B, H) to v (B, *event).
+        objective: The functional of the score that is minimised.
+        divergence: What fits the posterior.
+    """
+
+    energy: Energy | None = None
+    posterior: Posterior | None = None
+    generator: nn.Module | None = None
+    objective: Objective | None = None
+    divergence: Divergence | None = None
 
 
 class Method(pl.LightningModule):
@@ -37,7 +59,7 @@ class Method(pl.LightningModule):
     A subclass names its players (whose parameters move) and its levels (in which order, by which gradient), and gives
     a validation loss; nothing else. Lightning's ``global_step`` counts iterations, whatever K and N are, because only
     the last level's optimizer is stepped through Lightning. Several processes share each minibatch, and do what one
-    would, up to rounding: see :mod:`eblvm_lit.collectives`.
+    would, up to rounding: see :mod:`eblvm_lit.distributed.reductions`.
 
     Args:
         seed: All noise is a function of this and the iteration: a resumed run draws what the first would have.
@@ -85,6 +107,11 @@ class Method(pl.LightningModule):
         """The loss by which models are selected, per example, shape (B,)."""
 
     @property
+    def parts(self) -> MethodParts:
+        """What this method has; None where it has no such part."""
+        return MethodParts(*(getattr(self, name, None) for name in MethodParts._fields))
+
+    @property
     def event_shape(self) -> tuple[int, ...]:
         """Shape of one v: that of the energy, unless the method has none."""
         return self.energy.event_shape
@@ -100,11 +127,11 @@ class Method(pl.LightningModule):
             ConfigError: If the method cannot use them.
         """
 
-    def remedy(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
+    def failure_hint(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
         """What the user can do where a quantity of :attr:`diagnostics`, named without its level, is not finite."""
         return None
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """What makes an iteration need less memory, the most effective first."""
         return ["lower data.batch_size"]
 
@@ -114,9 +141,9 @@ class Method(pl.LightningModule):
 
     # ------------------------------------------------------------------ the iteration
 
-    def situation(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> Situation:
+    def situation(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
         """Where the next iteration starts; the tensors are the live ones."""
-        return Situation(
+        return TrainState(
             params={name: params_of(player) for name, player in self.players().items()},
             states={name: optimizer.functional_state() for name, optimizer in optimizers.items()},
             lrs=dict(lrs),
@@ -127,7 +154,7 @@ class Method(pl.LightningModule):
         """The noise of one iteration, level by level."""
         return {level.name: level.noise(v, generator) for level in self.levels()}
 
-    def draw_shared_noise(self, v: Tensor, generator: torch.Generator, share: Share | None) -> dict[str, Any]:
+    def draw_shared_noise(self, v: Tensor, generator: torch.Generator, share: Shard | None) -> dict[str, Any]:
         """The noise that goes with this process' rows v, of what is drawn for the whole minibatch."""
         if share is None:
             return self.draw_noise(v, generator)
@@ -139,7 +166,7 @@ class Method(pl.LightningModule):
             self._row_axes = row_axes(partial(draw, generator=torch.Generator(v.device)))
         return take_rows(draw(share.n, generator), self._row_axes, share)
 
-    def advance(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
+    def advance(self, situation: TrainState, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """Run one iteration and write its result into the tensors of ``situation``."""
         # A compiler makes one kernel of a pure step and its copies.
         in_place = not torch.compiler.is_compiling()
@@ -150,7 +177,7 @@ class Method(pl.LightningModule):
             copy_tree(situation.memory, after.memory)
         return record
 
-    def _step(self, situation: Situation, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _step(self, situation: TrainState, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
         """One iteration, compiled or not. A short last batch is not worth a compilation of its own."""
         if self._compiled is not None and len(v) == self._full_batch:
             try:
@@ -198,7 +225,7 @@ class Method(pl.LightningModule):
         for n in data.batch_sizes():
             self.check_batch_size(n)
         for n in data.train_batch_sizes():
-            share_of(n)
+            shard_of(n)
         check_batch_norms(self)
         self._generator = torch.Generator(self.device)
         # Consecutive seeds: two iterations of one run can never draw the same noise.
@@ -222,7 +249,7 @@ class Method(pl.LightningModule):
         for v in [block] if isinstance(block, Tensor) else block:
             iteration = self.iteration
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            share = checked_share(v, self.trainer.datamodule.rows_at(iteration))
+            share = checked_shard(v, self.trainer.datamodule.rows_at(iteration))
             noise = self.draw_shared_noise(v, generator, share)
             for level in levels:
                 rule = level.optimizer
@@ -233,7 +260,7 @@ class Method(pl.LightningModule):
                 with sharing(share):
                     self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
             except torch.OutOfMemoryError as error:
-                raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_remedies()) from error
+                raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
             if self.stopping:
                 return
 
@@ -242,7 +269,7 @@ class Method(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Count as this run does."""
-        counted_in_blocks(checkpoint, self.trainer.datamodule.block)
+        counted_in_blocks(checkpoint, self.trainer.datamodule.iterations_per_batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what tells whose checkpoint this is; plain containers only, so that it loads as data."""

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.methods.posterior_fit import PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
@@ -108,9 +108,9 @@ class BiSM(Method):
         """Refuse what the objective refuses."""
         self.objective.check_batch_size(n)
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """Those of the hypergradient, too."""
-        return [*self.hypergradient.memory_remedies(), *super().memory_remedies()]
+        return [*self.hypergradient.memory_hints(), *super().memory_hints()]
 
     def inner_steps(self) -> int:
         """K + N + 1."""
@@ -129,7 +129,7 @@ class BiSM(Method):
         score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
         return self.objective.loss(score, points, noise["data"])
 
-    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _upper_gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         problem = BilevelProblem(
             upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
             lower=lambda theta, phi, i: self.lower.loss(theta, phi, v, noise["unrolled"], i).mean(),

@@ -8,16 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.collectives import whole_minibatch
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.core.autograd import grad_and_value
+from eblvm_lit.core.functional import Params, bind, sum_event
+from eblvm_lit.distributed.reductions import whole_minibatch
+from eblvm_lit.distributed.shards import Shard, current_shard, row_axes, shard_of, take_rows
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind, sum_event
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
-from eblvm_lit.shares import Share, current_share, row_axes, share_of, take_rows
 
 __all__ = ["ContrastiveDivergence"]
 
@@ -48,7 +48,7 @@ class ContrastiveDivergence(Method):
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.optimizers.adam import Adam
-        >>> from eblvm_lit.samplers.chains.gibbs import GibbsChain
+        >>> from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
         >>> pcd = ContrastiveDivergence(
         ...     energy=GRBM(v_dim=2, h_dim=3), chain=GibbsChain(n_steps=1), n_chains=10, optimizer=Adam(lr=1e-3))
         >>> {name: tuple(value.shape) for name, value in pcd.memory().items()}
@@ -95,16 +95,16 @@ class ContrastiveDivergence(Method):
         names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
         return {name: self.get_buffer(name) for name in names}
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """Activations that are computed again, where the network can do that."""
         kept = getattr(getattr(self.energy, "network", None), "checkpoint", None) is False
         checkpoint = ["set model.network.checkpoint=true with method.compile=false"] if kept else []
-        return [*super().memory_remedies(), *checkpoint]
+        return [*super().memory_hints(), *checkpoint]
 
     def check_batch_size(self, n: int) -> None:  # noqa: ARG002 - of the chains
         """Refuse more devices than chains are enough for."""
         if self.n_chains is not None:
-            share_of(self.n_chains, what="persistent chains (method.n_chains)")
+            shard_of(self.n_chains, what="persistent chains (method.n_chains)")
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of both phases."""
@@ -114,10 +114,10 @@ class ContrastiveDivergence(Method):
             "negative": self.chain.noise(self.energy, n, v, generator),
         }
 
-    def _own_chains(self, device: torch.device) -> Share | None:
+    def _own_chains(self, device: torch.device) -> Shard | None:
         """The persistent chains that this process moves; None where it moves all, or where there are none."""
-        shared = self.n_chains is not None and current_share() is not None
-        return share_of(self.n_chains, device) if shared else None
+        shared = self.n_chains is not None and current_shard() is not None
+        return shard_of(self.n_chains, device) if shared else None
 
     def _resume(self, new: State, memory: dict[str, Tensor]) -> State:
         """Where the persistent chains go on; where new ones begin before they have started."""
@@ -150,12 +150,12 @@ class ContrastiveDivergence(Method):
         start = self.chain.begin(positive, noise["negative"])
         return positive, self.chain.run(energy, start, noise["negative"])
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         theta, memory = situation.params["theta"], situation.memory
         positive, negative = self.phases(bind(self.energy, theta), memory, v, noise)
         own = self._own_chains(v.device)
         # a process may have another part of the chains than of the minibatch, by which means are weighted
-        weight = 1.0 if own is None else own.weight / current_share().weight
+        weight = 1.0 if own is None else own.weight / current_shard().weight
 
         def loss(theta: Params) -> Tensor:
             energy = bind(self.energy, theta)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.differentiation import grad, grad_and_value
+from eblvm_lit.core.autograd import grad, grad_and_value
+from eblvm_lit.core.functional import Params, bind, sum_event
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.functional import Params, bind, sum_event
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["Critic", "bracket"]
@@ -112,7 +112,7 @@ class Critic(Method):
         noise = self.noise(v, generator)
         return bracket(self.field({}), self.model_score({}, v, noise["score"]).detach(), v, noise["u"])
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         s = self.model_score(situation.params, v, noise["score"])
 
         def loss(critic: Params) -> Tensor:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.critic import Critic
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.collectives import params_over_ranks
-from eblvm_lit.functional import Params, tree_map
+from eblvm_lit.core.functional import Params, tree_map
+from eblvm_lit.distributed.reductions import params_over_ranks
+from eblvm_lit.distributed.shards import current_shard
 from eblvm_lit.optimizers.base import Optimizer, State
-from eblvm_lit.shares import current_share
 
-__all__ = ["Gradient", "Level", "Situation", "run_levels"]
+__all__ = ["Gradient", "Level", "TrainState", "run_levels"]
 
 
-class Situation(NamedTuple):
+class TrainState(NamedTuple):
     """All an iteration starts from: nothing else enters it, and nothing of it is changed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Gradient(NamedTuple):
         grads: The gradient with respect to the player's parameters.
         diagnostics: Other numbers for the record, by name.
         memory: New values of what lasts, by name; the same in all processes.
-        reusable: See :attr:`Situation.reusable`.
+        reusable: See :attr:`TrainState.reusable`.
     """
 
     loss: Tensor
@@ -73,7 +73,7 @@ class Level:
     n_steps: int
     optimizer: Optimizer
     noise: Callable[[Tensor, torch.Generator], Any]
-    gradient: Callable[[Situation, Tensor, Any, int], Gradient]
+    gradient: Callable[[TrainState, Tensor, Any, int], Gradient]
     part: str = ""
 
     def owns(self, name: str) -> bool:
@@ -88,7 +88,7 @@ class Level:
 
 def _over_ranks(found: Gradient) -> Gradient:
     """The whole minibatch's gradient and numbers: the one reduction of a step."""
-    if current_share() is None:
+    if current_shard() is None:
         return found
     numbers = {"loss": found.loss, **found.diagnostics}
     together = params_over_ranks({**{("grad", k): g for k, g in found.grads.items()}, **numbers})
@@ -108,12 +108,12 @@ def _clip(grads: Params, max_norm: float) -> Params:
 
 def run_levels(
     levels: Sequence[Level],
-    situation: Situation,
+    situation: TrainState,
     v: Tensor,
     noise: Mapping[str, Any],
     *,
     in_place: bool = False,
-) -> tuple[Situation, dict[str, Tensor]]:
+) -> tuple[TrainState, dict[str, Tensor]]:
     """Run every level's steps in order: one iteration, as a pure function.
 
     Args:

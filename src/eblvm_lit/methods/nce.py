@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from eblvm_lit.contrasts.base import Contrast
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.core.autograd import grad_and_value
+from eblvm_lit.core.functional import Params, bind, params_of
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind, params_of
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["NCE", "SelfNormalised"]
@@ -52,7 +52,7 @@ class NCE(Method):
 
     Args:
         energy: The model; its free energy must be tractable.
-        contrast: p_n.
+        noise_distribution: p_n.
         optimizer: Rule of the only level, which moves theta and c.
         nu: Number of y for each v.
         seed: Seed of all noise.
@@ -65,10 +65,10 @@ class NCE(Method):
         model: The energy with c.
 
     Example:
-        >>> from eblvm_lit.contrasts.normal import StandardNormal
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.optimizers.adam import Adam
-        >>> nce = NCE(energy=GRBM(v_dim=2, h_dim=3), contrast=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> nce = NCE(energy=GRBM(v_dim=2, h_dim=3), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
         >>> nce.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
         torch.Size([5])
     """
@@ -79,7 +79,7 @@ class NCE(Method):
         self,
         *,
         energy: Energy,
-        contrast: Contrast,
+        noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
         nu: int = 1,
         seed: int = 0,
@@ -89,8 +89,13 @@ class NCE(Method):
         if nu < 1:
             raise ConfigError(f"Noise-contrastive estimation needs nu >= 1 noise samples for each v, not {nu}.")
         self.check_energy(energy)
-        self.model, self.contrast, self.optimizer, self.nu = SelfNormalised(energy), contrast, optimizer, nu
-        contrast.prepare(energy.event_shape)
+        self.model, self.noise_distribution, self.optimizer, self.nu = (
+            SelfNormalised(energy),
+            noise_distribution,
+            optimizer,
+            nu,
+        )
+        noise_distribution.prepare(energy.event_shape)
         self.posterior, self.divergence = None, None  # not of the class, where they would hide a subclass's modules
 
     @staticmethod
@@ -118,11 +123,11 @@ class NCE(Method):
         """Fit p_n to the training split."""
         super().on_fit_start()
         data = self.trainer.datamodule
-        self.contrast.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
+        self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""
-        return {"contrast": self.contrast.noise((self.nu,), v, generator)}
+        return {"noise_distribution": self.noise_distribution.noise((self.nu,), v, generator)}
 
     def latent_law(self, params: Mapping[str, Params]) -> Any:  # noqa: ARG002
         """What latents are drawn from at the parameters of the players; nothing here, they are summed out."""
@@ -134,14 +139,14 @@ class NCE(Method):
 
     def terms(self, model: SelfNormalised, q: Any, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
-        y = self.contrast.sample(noise["contrast"].flatten(0, 1))
+        y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(model.energy, q, v, y, noise)
         offset = model.c + math.log(self.nu)
-        data = logsigmoid(at_v - offset - self.contrast.log_prob(v))
-        contrast = logsigmoid(offset + self.contrast.log_prob(y) - at_y)
-        return -data, -contrast.view(self.nu, -1).sum(0)
+        data = logsigmoid(at_v - offset - self.noise_distribution.log_prob(v))
+        noise_distribution = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
+        return -data, -noise_distribution.view(self.nu, -1).sum(0)
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         q = self.latent_law(situation.params)
 
         def loss(theta: Params) -> Tensor:

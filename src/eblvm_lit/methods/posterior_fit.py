@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.core.autograd import grad_and_value
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -108,7 +108,7 @@ class PosteriorFit:
     def _draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         return self.noise(v, self.n_steps, generator)
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:
+    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:
         theta = situation.params["theta"]
         grads, loss = grad_and_value(lambda phi: self.loss(theta, phi, v, noise, step).mean())(situation.params["phi"])
         return Gradient(loss, grads)

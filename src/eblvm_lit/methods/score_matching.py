@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad_and_value
+from eblvm_lit.core.autograd import grad_and_value
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator
@@ -87,7 +87,7 @@ class ScoreMatching(Method):
         points = self.objective.perturb(v, noise["data"])
         return self.objective.loss(self.score.function(energy, noise["score"]), points, noise["data"])
 
-    def _gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         grads, loss = grad_and_value(lambda theta: self.loss(theta, v, noise).mean())(situation.params["theta"])
         return Gradient(loss, grads)
 

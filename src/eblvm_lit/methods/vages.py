@@ -8,13 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
+from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, Situation
+from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.methods.posterior_fit import PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
@@ -134,7 +134,7 @@ class VaGES(Method):
         loss = self.objective.loss(lambda x: s, points, noise["data"])  # noqa: ARG005 - x is the points
         return Gradient(loss.mean(), grad(product)(theta), self.score.particles.diagnostics(sets[0]))
 
-    def _upper_gradient(self, situation: Situation, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
+    def _upper_gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
         return self.upper_gradient(situation.params["theta"], situation.params.get("phi"), v, noise)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -145,10 +145,10 @@ class VaGES(Method):
         s = self.score.value(self.energy, self.posterior, points, sets)
         return self.objective.loss(lambda x: s, points, noise["data"])  # noqa: ARG005
 
-    def memory_remedies(self) -> list[str]:
+    def memory_hints(self) -> list[str]:
         """Fewer latents, too."""
-        return [*super().memory_remedies(), f"lower score.n_particles (L={self.score.n_particles})"]
+        return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
-    def remedy(self, quantity: str) -> str | None:
+    def failure_hint(self, quantity: str) -> str | None:
         """What helps where the refinement of latents diverges."""
-        return self.score.particles.remedy() if quantity == "refined_rms" else None
+        return self.score.particles.failure_hint() if quantity == "refined_rms" else None

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.critic import Critic
 from eblvm_lit.methods.levels import Level
 from eblvm_lit.methods.posterior_fit import PosteriorFit

@@ -8,15 +8,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.contrasts.base import Contrast
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import IWAE
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, bind
 from eblvm_lit.methods.levels import Level
 from eblvm_lit.methods.nce import NCE
 from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 
@@ -62,7 +62,7 @@ class VNCE(NCE):
 
     Args:
         energy: The model, E(v, h; theta).
-        contrast: p_n.
+        noise_distribution: p_n.
         optimizer: Rule of the upper level, which moves theta and c.
         posterior: q(h|v; phi); null for p(h|v).
         divergence: Of q from p; null where there is no q.
@@ -77,13 +77,13 @@ class VNCE(NCE):
         ConfigError: For a number below its range, or parts that do not fit together.
 
     Example:
-        >>> from eblvm_lit.contrasts.normal import StandardNormal
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
         >>> from eblvm_lit.divergences.kl import KL
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.optimizers.adam import Adam
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> vnce = VNCE(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
-        ...             divergence=KL(), contrast=StandardNormal(), optimizer=Adam(lr=1e-3))
+        ...             divergence=KL(), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
         >>> [(level.name, level.n_steps) for level in vnce.levels()]
         [('lower', 5), ('upper', 1)]
     """
@@ -92,7 +92,7 @@ class VNCE(NCE):
         self,
         *,
         energy: Energy,
-        contrast: Contrast,
+        noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
         posterior: Posterior | None = None,
         divergence: Divergence | None = None,
@@ -103,7 +103,9 @@ class VNCE(NCE):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(energy=energy, contrast=contrast, optimizer=optimizer, nu=nu, seed=seed, compile=compile)
+        super().__init__(
+            energy=energy, noise_distribution=noise_distribution, optimizer=optimizer, nu=nu, seed=seed, compile=compile
+        )
         if (posterior is None) != (divergence is None):
             raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both (p(h|v)).")
         if posterior is None and not isinstance(energy, ConditionalEnergy):
@@ -134,11 +136,11 @@ class VNCE(NCE):
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""
-        contrast = super().noise(v, generator)["contrast"]
-        y = contrast.flatten(0, 1)  # for its number of rows
+        noise_distribution = super().noise(v, generator)["noise_distribution"]
+        y = noise_distribution.flatten(0, 1)  # for its number of rows
         q = TruePosterior(self.energy) if self.posterior is None else self.posterior
         return {
-            "contrast": contrast,
+            "noise_distribution": noise_distribution,
             "at_data": q.noise((1,), v, generator),
             "at_noise": q.noise((self.bound.n_particles,), y, generator),
         }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.collectives import mean_over_ranks
+from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.distributed.reductions import mean_over_ranks
+from eblvm_lit.distributed.shards import current_shard
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.ranks import rank_and_size
-from eblvm_lit.shares import current_share
 
 __all__ = ["BatchNorm2d", "check_batch_norms"]
 
@@ -29,7 +29,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x (B, C, H, W); in training, move the running statistics in place."""
-        share = current_share()
+        share = current_shard()
         if share is None or not self.training:
             return super().forward(x)
         # both moments in one exchange; about the running mean, which is near, the second loses no digits to the first

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import at_least_float32
 
 __all__ = ["QuadraticHead", "SquaredNormHead"]
 

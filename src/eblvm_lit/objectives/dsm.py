@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.functional import sum_event
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import sum_event
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["DSM"]

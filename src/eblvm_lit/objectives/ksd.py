@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.collectives import whole_minibatch
+from eblvm_lit.distributed.reductions import whole_minibatch
+from eblvm_lit.distributed.shards import current_shard
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
-from eblvm_lit.shares import current_share
 
 __all__ = ["KSD", "median_distance", "stein_kernel"]
 
@@ -112,7 +112,7 @@ class KSD(Objective):
         """All points and scores of the minibatch, shape (n, d); and 1 (B, n) where they are not a row of x itself."""
         points, scores = whole_minibatch(torch.cat([x, s], 1)).chunk(2, 1)
         itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
-        share = current_share()
+        share = current_shard()
         return points, scores, 1 - (itself if share is None else itself[share.rows])
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002

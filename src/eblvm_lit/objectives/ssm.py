@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
+from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import sum_event
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import sum_event
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["SSM"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
+from eblvm_lit.core.functional import Params, tree_map
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import Params, tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.schedules import Schedule
 

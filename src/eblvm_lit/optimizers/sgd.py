@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.functional import Params, tree_map
+from eblvm_lit.core.functional import Params, tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 
 __all__ = ["SGD"]

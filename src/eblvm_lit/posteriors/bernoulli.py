@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.functional import at_least_float32
 from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["BernoulliPosterior"]

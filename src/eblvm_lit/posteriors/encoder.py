@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.functional import at_least_float32
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.networks.initialisation import normal_start, spectrally_normalised, xavier_start
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 

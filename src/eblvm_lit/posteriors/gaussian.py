@@ -8,7 +8,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.functional import at_least_float32
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.posteriors.base import Law, Posterior
 
 __all__ = ["GaussianPosterior", "LinearGaussianPosterior", "NetworkGaussianPosterior"]

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eblvm_lit.console import prepare_folder
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.files import write_text
 from eblvm_lit.reports.groups import Group, group_runs
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, lines, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
 from eblvm_lit.reports.unfinished import sentences
+from eblvm_lit.runtime.console import prepare_folder
+from eblvm_lit.utils.io import write_text
 
 __all__ = ["main", "report"]
 
@@ -83,8 +83,8 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
 def _draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
     """All figures by heading, with what they show."""
     from eblvm_lit.reports.costs import draw_costs  # takes seconds, for which the table need not wait
-    from eblvm_lit.reports.curves import draw_reports
     from eblvm_lit.reports.heat_maps import draw_heat_maps
+    from eblvm_lit.reports.method_curves import draw_reports
 
     curves = {path: f"{_words(path)} by iteration" for path in draw_reports(groups, folder)}
     costs = {path: f"{_words(path)} against time and memory" for path in draw_costs(groups, folder)}

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
-from eblvm_lit.reports.curves import COLOURS, WORDS, beside, save_figure, stem_of
 from eblvm_lit.reports.groups import Group
+from eblvm_lit.reports.method_curves import COLOURS, WORDS, beside, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
 
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]

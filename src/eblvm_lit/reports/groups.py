@@ -17,7 +17,14 @@ INCIDENTAL = frozenset(
         *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
         *("cache_dir", "sweep"),
         *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
-        *("at_validation", "allow_packages", "optimized_metric", "block", "threads", "keep_memory"),
+        *(
+            "at_validation",
+            "allow_packages",
+            "optimized_metric",
+            "iterations_per_batch",
+            "threads",
+            "keep_freed_cpu_memory",
+        ),
     )
 )
 INCIDENTAL_PARTS = (

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.base import INK, frame, new_figure
-from eblvm_lit.reports.curves import save_figure, stem_of
 from eblvm_lit.reports.groups import Group, setting_name
+from eblvm_lit.reports.method_curves import save_figure, stem_of
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.table import ARROWS, summarise
 

@@ -13,7 +13,7 @@ from typing import Any
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.reading import read_curves, read_metrics, read_yaml
 from eblvm_lit.reports.unfinished import Unfinished, read_unfinished
-from eblvm_lit.status import STATUS, has_finished, read_status
+from eblvm_lit.runtime.status import STATUS, has_finished, read_status
 
 __all__ = ["LAST", "Run", "flatten", "read_run", "read_runs"]
 

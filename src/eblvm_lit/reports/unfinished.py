@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eblvm_lit.reports.reading import read_yaml
-from eblvm_lit.status import FAILED, INTERRUPTED, read_status
+from eblvm_lit.runtime.status import FAILED, INTERRUPTED, read_status
 
 __all__ = ["UNFINISHED", "Unfinished", "read_unfinished", "sentences"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.samplers.slope import CapturedSlope, slope
+from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.samplers.energy_grad import CapturedSlope, slope
 
 __all__ = ["AnnealedLangevin", "Moment"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.differentiation import grad
+from eblvm_lit.core.autograd import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.posteriors.base import Posterior
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.collectives import mean_over_ranks
+from eblvm_lit.distributed.reductions import mean_over_ranks
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
@@ -45,7 +45,7 @@ class Particles(ABC):
         """What is worth recording about the draw, by name."""
         return {}
 
-    def remedy(self) -> str | None:
+    def failure_hint(self) -> str | None:
         """What helps where a diagnostic is not finite."""
         return None
 
@@ -133,7 +133,7 @@ class RefinedParticles(Particles):
         rms = mean_over_ranks(h.square().mean()).sqrt()
         return {"refined_rms": torch.where(rms > DIVERGED, math.inf, rms)}
 
-    def remedy(self) -> str:
+    def failure_hint(self) -> str:
         """What helps where they diverge."""
         return (
             f"the Langevin refinement diverges with step_size={self.langevin.step_size:g}; take a smaller "

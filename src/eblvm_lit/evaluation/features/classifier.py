@@ -9,17 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.data.files import fingerprint
+from eblvm_lit.data.prepared_files import fingerprint
+from eblvm_lit.distributed.ranks import first_rank_first
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
-from eblvm_lit.evaluation.features.images import content_fingerprint
+from eblvm_lit.evaluation.features.image_bytes import content_fingerprint
 from eblvm_lit.evaluation.features.training import accuracy, centred, fit
-from eblvm_lit.files import write_whole
 from eblvm_lit.networks.image_classifier import ImageClassifier
-from eblvm_lit.ranks import first_rank_first
-from eblvm_lit.samplers.digest import digest
-from eblvm_lit.seeding import derive_seed
+from eblvm_lit.utils.digest import digest
+from eblvm_lit.utils.io import write_whole
 
 __all__ = ["ClassifierFeatures"]
 

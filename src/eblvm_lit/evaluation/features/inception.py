@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
-from eblvm_lit.evaluation.features.weights import SHA256, find_weights, read_weights
+from eblvm_lit.evaluation.features.inception_weights import SHA256, find_weights, read_weights
 
 __all__ = ["InceptionFeatures"]
 

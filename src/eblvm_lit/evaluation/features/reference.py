@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 import torch
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.data.files import fingerprint
+from eblvm_lit.data.prepared_files import fingerprint
+from eblvm_lit.distributed.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
-from eblvm_lit.evaluation.features.images import as_images, content_fingerprint
+from eblvm_lit.evaluation.features.image_bytes import as_images, content_fingerprint
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.evaluation.frechet import Gaussian
-from eblvm_lit.files import write_whole
-from eblvm_lit.ranks import rank_and_size, sum_over_ranks
-from eblvm_lit.seeding import keyed_generator
+from eblvm_lit.utils.io import write_whole
 
 __all__ = ["ReferenceImages"]
 

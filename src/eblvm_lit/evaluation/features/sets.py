@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from eblvm_lit.distributed.ranks import gather_rows, rank_and_size
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
-from eblvm_lit.ranks import gather_rows, rank_and_size
 
 __all__ = ["FeatureSet", "collect"]
 

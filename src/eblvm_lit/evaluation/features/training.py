@@ -8,10 +8,10 @@ from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.features.images import as_images
+from eblvm_lit.evaluation.features.image_bytes import as_images
 from eblvm_lit.networks.image_classifier import ImageClassifier
-from eblvm_lit.seeding import keyed_generator
 
 __all__ = ["accuracy", "centred", "fit"]
 

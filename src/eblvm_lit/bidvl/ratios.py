@@ -1,0 +1,107 @@
+"""How much each example of the data counts in the lower level."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.distributed.reductions import mean_over_ranks
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["ClampedExponentialRatio", "ConstantRatio", "SigmoidRatio"]
+
+
+class ConstantRatio:
+    r"""The importance ratio of the model to the data, taken as a constant.
+
+    .. math:: r(v) = p(v) / q(v) \approx r'
+
+    Args:
+        scale: r'; published as 0.05 at 32 pixels and in the residual networks, and 0.1 at 64.
+
+    Raises:
+        ConfigError: For r' outside of [0, 1].
+
+    Example:
+        >>> ConstantRatio(scale=0.05)(None, torch.zeros(2, 3))
+        tensor([0.0500, 0.0500])
+    """
+
+    def __init__(self, *, scale: float = 0.05) -> None:
+        if not 0 <= scale <= 1:
+            raise ConfigError(f"The basic ratio r' must be in [0, 1], not {scale}.")
+        self.scale = scale
+
+    def __call__(self, energy: MarginalEnergy | None, v: Tensor) -> Tensor:  # noqa: ARG002 - part of the contract
+        """r(v), shape (B,), of v (B, *event)."""
+        return v.new_full((len(v),), self.scale)
+
+
+class _BiasedRatio(ConstantRatio):
+    """A ratio with a factor that depends on how far an example's energy is below the minibatch's mean."""
+
+    @abstractmethod
+    def bias(self, excess: Tensor) -> Tensor:
+        """The factor, shape (B,), of mean E - E(v) (B,)."""
+
+    def __call__(self, energy: MarginalEnergy, v: Tensor) -> Tensor:
+        """r(v), shape (B,), of v (B, *event); no gradient goes through it."""
+        e = energy.free_energy(v).detach()
+        return self.scale * self.bias(mean_over_ranks(e.mean()) - e)
+
+
+class SigmoidRatio(_BiasedRatio):
+    r"""A ratio that grows as the energy falls, up to r' (Kan et al. 2022).
+
+    .. math:: r(v) = r' / (1 + e^{E(v) - \bar E})
+
+    where the mean of E is over the minibatch.
+
+    Args:
+        scale: r'.
+
+    Raises:
+        ConfigError: For r' outside of [0, 1].
+
+    Example:
+        >>> SigmoidRatio(scale=0.1).bias(torch.tensor([0.0, 100.0]))
+        tensor([0.5000, 1.0000])
+    """
+
+    def bias(self, excess: Tensor) -> Tensor:
+        """Between 0 and 1, shape (B,)."""
+        return torch.sigmoid(excess)
+
+
+class ClampedExponentialRatio(_BiasedRatio):
+    r"""A ratio that is the model's density over the minibatch's mean, within bounds (Kan et al. 2022, code).
+
+    .. math:: r(v) = r' \min(\max(e^{\bar E - E(v)}, a), b)
+
+    The released code computes it without using it.
+
+    Args:
+        scale: r'.
+        low: a.
+        high: b.
+
+    Raises:
+        ConfigError: For r' outside of [0, 1], or bounds out of order.
+
+    Example:
+        >>> ClampedExponentialRatio(scale=0.1).bias(torch.tensor([-5.0, 0.0, 5.0]))
+        tensor([0.8000, 1.0000, 1.2000])
+    """
+
+    def __init__(self, *, scale: float = 0.05, low: float = 0.8, high: float = 1.2) -> None:
+        super().__init__(scale=scale)
+        if not 0 <= low <= high:
+            raise ConfigError(f"A clamped ratio needs 0 <= low <= high, not {low} and {high}.")
+        self.low, self.high = low, high
+
+    def bias(self, excess: Tensor) -> Tensor:
+        """Between low and high, shape (B,)."""
+        return excess.exp().clamp(self.low, self.high)

@@ -1,0 +1,66 @@
+"""Losses of all levels, gradient norms, learning rates and speed, logged by iteration."""
+
+from __future__ import annotations
+
+import time
+
+import pytorch_lightning as pl
+
+from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.memory import MemoryMeter
+
+__all__ = ["LogCurves"]
+
+
+class LogCurves(pl.Callback):
+    """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
+
+    Every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. And ``val/loss`` at each
+    validation, which Lightning itself would log one iteration too early.
+
+    Attributes:
+        rates: The iteration rates logged so far.
+        memory: What iterations need, in MiB, above the parameters, the optimizers' state and the compiled code: the
+            peak between the end of the first call of the loop and the first validation. None until then.
+    """
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.memory: float | None = None
+        self._meter: MemoryMeter | None = None
+        self._since: tuple[int, float] | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """The clock starts with the end of the first iterations, the first of which may have been compiled."""
+        self._since, self._meter = None, None
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Validation is not training, neither in time nor in memory."""
+        self._since = None
+        if self.memory is None and self._meter is not None:
+            self.memory = self._meter.peak()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Log the validation loss."""
+        loss = trainer.callback_metrics["val/loss"].item()
+        for logger in trainer.loggers:
+            logger.log_metrics({"val/loss": loss}, step=trainer.global_step)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
+        """Log, if it is time."""
+        iteration, now = trainer.global_step, time.perf_counter()
+        if self._since is None:
+            self._since = iteration, now
+        if self._meter is None:
+            self._meter = MemoryMeter(pl_module.device)
+        if iteration % trainer.log_every_n_steps:
+            return
+        metrics = {f"train/{name}": value.item() for name, value in pl_module.diagnostics.items()}
+        for level, optimizer in zip(pl_module.levels(), trainer.optimizers, strict=True):
+            metrics[f"train/{level.name}_lr"] = optimizer.param_groups[0]["lr"]
+        if iteration > self._since[0]:
+            self.rates.append((iteration - self._since[0]) / (now - self._since[1]))
+            metrics["train/iterations_per_second"] = self.rates[-1]
+            self._since = iteration, now
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=iteration)

@@ -1,1 +1,0 @@
-"""Noise distributions that data are told apart from."""

@@ -1,0 +1,276 @@
+"""Whether an iteration is compiled, and how."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._dynamo import lookup_backend
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["CompilationError", "compile_step", "compiler_available", "is_compiled", "worth_compiling"]
+
+log = logging.getLogger(__name__)
+
+# Below this many inner steps (iterations x steps an iteration) the eager run is over before the compiler is.
+MIN_INNER_STEPS = 60_000
+
+
+class CompilationError(Exception):
+    """The first call of a compiled function failed, before it changed anything."""
+
+
+def compiler_available(device: torch.device) -> str | None:
+    """Name of the compiler torch would use on a device; None if there is none.
+
+    Example:
+        >>> compiler_available(torch.device("meta"))
+    """
+    if device.type == "cuda":
+        try:
+            import triton
+        except ImportError:
+            return None
+        return f"triton {triton.__version__}"
+    if device.type != "cpu":
+        return None
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        return str(get_cpp_compiler())
+    except (InvalidCxxCompiler, RuntimeError, OSError):
+        return None
+
+
+def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device) -> bool:
+    """The decision of ``compile=auto``, and a line in the log that gives its reason.
+
+    Args:
+        n_iterations: Iterations still to run.
+        n_inner_steps: Steps in one iteration, unrolled ones included: what compile time grows with.
+        device: Where the run is.
+    """
+    if n_iterations * n_inner_steps < MIN_INNER_STEPS:
+        log.info("compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations)
+        return False
+    compiler = compiler_available(device)
+    if compiler is None:
+        log.info("compile=auto: running eagerly, no compiler for %s was found.", device.type)
+        return False
+    log.info("compile=auto: compiling the whole iteration with %s; the first one takes a while.", compiler)
+    return True
+
+
+def _mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
+    """``method.compile`` as it is for one process; several run eagerly, as their exchanges are not compiled.
+
+    Raises:
+        ConfigError: Where several were told to compile.
+    """
+    n = rank_and_size()[1]
+    if n > 1 and mode is True:
+        raise ConfigError(
+            "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
+            "use method.compile=auto or false."
+        )
+    if n > 1 and mode == "auto":
+        log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n)
+    return mode if n == 1 else False
+
+
+def is_compiled(mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device) -> bool:
+    """Whether ``method.compile`` comes to compiling in this run.
+
+    Args:
+        mode: Its value.
+        n_iterations: Of the run.
+        n_inner_steps: How many gradients follow one another in an iteration.
+        device: Where it runs.
+
+    Raises:
+        ConfigError: Where it is true, and there is no compiler, or there are several processes.
+
+    Example:
+        >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
+        False
+    """
+    mode = _mode_of_processes(mode)
+    if mode is True and compiler_available(device) is None:
+        raise ConfigError(
+            f"method.compile=true, but no compiler for {device.type} was found: use method.compile=auto or false."
+        )
+    return mode is True or (mode == "auto" and worth_compiling(n_iterations, n_inner_steps, device))
+
+
+class _MergeEqualNodes(CustomGraphPass):
+    """Computes each thing once: the graph of an iteration repeats what several gradients of one function share.
+
+    Inductor merges equal nodes only in graphs with a backward pass of their own, which this one has not.
+    """
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        """Merge, in place."""
+        seen: dict[tuple[Any, str, str], torch.fx.Node] = {}
+        for node in list(graph.nodes):
+            operator = node.target
+            pure = (
+                isinstance(operator, torch._ops.OpOverload)
+                and not operator._schema.is_mutable
+                and torch.Tag.nondeterministic_seeded not in operator.tags
+            )
+            if not pure:
+                continue
+            key = (operator, repr(node.args), repr(node.kwargs))
+            if key in seen:
+                node.replace_all_uses_with(seen[key])
+                graph.erase_node(node)
+            else:
+                seen[key] = node
+
+    def uuid(self) -> bytes:
+        """For the compiler's cache: changes with the pass."""
+        return b"eblvm_lit.merge_equal_nodes.1"
+
+
+class _Graph:
+    """What a backend made of a graph; it remembers the tensors of its last call until told to forget them."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
+        self.run, self.remembers = run, True
+        self.inputs: Sequence[Any] = ()
+        self.outputs: Sequence[Any] = ()
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        outputs = self.run(*inputs)
+        if self.remembers:
+            self.inputs, self.outputs = inputs, outputs
+        return outputs
+
+    def forget(self) -> None:
+        """Keep no tensor alive from here on."""
+        self.remembers, self.inputs, self.outputs = False, (), ()
+
+
+def _compile_graph(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], device: torch.device
+) -> Callable[..., Sequence[Any]]:
+    """What Inductor makes of a graph for inputs like these, on a device."""
+    options = {
+        "post_grad_custom_pre_pass": _MergeEqualNodes(),
+        # The graph has some hundred small kernels: called from C++ they take half the time they take from Python.
+        "cpp_wrapper": device.type == "cpu",
+    }
+    inductor = lookup_backend("inductor")
+    if device.type != "cpu":
+        return inductor(graph, inputs, config_patches=options)
+    # Only Triton's kernels are compiled by worker processes. One would be started all the same, and load torch for some
+    # five seconds of processor time beside the first iterations.
+    with inductor_config.patch(compile_threads=1):
+        return inductor(graph, inputs, config_patches=options)
+
+
+def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
+    """Every tensor in dicts, lists and tuples, and the keys that lead to it."""
+    if isinstance(tree, Tensor):
+        yield tree, path
+        return
+    items = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    for key, value in items:
+        yield from _paths(value, (*path, key))
+
+
+def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
+    """The function that was compiled, with nothing around its graph; None where that is not all there is to it.
+
+    What ``torch.compile`` does around the graph, in each call, takes a good part of a small iteration, and comes to the
+    same each time.
+
+    Args:
+        graph: It, after one call.
+        args: The arguments the function had in that call.
+        result: What it returned.
+    """
+    given = list(_paths(args))
+    path_of = {id(tensor): path for tensor, path in given}
+    place_of = {id(tensor): i for i, tensor in enumerate(graph.outputs)}
+    alone = (
+        len(path_of) == len(given)  # a tensor in two places need not be one in the next call
+        and all(id(tensor) in path_of for tensor in graph.inputs)
+        and isinstance(result, dict)
+        and all(id(tensor) in place_of for tensor in result.values())
+    )
+    if not alone:
+        return None
+    run, paths = graph.run, [path_of[id(tensor)] for tensor in graph.inputs]
+    places = {name: place_of[id(tensor)] for name, tensor in result.items()}
+
+    def call(*args: Any) -> dict[str, Tensor]:
+        inputs = []
+        for path in paths:
+            found = args
+            for key in path:
+                found = found[key]
+            inputs.append(found)
+        outputs = run(*inputs)
+        return {name: outputs[i] for name, i in places.items()}
+
+    return call
+
+
+def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -> Callable[..., dict[str, Tensor]]:
+    """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
+
+    These are not checked again, which would cost a tenth of a small iteration: the caller sees to it that they hold.
+
+    Args:
+        step: The function, of tensors in dicts, lists and tuples, to tensors in a dict; it may move those it is given,
+            and changes nothing else.
+        device: Where its tensors are.
+
+    Returns:
+        The function; its first call compiles, and raises :class:`CompilationError` if that fails.
+    """
+
+    def iteration(*args: Any) -> Any:
+        return step(*args)
+
+    graphs: list[_Graph] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
+        graphs.append(_Graph(_compile_graph(graph, inputs, device)))
+        return graphs[-1]
+
+    # Compiled code is cached with the code object. Without guards a second method of this process would be given the
+    # first one's graph, so each gets a code object of its own.
+    iteration.__code__ = iteration.__code__.replace()
+    options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
+    settled = None
+
+    def call(*args: Any) -> dict[str, Tensor]:
+        nonlocal settled
+        if settled is not None:
+            return settled(*args)
+        try:
+            result = compiled(*args)
+        except torch.OutOfMemoryError:  # eager code would need no less
+            raise
+        except Exception as error:
+            # Dynamo, Inductor, the C++ compiler, a full disk: their errors have no base class in common
+            cause = getattr(error, "inner_exception", error)
+            reason = next(iter(str(cause).strip().splitlines()), "no reason was given")
+            raise CompilationError(f"the iteration could not be compiled ({type(cause).__name__}: {reason})") from error
+        settled = (_straight(graphs[0], args, result) if len(graphs) == 1 else None) or compiled
+        for graph in graphs:
+            graph.forget()
+        return result
+
+    return call

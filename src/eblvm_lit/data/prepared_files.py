@@ -1,0 +1,196 @@
+"""Files of data sets: downloading them whole or not at all, and decoding images once into arrays that are mapped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.progress import track
+
+from eblvm_lit.errors import DataError
+from eblvm_lit.utils.io import replacing
+
+__all__ = ["decode_once", "fetch", "fingerprint", "load_array", "open_image", "stamps", "to_array"]
+
+CHUNK = 256
+
+
+def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], source: str) -> None:
+    """Download the files of a set where one of them is missing, all or none of them.
+
+    Args:
+        root: Folder that has, or is given, the files.
+        names: The files, or folders, below root.
+        download: Puts them below the folder it is given.
+        source: Where they come from, for the sentence to who must get them by hand.
+
+    Raises:
+        DataError: One is missing and cannot be downloaded.
+
+    Example:
+        >>> fetch(Path("/dev/null/mnist"), ["a.gz"], lambda folder: None, "https://example.org")
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: /dev/null/mnist/a.gz is missing and could not be downloaded (...): put the file ...
+    """
+    missing, had_root = [name for name in names if not (root / name).exists()], root.exists()
+    if not missing:
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        # Beside the place where they belong, so that moving them there is one step that cannot be half done.
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
+            download(Path(folder))
+            for name in missing:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / name).rename(root / name)
+    except Exception as error:  # torchvision's and the network's failures have no base class of their own
+        if (root / missing[0]).exists():  # another process was quicker
+            fetch(root, names, download, source)
+            return
+        if not had_root:
+            with contextlib.suppress(OSError):  # a mistyped name leaves no empty folder
+                root.rmdir()
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(
+            f"{root / missing[0]} is missing and could not be downloaded ({reason}): put the file of {source} there or "
+            "set data.root to the folder that holds it."
+        ) from error
+
+
+def fingerprint(*parts: object) -> str:
+    """Twelve hexadecimal digits that tell one list of things from any other.
+
+    Example:
+        >>> fingerprint("a.jpg", 32) == fingerprint("a.jpg", 64)
+        False
+    """
+    return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()
+
+
+def load_array(path: Path) -> torch.Tensor:
+    """Map an array of bytes into memory: of what is not used nothing is read, and nothing reaches the file.
+
+    Args:
+        path: A ``.npy`` file with uint8 values.
+
+    Raises:
+        DataError: The file is no such array, or is cut off.
+    """
+    try:
+        array = np.load(path, mmap_mode="c")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged: delete it, and the images are prepared anew.") from error
+    return torch.from_numpy(array)
+
+
+def decode_once(
+    target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
+) -> torch.Tensor:
+    """Decode image files into one array on disk at the first call; map it into memory at every call.
+
+    The array is written under another name and gets its own when it is whole, so that an interruption leaves nothing
+    that would be taken for it.
+
+    Args:
+        target: The ``.npy`` file; its name must tell all that decides about its content.
+        files: The images, in the order of the array.
+        decode: A file's pixels, uint8, of the given shape; called from several threads.
+        shape: (C, H, W).
+
+    Returns:
+        uint8, shape (len(files), C, H, W).
+
+    Raises:
+        DataError: An image cannot be decoded, or the array cannot be written.
+    """
+    if not target.is_file():
+        write_array(target, files, decode, shape)
+    return load_array(target)
+
+
+def write_array(
+    target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
+) -> None:
+    """The first call of :func:`decode_once`."""
+    n_bytes = len(files) * int(np.prod(shape))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(target.parent).free < n_bytes:  # a mapped file on a full disk ends the process by a signal
+            raise OSError(f"{n_bytes / 1e9:.1f} GB are needed")
+        with replacing(target) as partial, ThreadPoolExecutor(os.cpu_count()) as pool:
+            array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+            for first in track(range(0, len(files), CHUNK), f"Preparing {target.stem}"):
+                part = files[first : first + CHUNK]
+                array[first : first + len(part)] = list(pool.map(decode, part))
+            array.flush()
+    except OSError as error:
+        raise DataError(
+            f"{target} could not be written ({error}): set data.root to a folder with room that can be written to."
+        ) from error
+
+
+def open_image(path: Path) -> Image.Image:
+    """Open an image file; its pixels are decoded when they are used.
+
+    Raises:
+        DataError: It is missing or no image.
+    """
+    try:
+        return Image.open(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.") from error
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} is damaged or no image: mend it or take it out of the folder.") from error
+
+
+def to_array(image: Image.Image, path: Path, *, crop: int | None, size: tuple[int, int]) -> np.ndarray:
+    """Crop an image around its centre, bring it to size and return its pixels.
+
+    Args:
+        image: In mode L (grey) or RGB.
+        path: Where it comes from.
+        crop: Height and width of the square that is kept, in pixels; None keeps all.
+        size: (height, width) after antialiased bilinear resampling.
+
+    Returns:
+        uint8, shape (1, height, width) or (3, height, width).
+
+    Raises:
+        DataError: The file is cut off, or smaller than the crop.
+
+    Example:
+        >>> image = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4))
+        >>> to_array(image, Path("ramp.png"), crop=2, size=(2, 2)).tolist()
+        [[[5, 6], [9, 10]]]
+    """
+    width, height = image.size
+    if crop is not None:
+        if min(width, height) < crop:
+            raise DataError(f"{path} is {height} x {width} pixels, too small for data.crop={crop}.")
+        left, top = round((width - crop) / 2), round((height - crop) / 2)
+        image = image.crop((left, top, left + crop, top + crop))
+    try:
+        if image.size != size[::-1]:
+            image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+        pixels = np.asarray(image)
+    except (OSError, ValueError, SyntaxError) as error:  # a file cut off shows where its pixels are decoded
+        raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Name, bytes and time of change of each file: what tells an edited folder from the one that was prepared."""
+    found = []
+    for path in files:
+        status = path.stat()
+        found.append((str(path), status.st_size, status.st_mtime_ns))
+    return found

@@ -1,0 +1,65 @@
+"""Data whose law, and so whose score, is known."""
+
+from __future__ import annotations
+
+import torch
+
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["StandardNormalData"]
+
+
+class StandardNormalData(ArrayDataModule):
+    """Independent standard normal numbers.
+
+        p(v) = N(v; 0, I_d): the visible law of a GRBM with W = b = c = 0 and sigma = 1
+
+    Reference: Bao et al. 2021, appendix F.3: 20,000 samples of such a GRBM. Splits are of shape (16000, d), (2000, d)
+    and (2000, d), each with a generator of its own.
+
+    Args:
+        v_dim: d.
+        batch_size: Rows of a training batch.
+        eval_batch_size: Rows of a validation or test batch.
+        seed: Seed of the order of the training batches.
+        sample_seed: Seed of the points themselves.
+
+    Raises:
+        ConfigError: For a size below one.
+
+    Example:
+        >>> data = StandardNormalData(v_dim=3)
+        >>> [tuple(split.shape) for split in data.load()], data.score(torch.ones(1, 3)).tolist()
+        ([(16000, 3), (2000, 3), (2000, 3)], [[-1.0, -1.0, -1.0]])
+    """
+
+    sizes = (16_000, 2_000, 2_000)
+    sample_name = "standard_normal"
+
+    def __init__(
+        self, *, v_dim: int, batch_size: int = 100, eval_batch_size: int = 1000, seed: int = 0, sample_seed: int = 0
+    ) -> None:
+        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
+        if v_dim < 1:
+            raise ConfigError(f"data.v_dim must be at least 1, and is {v_dim}.")
+        self.event_shape, self.sample_seed = (v_dim,), sample_seed
+
+    def score(self, v: torch.Tensor) -> torch.Tensor:
+        """grad_v log p(v) = -v, shape (B, d)."""
+        return -v
+
+    def load(self) -> Splits:
+        """Draw the three splits."""
+        return Splits(
+            *(
+                torch.randn(
+                    n,
+                    *self.event_shape,
+                    generator=keyed_generator(self.sample_seed, self.sample_name, split),
+                    dtype=torch.float32,
+                )
+                for n, split in zip(self.sizes, Splits._fields, strict=True)
+            )
+        )

@@ -1,0 +1,1 @@
+"""Everything about several processes: shards of minibatches, reductions, launch."""

@@ -1,0 +1,61 @@
+"""A critic's estimate of the Fisher divergence, beside the truth where it is known."""
+
+from __future__ import annotations
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.core.functional import sum_event
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.methods.critic import Critic
+
+__all__ = ["CriticDivergence"]
+
+ROWS = 1000
+
+
+class CriticDivergence(ExampleMetric):
+    r"""The mean of a critic's bracket, ``fisher_divergence``; for methods that train a critic.
+
+    Beside it, where the law of the data is given and the model has a tractable marginal, the divergence itself,
+    ``fisher_divergence_true``, and where that is not 0 ``fisher_divergence_relative_error``, the distance of the
+    estimate from it in parts of it.
+
+    .. math:: D_F = \frac1n \sum_i \tfrac12 \|s_D(v_i) - s_\theta(v_i)\|^2
+
+    Reference: Bao et al. 2021, appendix F.3.
+
+    Args:
+        data_energy: The law of the data, as an energy; null where it is not known.
+
+    Example:
+        >>> from eblvm_lit.energies.perturbed import PerturbedGRBM
+        >>> from eblvm_lit.methods.fisher_critic import FisherCritic
+        >>> from eblvm_lit.networks.vector_field import VectorField
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> law, model = (PerturbedGRBM(v_dim=2, h_dim=3, perturbation=p) for p in (0.0, 1.0))
+        >>> method = FisherCritic(energy=model, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-3))
+        >>> metric, v = CriticDivergence(data_energy=law), torch.randn(100, 2)
+        >>> list(metric.compute(method, v, torch.Generator()))
+        ['fisher_divergence', 'fisher_divergence_true', 'fisher_divergence_relative_error']
+    """
+
+    def __init__(self, *, data_energy: MarginalEnergy | None = None) -> None:
+        self.data_energy = data_energy
+
+    @torch.no_grad()
+    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """The estimate at v, and what it is of; see :meth:`ExampleMetric.compute`."""
+        if not isinstance(method, Critic):
+            return {}
+        found = mean_over_rows(lambda x: {"fisher_divergence": method.bracket(x, generator)}, v, ROWS)
+        if self.data_energy is None or not isinstance(method.energy, MarginalEnergy):
+            return found
+        law, model = in_float64(self.data_energy).to(v.device), in_float64(method.energy)
+        gaps = mean_over_rows(lambda x: {"gap": sum_event((law.score(x) - model.score(x)).square())}, v.double(), ROWS)
+        truth = found["fisher_divergence_true"] = 0.5 * gaps["gap"]
+        if truth > 0:
+            found["fisher_divergence_relative_error"] = abs(found["fisher_divergence"] - truth) / truth
+        return found

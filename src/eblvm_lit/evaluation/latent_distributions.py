@@ -1,0 +1,111 @@
+"""Laws of the latents given v whose divergences have closed forms."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import GaussianPosterior
+
+__all__ = ["BernoulliLaw", "GaussianLaw", "latent_law"]
+
+
+class BernoulliLaw(NamedTuple):
+    """Independent bits.
+
+    Attributes:
+        logits: Shape (B, H).
+    """
+
+    logits: Tensor
+
+    def divergences(self, p: BernoulliLaw) -> dict[str, Tensor]:
+        r"""Of this law q from p, shape (B,): KL :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`.
+
+        l and x are the logits of q and p, zeta is softplus; finite for any logits.
+
+        Example:
+            >>> from torch import tensor
+            >>> q, p = BernoulliLaw(tensor([[0.0]])), BernoulliLaw(tensor([[100.0]]))
+            >>> q.divergences(p)["posterior_kl"]  # 100 / 2 - log 2
+            tensor([49.3069])
+        """
+        slope, rest = self.logits - p.logits, softplus(p.logits) - softplus(self.logits)
+        return {"posterior_kl": (self.logits.sigmoid() * slope + rest).sum(-1)}
+
+
+class GaussianLaw(NamedTuple):
+    """Independent normal numbers.
+
+    Attributes:
+        mean: Shape (B, H).
+        log_std: Shape (B, H), or broadcast to it.
+    """
+
+    mean: Tensor
+    log_std: Tensor
+
+    def divergences(self, p: GaussianLaw) -> dict[str, Tensor]:
+        r"""Of this law q from p, each of shape (B,).
+
+        With :math:`r = s_q / s_p` and :math:`\Delta = (m_q - m_p) / s_p`:
+
+        .. math:: \mathrm{KL} = \tfrac12 \sum_j r_j^2 + \Delta_j^2 - 1 - \log r_j^2, \quad
+            D_F = \tfrac12 \sum_j \frac{(r_j - 1 / r_j)^2 + \Delta_j^2}{s_{p,j}^2}
+
+        Example:
+            >>> from torch import zeros, ones
+            >>> GaussianLaw(zeros(1, 2), zeros(1, 2)).divergences(GaussianLaw(ones(1, 2), zeros(1, 2)))
+            {'posterior_kl': tensor([1.]), 'posterior_fisher': tensor([1.])}
+        """
+        log_ratio = self.log_std - p.log_std
+        shift = ((self.mean - p.mean) * (-p.log_std).exp()).square()
+        kl = 0.5 * ((2 * log_ratio).exp() + shift - 1 - 2 * log_ratio)
+        fisher = 0.5 * (-2 * p.log_std).exp() * ((log_ratio.exp() - (-log_ratio).exp()).square() + shift)
+        return {"posterior_kl": kl.sum(-1), "posterior_fisher": fisher.sum(-1)}
+
+
+@singledispatch
+def latent_law(model: nn.Module, v: Tensor) -> BernoulliLaw | GaussianLaw | None:  # noqa: ARG001
+    """The law of h given v under an energy, p(h|v), or a posterior, q(h|v).
+
+    Args:
+        model: An energy or a posterior.
+        v: Shape (B, *event).
+
+    Returns:
+        None where no closed form is known.
+
+    Example:
+        >>> import torch
+        >>> latent_law(GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)).logits.shape
+        torch.Size([5, 3])
+    """
+    return None
+
+
+@latent_law.register
+def _(model: GRBM, v: Tensor) -> BernoulliLaw:
+    return BernoulliLaw(model.latent_logits(v))
+
+
+@latent_law.register
+def _(model: BernoulliPosterior, v: Tensor) -> BernoulliLaw:
+    return BernoulliLaw(model.logits(v))
+
+
+@latent_law.register
+def _(model: GaussianLatentModel, v: Tensor) -> GaussianLaw:
+    mean = model.latent_mean(v)
+    return GaussianLaw(mean, mean.new_zeros(()))
+
+
+@latent_law.register
+def _(model: GaussianPosterior, v: Tensor) -> GaussianLaw:
+    return GaussianLaw(*model.moments(v))

@@ -1,0 +1,82 @@
+"""The energies of data, of a generator's samples and of reconstructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
+from eblvm_lit.figures.base import INK, Picture, new_figure
+from eblvm_lit.figures.energies import histograms
+from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
+
+__all__ = ["GeneratedEnergies"]
+
+
+class GeneratedEnergies(Picture):
+    """Histograms of E'(v) for test data, samples of the generator and reconstructions of the test data.
+
+    Where samples lie lower than data the energy has not kept up with the generator; where reconstructions lie higher
+    the energy sees what the latents leave out. Reference: Kan et al. 2022.
+
+    Args:
+        images: What makes the samples.
+        n: Number of examples of each kind at most.
+
+    Raises:
+        ConfigError: For none.
+
+    Example:
+        >>> from torch import nn
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> from eblvm_lit.generation.generator_images import GeneratedImages
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.energy, method.seed, method.h_dim = GRBM(v_dim=64, h_dim=3), 0, 3
+        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=64, h_dim=3), nn.Linear(3, 64)
+        >>> figure = GeneratedEnergies(images=GeneratedImages(), n=20).draw(method, data, torch.Generator())
+        >>> [panel.get_title() for panel in figure.axes]
+        ['data, samples and reconstructions']
+    """
+
+    name = "energies"
+
+    def __init__(self, *, images: ImageSource, n: int = 2000) -> None:
+        if n < 1:
+            raise ConfigError(f"Energies need n >= 1, not {n}.")
+        self.images, self.n = images, n
+
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For marginal energies beside a generator of images."""
+        energy = getattr(method, "energy", None)
+        if not isinstance(energy, MarginalEnergy) or not self.images.supports(method, data):
+            return None
+        found = {}
+        for name, v in self._examples(method, data).items():
+            # as free_energy_bound of a marginal energy is F itself, a few rows at a time
+            values = free_energy_bound(energy, None, v, generator, n_particles=1)
+            found[name] = values.double().cpu().numpy()
+        if not all(np.isfinite(values).all() for values in found.values()):
+            return None
+        figure = new_figure(4.6, 3.1)
+        panel = figure.subplots()
+        histograms(panel, found, "data, samples and reconstructions", "$E(v)$")
+        panel.set_ylabel("share of examples", color=INK, fontsize=9)
+        return figure
+
+    def _examples(self, method: LightningModule, data: ArrayDataModule) -> dict[str, Tensor]:
+        """Examples of each kind, shape (n, *event), on the method's device."""
+        options = {"device": method.device, "dtype": method.dtype}
+        v = data.as_float(data.splits.test[: self.n]).to(**options)
+        made = data.as_float(self.images.images(method, data, self.n)).to(**options).view(-1, *v.shape[1:])
+        examples = {"test data": v, "samples": made}
+        return {**examples, "reconstructions": reconstruct(method, v)} if reconstructs(method) else examples

@@ -1,0 +1,63 @@
+"""What a generator makes between images."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.examples import labelled_examples
+from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
+from eblvm_lit.figures.tiles import boards
+from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.generation.interpolation import interpolate
+from eblvm_lit.generation.reconstructions import decode, reconstructs
+
+__all__ = ["GeneratedInterpolation"]
+
+
+class GeneratedInterpolation(Picture):
+    r"""G(h) on a square that the latents of three test images span, and on lines between those of two.
+
+    .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad h_i = a + \tfrac{i}{n - 1} (b - a)
+
+    a, b and c are the encoder's means. The images are of the labels 0, 1 and 4, and 1 and 7, if the data have labels.
+
+    Args:
+        n: Points along each side.
+        n_lines: Number of lines.
+
+    Raises:
+        ConfigError: For fewer than two points, or no line.
+
+    Example:
+        >>> from torch import nn
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=64, h_dim=3), nn.Linear(3, 64)
+        >>> figure = GeneratedInterpolation(n=3, n_lines=2).draw(method, data, torch.Generator())
+        >>> [panel.get_title() for panel in figure.axes]
+        ['between three images', 'between two images']
+    """
+
+    name = "interpolation"
+
+    def __init__(self, *, n: int = 10, n_lines: int = 10) -> None:
+        if n < 2 or n_lines < 1:
+            raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
+        self.n, self.n_lines = n, n_lines
+
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+        """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
+        if data.image_shape is None or not reconstructs(method):
+            return None
+        images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
+        latents = [interpolate(posterior_mean(method.posterior, v), self.n) for v in images]
+        square, *lines = (data.as_bytes(decode(method, h)) for h in latents)
+        found = {"between three images": square, "between two images": torch.cat(lines)}
+        return boards(found, data.image_shape, columns=self.n)

@@ -1,0 +1,53 @@
+"""What a generator makes, beside the data."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
+from eblvm_lit.generation.image_source import ImageSource
+
+__all__ = ["GeneratedSamples"]
+
+
+class GeneratedSamples(Picture):
+    """Images of a generator beside as many training examples.
+
+    Args:
+        images: What makes them.
+        n: How many.
+
+    Raises:
+        ConfigError: For none.
+
+    Example:
+        >>> from torch import nn
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.generation.generator_images import GeneratedImages
+        >>> method, data = LightningModule(), Digits()
+        >>> data.setup()
+        >>> method.generator, method.seed, method.h_dim = nn.Linear(3, 64), 0, 3
+        >>> figure = GeneratedSamples(images=GeneratedImages(), n=4).draw(method, data, torch.Generator())
+        >>> [panel.get_title() for panel in figure.axes]
+        ['data', 'generator']
+    """
+
+    name = "samples"
+
+    def __init__(self, *, images: ImageSource, n: int = 64) -> None:
+        if n < 1:
+            raise ConfigError(f"Generated samples need n >= 1, not {n}.")
+        self.images, self.n = images, n
+
+    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For images, and methods with a generator."""
+        if not self.images.supports(method, data):
+            return None
+        rows = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()[: self.n]
+        examples = data.as_bytes(data.as_float(data.splits.train[rows]))
+        return boards({"data": examples, "generator": self.images.images(method, data, self.n)}, data.image_shape)

@@ -1,0 +1,91 @@
+"""Images of which some pixels are missing, and how a model completes them."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from eblvm_lit.core.seeding import derive_seed
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.tiles import boards
+from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.inpainting import InpaintingSamples
+from eblvm_lit.generation.masks import Mask
+from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.utils.progress import progress_bar
+
+__all__ = ["Inpainting"]
+
+GREY = 128  # of missing pixels
+
+
+class Inpainting(Picture):
+    """Test images in a row, below them what is kept of each, and below that some completions.
+
+    Reference: Bao et al. 2021, code; Li et al. 2019.
+
+    Args:
+        sampler: How samples are drawn.
+        mask: Which pixels are kept.
+        n: Number of images.
+        n_completions: Completions of each.
+
+    Raises:
+        ConfigError: For a number below one.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+        >>> from eblvm_lit.generation.masks import LeftHalf
+        >>> method, data = LightningModule(), Digits()
+        >>> method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 0
+        >>> data.setup()
+        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
+        >>> figure.axes[0].images[0].get_array().shape  # six rows of three images
+        (53, 26)
+    """
+
+    name = "inpainting"
+
+    def __init__(self, *, sampler: AnnealedSamples, mask: Mask, n: int = 10, n_completions: int = 4) -> None:
+        if n < 1 or n_completions < 1:
+            raise ConfigError(f"Inpainting needs n >= 1 and n_completions >= 1, not {n} and {n_completions}.")
+        self.samples, self.mask = InpaintingSamples(sampler=sampler), mask
+        self.n, self.n_completions = n, n_completions
+
+    def prepare(self) -> None:
+        """Let the mask look for its files."""
+        self.mask.prepare()
+
+    def draw(
+        self,
+        method: LightningModule,
+        data: ArrayDataModule,
+        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
+    ) -> Figure | None:
+        """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
+        energy = getattr(method, "energy", None)
+        if data.image_shape is None or not self.samples.supports(energy):
+            return None
+        v = data.as_float(data.splits.test[: self.n])
+        seed = derive_seed(method.seed, self.name)
+        keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
+        full = self._complete(method, v, keep.reshape(v.shape), seed)
+        pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
+        known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
+        board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
+        found = {"images, what is kept of them, completions": board}
+        return boards(found, data.image_shape, columns=len(v), width=0.6 * len(v))
+
+    def _complete(self, method: LightningModule, v: Tensor, keep: Tensor, seed: int) -> Tensor:
+        """Completions, one of each image, then another of each, shape (n_completions n, *event)."""
+        times = (self.n_completions, *[1] * (v.ndim - 1))
+        total = self.n_completions * len(v) * self.samples.sampler.langevin.n_steps
+        with progress_bar("inpainting", total) as on_step:
+            return self.samples.draw(method.energy, v.repeat(times), keep.repeat(times), seed=seed, on_step=on_step)

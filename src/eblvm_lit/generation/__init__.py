@@ -1,0 +1,1 @@
+"""Drawing many images from a trained model."""

@@ -1,0 +1,59 @@
+"""Images that a generator makes."""
+
+from __future__ import annotations
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import bind, buffers_of, clone_buffers
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.generation.sample_noise import SampleNoise
+
+__all__ = ["GeneratedImages"]
+
+
+class GeneratedImages(ImageSource):
+    """G(h) for h ~ N(0, I), one pass for each image.
+
+    Published distances are of images normalised by their own batch's statistics, in batches of 100: then image i
+    depends on the batch it is in, and only whole batches are made. Nothing of the generator moves.
+
+    Args:
+        batch_statistics: Whether batch normalisation is as in training; else it uses its running statistics.
+        batch_size: Images in one pass.
+
+    Raises:
+        ConfigError: For a batch size below one, or below two with batch statistics.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> method, data = LightningModule(), Digits()
+        >>> method.generator, method.seed, method.h_dim = nn.Linear(3, 64), 0, 3
+        >>> GeneratedImages().images(method, data, 6).shape
+        torch.Size([6, 1, 8, 8])
+    """
+
+    def __init__(self, *, batch_statistics: bool = True, batch_size: int = 100) -> None:
+        if batch_size < 1 + batch_statistics:
+            raise ConfigError(f"Generated images need a batch_size >= {1 + batch_statistics}, not {batch_size}.")
+        self.batch_statistics, self.batch_size = batch_statistics, batch_size
+
+    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:
+        """Whether the data are images and the method has a generator."""
+        return data.image_shape is not None and isinstance(getattr(method, "generator", None), nn.Module)
+
+    @torch.no_grad()
+    def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
+        """The first n images; see :meth:`ImageSource.images`."""
+        own, made = method.generator, []
+        with frozen(own):
+            for first in range(0, n, self.batch_size):
+                noise = SampleNoise(method.seed, range(first, first + self.batch_size))
+                h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)
+                view = bind(own, clone_buffers(buffers_of(own))).train(self.batch_statistics)
+                made.append(data.as_bytes(view(h)).cpu().view(-1, *data.image_shape))
+        return torch.cat(made)[:n]

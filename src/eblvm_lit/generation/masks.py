@@ -1,0 +1,112 @@
+"""Which pixels an image keeps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.generation.sample_noise import SampleNoise
+
+__all__ = ["DrawnMask", "LeftHalf", "Mask"]
+
+
+class Mask(ABC):
+    """Says pixel by pixel what is kept."""
+
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
+        """Load what masks are made of; there may be nothing to load.
+
+        Raises:
+            DataError: If its files are missing.
+        """
+
+    @abstractmethod
+    def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
+        """1 where a pixel is kept and 0 where it is missing, shape (B, C, H, W), float32, for each sample of noise."""
+
+
+class LeftHalf(Mask):
+    """The left half is missing; or the right one, for each image with some probability by its own noise.
+
+    Reference: Bao et al. 2021, code, inverts masks with probability 1/2.
+
+    Args:
+        inverted: That probability.
+
+    Raises:
+        ConfigError: For a number that is no probability.
+
+    Example:
+        >>> LeftHalf().keep((1, 1, 4), SampleNoise(0, range(2))).tolist()
+        [[[[0.0, 0.0, 1.0, 1.0]]], [[[0.0, 0.0, 1.0, 1.0]]]]
+    """
+
+    def __init__(self, *, inverted: float = 0.0) -> None:
+        self.inverted = _checked(inverted)
+
+    def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
+        """See :meth:`Mask.keep`."""
+        right = (torch.arange(image_shape[-1], device=noise.device) >= image_shape[-1] // 2).float()
+        return _inverted(right, noise, self.inverted).expand(-1, *image_shape)
+
+
+class DrawnMask(Mask):
+    """What a bright image of another data set covers is kept, as a digit of MNIST; or all else, for each image.
+
+    Which image is drawn is a function of the sample's own noise. Reference: Bao et al. 2021, code: digits of MNIST
+    brought to the image's size, cut at 0.5, and inverted with probability 1/2.
+
+    Args:
+        data: The other data set, of whose test split images are taken; colours count by their mean.
+        threshold: Pixels above it are kept, of images in [0, 1].
+        inverted: Probability that they are what is missing.
+
+    Raises:
+        ConfigError: If that set has no images, or for a number that is no probability.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> keep = DrawnMask(data=Digits()).keep((3, 16, 16), SampleNoise(0, range(2)))
+        >>> keep.shape, keep.unique().tolist()
+        (torch.Size([2, 3, 16, 16]), [0.0, 1.0])
+    """
+
+    def __init__(self, *, data: ArrayDataModule, threshold: float = 0.5, inverted: float = 0.0) -> None:
+        if data.image_shape is None:
+            raise ConfigError(f"{type(data).__name__} has no images: masks cannot be drawn with it.")
+        self.data, self.threshold, self.inverted = data, threshold, _checked(inverted)
+
+    def prepare(self) -> None:
+        """Load the other data set."""
+        self.data.setup()
+
+    def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
+        """See :meth:`Mask.keep`."""
+        self.prepare()
+        images = self.data.splits.test
+        chosen = self.data.as_float(images[noise.integers(len(images)).cpu()]).view(-1, *self.data.image_shape)
+        if getattr(self.data, "value_range", "unit") == "symmetric":
+            chosen = (chosen + 1) / 2
+        chosen = interpolate(
+            chosen.mean(1, keepdim=True), size=image_shape[1:], mode="bilinear", antialias=True, align_corners=False
+        )
+        bright = (chosen > self.threshold).float().to(noise.device)
+        return _inverted(bright, noise, self.inverted).expand(-1, *image_shape)
+
+
+def _checked(inverted: float) -> float:
+    if not 0 <= inverted <= 1:
+        raise ConfigError(f"A mask is inverted with a probability in [0, 1], not {inverted}.")
+    return inverted
+
+
+def _inverted(keep: Tensor, noise: SampleNoise, probability: float) -> Tensor:
+    """The mask, or its opposite with this probability, for each sample."""
+    # the probability to 2^-20: integers are all the uniform numbers that samples have
+    flip = (noise.integers(2**20) < probability * 2**20).view(-1, 1, 1, 1)
+    return torch.where(flip, 1 - keep, keep)

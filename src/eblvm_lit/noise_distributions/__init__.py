@@ -1,0 +1,1 @@
+"""Noise distributions of noise-contrastive estimation."""

@@ -1,0 +1,1 @@
+"""What happens around training: composing, checking, resuming, results."""

@@ -1,0 +1,126 @@
+"""From a configuration to the objects of a run."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO
+from eblvm_lit.callbacks.group import grouped
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.distributed.launch import check_launch
+from eblvm_lit.distributed.strategy import SharedMinibatches
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.runtime.instantiate import check_arguments, instantiate, resolve_target
+
+__all__ = ["Parts", "build", "build_trainer"]
+
+
+class Parts(NamedTuple):
+    """What a configuration describes."""
+
+    data: ArrayDataModule
+    method: Method
+    callbacks: dict[str, pl.Callback]
+
+
+def iterations_per_batch(cfg: DictConfig) -> int:
+    """Iterations in one call of Lightning's loop: the largest divisor of ``cfg.iterations_per_batch`` that fits.
+
+    It divides the intervals of validations, logs and callbacks, which are then called at the right iterations.
+
+    Example:
+        >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
+        >>> cfg = {"iterations_per_batch": 10, "n_validations": 10, "trainer": trainer, "callbacks": {}}
+        >>> iterations_per_batch(OmegaConf.create(cfg))
+        5
+    """
+    if any(cfg.trainer.get(name) for name in ("overfit_batches", "limit_train_batches", "fast_dev_run")):
+        return 1  # these count batches
+    moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
+    for name, node in cfg.callbacks.items():
+        if name != "nonfinite" and node is not None and node.get("every"):  # that one looks into blocks
+            moments.append(node.every)
+    return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
+
+
+def build(cfg: DictConfig) -> Parts:
+    """Data, method and callbacks of a configuration."""
+    packages = list(cfg.get("allow_packages") or ())
+    pl.seed_everything(cfg.seed, verbose=False)  # the initial parameters; all other noise is keyed
+    data = instantiate(cfg.data, "data", packages)
+    method = instantiate(cfg.method, "method", packages)
+    if method.event_shape != data.event_shape:
+        raise ConfigError(
+            f"The model takes v of shape {method.event_shape}, the data have {tuple(data.event_shape)}: "
+            "choose the model that fits the data, or set its sizes."
+        )
+    callbacks = {
+        name: instantiate(node, f"callbacks.{name}", packages)
+        for name, node in cfg.callbacks.items()
+        if node is not None
+    }
+    return Parts(data, method, callbacks)
+
+
+def build_loggers(cfg: DictConfig) -> list[Logger]:
+    """The loggers of a configuration."""
+    nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
+    return [instantiate(node, f"logger.{name}") for name, node in nodes.items()]
+
+
+def n_processes(cfg: DictConfig) -> int:
+    """How many processes a run has, one a device: what ``trainer.devices`` comes to on this machine, times machines."""
+    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
+        return 1
+    devices = OmegaConf.to_container(cfg.trainer, resolve=True)["devices"]
+    trainer = pl.Trainer(
+        accelerator=cfg.trainer.accelerator,
+        devices=devices,
+        num_nodes=cfg.trainer.num_nodes,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    return trainer.world_size
+
+
+def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
+    """Lightning's trainer, with what this package needs; the data are told the size of its blocks.
+
+    Raises:
+        ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
+    """
+    options = OmegaConf.to_container(cfg.trainer, resolve=True)
+    trainer_class = resolve_target(options.pop("_target_"))
+    check_arguments(trainer_class, options, "trainer")
+    parts.data.iterations_per_batch = iterations_per_batch(cfg)
+    own = {
+        "max_epochs": -1,  # one endless epoch: iterations are what is counted
+        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "inference_mode": False,  # a validation loss is a function of a gradient
+        "enable_checkpointing": False,  # ours are in callbacks
+        "callbacks": grouped(parts.callbacks),
+        "logger": build_loggers(cfg),
+        "plugins": [AtomicCheckpointIO()],
+    }
+    if both := sorted(own.keys() & options.keys()):
+        raise ConfigError(
+            f"trainer.{both[0]} cannot be set: runs are made of iterations (max_steps), n_validations, callbacks."
+        )
+    try:
+        if n_processes(cfg) > 1:
+            check_launch(cfg.trainer.num_nodes)
+            options["strategy"] = SharedMinibatches()
+        return trainer_class(**options, **own)
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        raise ConfigError(f"trainer: {error}") from error

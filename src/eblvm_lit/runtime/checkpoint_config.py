@@ -1,0 +1,112 @@
+"""The configuration that a checkpoint was trained with, as evaluation takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.places import refuse_urls
+from eblvm_lit.runtime.validate import check_integer
+
+__all__ = ["stored_config"]
+
+# What can be chosen anew, and what then no longer names the parts it is about.
+CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
+
+
+def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
+    """The configuration a checkpoint was trained with, and what the command line changes of it.
+
+    Args:
+        plain: What the checkpoint holds. Nothing in it is trusted.
+        cfg: As composed from ``conf/evaluate.yaml``.
+
+    Raises:
+        DataError: If the checkpoint does not say what is needed.
+        ConfigError: For a seed or weights that do not exist, or metrics or figures of a run without such a callback.
+    """
+    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if all(isinstance(part, dict) for part in parts):
+        parts += [callback for callback in parts[-1].values() if callback is not None]
+    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
+        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
+    stored = _as_data(plain, cfg.ckpt)
+    stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
+    stored.allow_packages = list(cfg.allow_packages)
+    if cfg.seed is not None:
+        check_integer("seed", cfg.seed, 0, 2**32 - 1)
+        stored.seed = stored.method.seed = cfg.seed
+    stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
+    check_eval_weights(stored.eval_weights)
+    _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    _choose(stored, cfg)
+    if cfg.data_root is not None:  # of the data, and of those they are compared with
+        for part in (stored.data, stored.callbacks):
+            _redirect(part, {"root": cfg.data_root})
+    return stored
+
+
+def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
+    """What the checkpoint holds, as a configuration; nothing in it is looked up, in the environment or elsewhere."""
+    try:
+        refuse_urls(plain)
+        _refuse_interpolations(plain)
+        return OmegaConf.create(dict(plain))
+    except (OmegaConfBaseException, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{ckpt} holds no configuration that can be read ({reason}).") from None
+
+
+def _refuse_interpolations(node: Any, path: str = "") -> None:
+    """They were resolved before the checkpoint was written: one that is there was put there."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            _refuse_interpolations(key, path)
+            _refuse_interpolations(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            _refuse_interpolations(value, f"{path}[{index}]")
+    elif isinstance(node, str) and "${" in node:
+        raise ConfigError(f"The checkpoint's configuration has an interpolation in {path}: it is not resolved.")
+
+
+def _choose(stored: DictConfig, cfg: DictConfig) -> None:
+    """Put metrics and figures of the command line in the place of the run's; what they refer to is the run's."""
+    if cfg.get("sampler") is not None:
+        stored.sampler = OmegaConf.to_container(cfg.sampler)
+    for (callback, part), consequences in CHOICES.items():
+        chosen = OmegaConf.select(cfg, f"callbacks.{callback}.{part}")
+        if chosen is None:
+            continue
+        if stored.callbacks.get(callback) is None:
+            raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
+        chosen = OmegaConf.to_container(chosen)
+        if any(isinstance(node, dict) and "_target_" not in node for node in chosen.values()):
+            stored.callbacks[callback][part] = _changed(stored.callbacks[callback].get(part), chosen, callback)
+        else:
+            stored.callbacks[callback].update({part: chosen, **consequences})
+
+
+def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
+    """The run's own metrics or figures with other values, such as sets of outliers beside those it had."""
+    for name in changes:
+        if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
+            raise ConfigError(
+                f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
+                f"{callback}@callbacks.{callback}...=[GROUP]."
+            )
+    return OmegaConf.merge(own, changes)
+
+
+def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
+    """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
+        if name in folders:
+            node[name] = folders[name]
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
+            _redirect(node[name], folders)

@@ -1,0 +1,69 @@
+"""What the command line adds to train and evaluate: sentences, exit codes, and what sweeps ask for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+
+from hydra.errors import CompactHydraException
+from omegaconf import DictConfig
+
+from eblvm_lit.callbacks.preemption import InterruptedRunError
+from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.runtime.sweeps.launcher import in_sweep
+from eblvm_lit.utils.io import disk_errors
+
+__all__ = ["main"]
+
+log = logging.getLogger(__name__)
+
+
+def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:
+    """Run ``train`` or ``evaluate`` for the command line: one sentence and a non-zero exit for the user's errors.
+
+    Returns:
+        The metric named by ``cfg.optimized_metric``, for sweepers.
+    """
+    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
+    try:
+        with disk_errors():
+            metrics = function(cfg)
+        return _optimized(metrics, cfg.get("optimized_metric"))
+    except EblvmError as error:
+        log.error("%s", error)
+        if in_sweep() and not isinstance(error, InterruptedRunError):
+            if _in_grid(cfg):
+                return None
+            raise CompactHydraException(str(error)) from None  # the sweeper decides
+        if in_sweep():
+            log.error("The sweep goes on with the same command and sweep.resume=true.")
+        sys.exit(getattr(error, "exit_code", 1))
+    except KeyboardInterrupt:  # while nothing was trained
+        log.error("Interrupted.")
+        sys.exit(130)
+    except Exception:
+        if not _in_grid(cfg):
+            raise
+        log.exception("The job has failed; the others of the sweep still run.")
+        return None
+    finally:
+        _close_wandb()
+
+
+def _in_grid(cfg: DictConfig) -> bool:
+    """Whether this is a job whose failure its status tells, and which the end of the sweep names beside all others."""
+    return in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
+
+
+def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
+    if name is not None and name not in metrics:
+        raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
+    return None if name is None else metrics[name]
+
+
+def _close_wandb() -> None:
+    """Without this the next job of a multirun in this process would log into this job's run."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and getattr(wandb, "run", None) is not None:
+        wandb.finish()

@@ -1,0 +1,209 @@
+"""The one place where a configuration becomes objects."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError, EblvmError
+
+__all__ = ["check_arguments", "instantiate", "resolve_target", "to_plain"]
+
+# Packages whose public classes a configuration may name.
+ALLOWED_PACKAGES = ("eblvm_lit",)
+# Names from elsewhere, one by one.
+ALLOWED_NAMES = (
+    "pytorch_lightning.Trainer",
+    "pytorch_lightning.callbacks.LearningRateMonitor",
+    "pytorch_lightning.loggers.TensorBoardLogger",
+)
+# What a YAML scalar or container must be to fit an annotation.
+SCALARS = {int: int, float: (int, float), bool: bool, str: str, NoneType: NoneType}
+CONTAINERS = {Sequence: list, list: list, tuple: list, Mapping: dict, dict: dict}
+
+
+def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
+    """The class a ``_target_`` names, if it may be named.
+
+    Classes only: with functions such as ``eblvm_lit.core.functional.tree_map`` a configuration could call anything. A
+    name of an allowed package counts only where the class was *defined* in that package:
+    ``eblvm_lit.utils.io.os.system`` is reachable through our package and is not ours.
+
+    Args:
+        name: Dotted path.
+        extra_packages: Further allowed packages, for a user's own code; never taken from a checkpoint.
+
+    Raises:
+        ConfigError: If the name is not allowed or does not exist.
+
+    Example:
+        >>> resolve_target("eblvm_lit.objectives.sm.SM").__name__
+        'SM'
+        >>> resolve_target("os.system")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system'; ...
+    """
+    packages = (*ALLOWED_PACKAGES, *extra_packages)
+    module_name, _, attribute = name.rpartition(".") if isinstance(name, str) else ("", "", "")
+    inside = _within(module_name, packages)
+    if not inside and name not in ALLOWED_NAMES:
+        raise ConfigError(
+            f"A configuration may not name {name!r}; it may name classes of {', '.join(packages)} "
+            "and a few of pytorch_lightning (add a package of yours with allow_packages=[...])."
+        )
+    try:
+        target = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError, RecursionError) as error:  # of characters or depths no name has
+        raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
+    if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
+        raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there.")
+    return target
+
+
+def _within(module: str, packages: Sequence[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def to_plain(node: Any, path: str = "") -> Any:
+    """A configuration node as plain containers, with interpolations resolved.
+
+    Raises:
+        ConfigError: Names a value that is missing, or the interpolation that cannot be resolved.
+    """
+    if not isinstance(node, DictConfig | ListConfig):
+        return node
+    missing = OmegaConf.missing_keys(node)
+    try:
+        plain = OmegaConf.to_container(node, resolve=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{error.full_key or path} cannot be resolved: {reason}.") from None
+    if missing:
+        name = min(missing)  # counted from the root, which the node itself may be
+        name = f"{path}.{name}" if path and node._get_parent() is None else name
+        raise ConfigError(f"{name} has no value: set it on the command line or in a setting file.")
+    return plain
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value may stand for an argument annotated so; where that cannot be told, it may."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in get_args(hint))
+    if origin in SCALARS:
+        return isinstance(value, SCALARS[origin]) and (origin is bool or not isinstance(value, bool))
+    if origin in CONTAINERS:
+        return isinstance(value, CONTAINERS[origin])
+    if isinstance(origin, type) and _within(origin.__module__, ALLOWED_PACKAGES):
+        return isinstance(value, dict)  # to be built; how parts fit together is for them to say
+    return True
+
+
+def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> None:
+    """Refuse arguments that a class does not have, lacks, or that are of another type.
+
+    Args:
+        target: The class.
+        arguments: As a configuration gives them.
+        path: Where they stand, for messages.
+
+    Raises:
+        ConfigError: Names the first one.
+
+    Example:
+        >>> from eblvm_lit.optimizers.sgd import SGD
+        >>> check_arguments(SGD, {"lr": "fast"}, "optimizer")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: optimizer.lr must be float, not 'fast'.
+    """
+    try:
+        signature = inspect.signature(target, eval_str=True)
+    except NameError:  # annotations that only a type checker can read
+        signature = inspect.signature(target)
+    known = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+    unknown = sorted(set(arguments) - set(known), key=str)
+    if unknown and len(known) == len(signature.parameters):
+        known_names = ", ".join(known) or "none"
+        raise ConfigError(f"{path} ({target.__name__}) has no key {unknown[0]!r}; it has {known_names}.")
+    for name, parameter in known.items():
+        hint = parameter.annotation
+        if name not in arguments:
+            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+                raise ConfigError(f"{path} ({target.__name__}) lacks the key {name!r}.")
+        elif hint is not parameter.empty and not _fits(arguments[name], hint):
+            wanted = re.sub(r"\b\w+\.", "", inspect.formatannotation(hint))
+            value = arguments[name]
+            shown = value.get("_target_", value) if isinstance(value, dict) else value
+            raise ConfigError(f"{path}.{name} must be {wanted}, not {shown!r}.")
+
+
+def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
+    """Refuse forbidden targets, special keys, and arguments the target does not have."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            _check(item, f"{path}[{index}]", extra_packages)
+    if not isinstance(node, dict):
+        return
+    for key, value in node.items():
+        _check(value, f"{path}.{key}", extra_packages)
+    special = [key for key in node if isinstance(key, str) and key.startswith("_") and key != "_target_"]
+    if special:
+        raise ConfigError(f"{path} has a key {special[0]!r} that is not allowed.")
+    if "_target_" in node:
+        target = resolve_target(node["_target_"], extra_packages)
+        check_arguments(target, {k: v for k, v in node.items() if k != "_target_"}, path)
+
+
+def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
+    """Build a checked node, inside out."""
+    if isinstance(node, list):
+        return [_build(item, f"{path}[{index}]", extra_packages) for index, item in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    built = {key: _build(value, f"{path}.{key}", extra_packages) for key, value in node.items()}
+    if "_target_" not in node:
+        return built
+    target = resolve_target(built.pop("_target_"), extra_packages)
+    try:
+        return target(**built)
+    except EblvmError:
+        raise
+    except ImportError as error:
+        raise ConfigError(f"{path} ({target.__name__}) needs a package that is not installed: {error}") from error
+    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # torch's lack of memory, too
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
+
+
+def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any:
+    """Build what a configuration node describes, with everything nested in it.
+
+    Everything is checked before anything is built. Hydra's own ``instantiate`` is not used: it resolves
+    interpolations a second time, after any check that could be made here.
+
+    Args:
+        node: A configuration node, or a plain container.
+        path: Where it stands, for messages.
+        extra_packages: See :func:`resolve_target`.
+
+    Raises:
+        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or one of a wrong type.
+
+    Example:
+        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise_std": 0.3}, "objective").noise_std
+        0.3
+    """
+    plain = to_plain(node, path)
+    _check(plain, path, extra_packages)
+    return _build(plain, path, extra_packages)

@@ -1,0 +1,111 @@
+"""What a run ends with: metrics of a checkpoint, figures, and what loggers are told."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+
+from eblvm_lit.callbacks.checkpoint_io import load_checkpoint
+from eblvm_lit.callbacks.checkpoints import Checkpoints
+from eblvm_lit.callbacks.ema import ExponentialAverage
+from eblvm_lit.callbacks.evaluation import Evaluation
+from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.callbacks.log_curves import LogCurves
+from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.distributed.launch import is_first
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.loggers.base import of_runs
+from eblvm_lit.methods.checkpoint_weights import PREFIXES, load_weights
+from eblvm_lit.runtime.build import Parts
+from eblvm_lit.runtime.console import show_results
+from eblvm_lit.utils.io import write_json
+
+__all__ = ["as_best", "costs", "final_metrics", "leave", "selected"]
+
+
+def selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
+    """The checkpoint that is tested."""
+    checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
+    if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
+        raise ConfigError("test_checkpoint=best, but this run has left no best checkpoint: test_checkpoint=last.")
+    if checkpoints is None:
+        state = copy.deepcopy(parts.method.state_dict())  # what is evaluated may be put in the method's place
+        unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
+        for callback in parts.callbacks.values():
+            if isinstance(callback, ExponentialAverage):
+                callback.on_save_checkpoint(trainer, parts.method, unsaved)
+        return unsaved
+    return load_checkpoint(checkpoints.best_path if which == "best" else checkpoints.last_path)
+
+
+def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
+    """Metrics of a checkpoint on the test split; the method is left with the weights they are of.
+
+    Args:
+        parts: Of the run.
+        checkpoint: Its content.
+        weights: ``raw`` (the parameters), ``ema`` (their averages) or ``both``: these under ``test_ema/``, too.
+
+    Raises:
+        NonFiniteError: If a metric is not finite.
+    """
+    state, iteration = checkpoint["state_dict"], checkpoint["eblvm_lit"]["iteration"]
+    parts.method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
+    parts.method.eval()
+    parts.data.setup()
+    metrics: dict[str, float] = {}
+    for kind, prefix in PREFIXES[weights].items():
+        load_weights(parts.method, checkpoint, kind)
+        for callback in parts.callbacks.values():
+            if isinstance(callback, Evaluation):
+                found = callback.test(parts.method, parts.data)
+                metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
+            )
+    return {"iteration": iteration, **metrics}
+
+
+def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of the best checkpoint beside those of the last: ``test_best/<metric>`` and ``best_iteration``."""
+    renamed = {name.replace("test", "test_best", 1): value for name, value in metrics.items() if name != "iteration"}
+    return {"best_iteration": metrics["iteration"], **renamed}
+
+
+def costs(parts: Parts) -> dict[str, float]:
+    """The rate and the memory of the iterations, where they were measured."""
+    curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
+    rates = [rate for callback in curves for rate in callback.rates]
+    peaks = [callback.memory for callback in curves if callback.memory is not None]
+    found = {"train/iterations_per_second": median(rates)} if rates else {}
+    return found | ({"train/peak_memory_mib": max(peaks)} if peaks else {})
+
+
+def leave(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
+    """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
+    if not is_first():
+        return
+    for logger in loggers:
+        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
+        logger.save()
+    write_json(path, metrics)
+    checkpoints: list[Path] = []
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Figures):
+            figures = callback.draw(parts.method, parts.data)
+            for logger in of_runs(loggers):
+                logger.log_figures(figures, metrics["iteration"])
+        if isinstance(callback, Checkpoints):
+            checkpoints = [file for file in (callback.last_path, callback.best_path) if file.is_file()]
+    for logger in of_runs(loggers):
+        logger.conclude(metrics, checkpoints)
+    show_results(metrics, path.parent)

@@ -1,0 +1,60 @@
+"""Finding the checkpoint that ``ckpt=`` means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from eblvm_lit.errors import DataError
+from eblvm_lit.runtime.places import refuse_url
+
+__all__ = ["find_checkpoint"]
+
+# What may differ between a run and the one that goes on from it.
+INCIDENTAL = (
+    *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "allow_packages", "optimized_metric"),
+    *("sweep", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights"),
+)
+
+
+def _essence(config: Any) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=True)
+    plain.get("method", {}).pop("compile", None)  # the same numbers, sooner or later
+    return {key: value for key, value in plain.items() if key not in INCIDENTAL}
+
+
+def find_checkpoint(cfg: DictConfig) -> Path | None:
+    """The checkpoint to resume from.
+
+    ``ckpt=null`` is none, a path is that file, ``last`` is the newest ``last.ckpt`` of a run of the same method, data
+    and seed: in this run's own folder, or under the folder named by ``outputs_dir``.
+
+    Args:
+        cfg: The run's configuration.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    if cfg.ckpt is None:
+        return None
+    refuse_url("ckpt", cfg.ckpt)
+    if cfg.ckpt != "last":
+        if not Path(cfg.ckpt).is_file():
+            raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
+        return Path(cfg.ckpt)
+    own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    if own.is_file():
+        return own
+    essence = _essence(cfg)
+    candidates = Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt")
+    for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
+        try:
+            if _essence(OmegaConf.load(path.parent.parent / "config.yaml")) == essence:
+                return path
+        except (OSError, YAMLError, OmegaConfBaseException, AttributeError):
+            continue  # a folder that is not a run of ours
+    raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

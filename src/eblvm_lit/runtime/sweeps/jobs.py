@@ -1,0 +1,86 @@
+"""What a job of a sweep finds of its earlier self in its folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from eblvm_lit.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.errors import DataError
+from eblvm_lit.runtime.status import has_finished
+
+__all__ = ["earlier_checkpoint", "earlier_metrics"]
+
+log = logging.getLogger(__name__)
+
+INCIDENTAL = ("sweep", "show_config")
+
+
+def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
+    """The final metrics of this very job, if ``sweep.resume`` asks for them and it has finished before.
+
+    Args:
+        cfg: The job's configuration. One that differs from that in the folder is another job's.
+
+    Returns:
+        What ``metrics.json`` holds; None if the job is to be run.
+    """
+    folder = Path(cfg.run_dir)
+    if not cfg.sweep.resume or not has_finished(folder):
+        return None
+    try:
+        stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        metrics = json.loads((folder / "metrics.json").read_text())
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+        log.warning("%s cannot be read (%s): the job is run again.", folder, type(error).__name__)
+        return None
+    if not isinstance(metrics, dict) or _identity(stored) != _identity(OmegaConf.to_container(cfg, resolve=True)):
+        log.warning("%s holds the results of another configuration: the job is run anew.", folder)
+        return None
+    log.info("%s has finished before.", folder)
+    return metrics
+
+
+def earlier_checkpoint(cfg: DictConfig) -> Path | None:
+    """The last checkpoint of this very job, if ``sweep.resume`` asks for it and there is one.
+
+    The checkpoint itself says what it is of: ``config.yaml`` may be of a later start that got no further.
+
+    Args:
+        cfg: The job's configuration.
+
+    Returns:
+        The file; None if the job is to start from the beginning.
+    """
+    path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    if not cfg.sweep.resume or not path.is_file():
+        return None
+    try:
+        stored = load_checkpoint(path)["eblvm_lit"]["config"]
+    except DataError as error:
+        log.warning("%s The job is run from its beginning.", error)
+        return None
+    if _identity(stored) != _identity(OmegaConf.to_container(cfg, resolve=True)):
+        log.warning("%s is of another configuration: the job is run from its beginning.", path)
+        return None
+    return path
+
+
+def _identity(plain: Mapping[str, Any]) -> str:
+    """A configuration as text, wherever its folder lies: a sweep may have been moved.
+
+    Example:
+        >>> a = {"run_dir": "/a/0", "csv": "/a/0/metrics.csv", "seed": 1, "sweep": {"resume": False}}
+        >>> b = {"run_dir": "/b/0", "csv": "/b/0/metrics.csv", "seed": 1, "sweep": {"resume": True}}
+        >>> _identity(a) == _identity(b), _identity(a) == _identity({**b, "seed": 2})
+        (True, False)
+    """
+    text = json.dumps({key: value for key, value in plain.items() if key not in INCIDENTAL}, sort_keys=True)
+    return text.replace(json.dumps(str(plain.get("run_dir")))[1:-1], "run_dir")

@@ -1,0 +1,154 @@
+"""What is refused before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.places import refuse_urls
+
+__all__ = ["check_config", "check_integer", "check_keys"]
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+# Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
+OPTIONAL_PARTS = (
+    "objective",
+    "posterior",
+    "divergence",
+    "score",
+    "chain",
+    "noise_distribution",
+    "particles",
+    "estimate",
+    "covariance",
+    "generator",
+    "loss",
+)
+# All that a run is configured by: what else is added on the command line would look as if it had been used.
+TRAIN_KEYS = (
+    *OPTIONAL_PARTS,
+    *(
+        "allow_packages",
+        "iterations_per_batch",
+        "cache_dir",
+        "callbacks",
+        "ckpt",
+        "data",
+        "data_energy",
+        "default_chain",
+    ),
+    *(
+        "default_particles",
+        "final_lr",
+        "hypergradient",
+        "keep_freed_cpu_memory",
+        "latents",
+        "logger",
+        "method",
+        "model",
+    ),
+    *("n_validations", "noise", "optimized_metric", "optimizer", "outputs_dir", "ratio", "run_dir", "sampler", "seed"),
+    *("test_checkpoint", "show_config", "sweep", "tf32", "threads", "trainer", "eval_weights"),
+)
+EVALUATE_KEYS = (
+    *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),
+    *("sampler", "seed", "eval_weights"),
+)
+
+
+def check_keys(cfg: DictConfig, known: Collection[str]) -> None:
+    """Refuse top-level keys that nothing reads, as ``+key=value`` adds them.
+
+    Raises:
+        ConfigError: Names the first one, and the most similar one that there is.
+
+    Example:
+        >>> check_keys(OmegaConf.create({"treads": 2}), TRAIN_KEYS)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: There is no key 'treads' (threads?): --cfg job shows all there are.
+    """
+    for key in cfg:
+        if key not in known:
+            similar = "".join(f" ({name}?)" for name in get_close_matches(str(key), known, n=1))
+            raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all there are.")
+
+
+def check_config(cfg: DictConfig) -> None:
+    """Refuse what cannot work before anything is built.
+
+    Raises:
+        ConfigError: In one sentence.
+    """
+    try:
+        plain = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
+    check_keys(cfg, TRAIN_KEYS)
+    refuse_urls(plain)
+    taken = {*cfg.method, *(cfg.method.get("score") or ())}
+    for part in OPTIONAL_PARTS:
+        if cfg.get(part) is not None and part not in taken:
+            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
+    if "generator" in cfg.method:
+        _refuse_chains(OmegaConf.to_container(cfg.callbacks, resolve=True), "callbacks")
+    precision = str(cfg.trainer.precision)
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
+            f"use one of {', '.join(PRECISIONS)}."
+        )
+    if cfg.trainer.get("strategy") not in (None, "auto"):
+        raise ConfigError("trainer.strategy follows from trainer.devices: leave it out.")
+    check_integer("trainer.num_nodes", cfg.trainer.num_nodes, 1)
+    check_integer("seed", cfg.seed, 0, 2**32 - 1)
+    check_integer("trainer.max_steps (iterations)", cfg.trainer.max_steps, 1)
+    check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
+    check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
+    if cfg.get("threads") is not None:
+        check_integer("threads", cfg.threads, 1)
+    if cfg.get("keep_freed_cpu_memory", True) not in (True, False):
+        raise ConfigError(f"keep_freed_cpu_memory is true or false, not {cfg.keep_freed_cpu_memory!r}.")
+    if cfg.get("tf32") not in (None, True, False):
+        raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
+    check_integer("iterations_per_batch", cfg.get("iterations_per_batch", 1), 1)
+    check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
+    if cfg.test_checkpoint not in ("best", "last", "both"):
+        raise ConfigError(f"test_checkpoint is 'best', 'last' or 'both', not {cfg.test_checkpoint!r}.")
+    check_eval_weights(cfg.eval_weights)
+
+
+def _refuse_chains(node: Any, path: str) -> None:
+    """Refuse annealed Langevin dynamics anywhere below a node: who has a generator needs no chain for images."""
+    if not isinstance(node, dict):
+        return
+    if str(node.get("_target_")).endswith(".AnnealedSamples"):
+        raise ConfigError(
+            f"{path} would draw images by annealed Langevin dynamics, but this method has a generator: leave "
+            "sampler=... out, and choose its figures and metrics (figures@callbacks.figures.figures=generator, "
+            "evaluation@callbacks.evaluation.metrics=generator)."
+        )
+    for key, value in node.items():
+        _refuse_chains(value, f"{path}.{key}")
+
+
+def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Refuse anything but an integer in a range.
+
+    Example:
+        >>> check_integer("seed", -1, 0)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: seed must be an integer of at least 0, not -1.
+    """
+    if type(value) is int and lowest <= value and (highest is None or value <= highest):
+        return
+    bounds = f"of at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    raise ConfigError(f"{name} must be an integer {bounds}, not {value!r}.")

@@ -1,1 +1,0 @@
-"""Sweeps: many jobs from one command, and going on with those that are missing."""

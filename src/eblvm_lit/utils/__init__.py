@@ -1,0 +1,1 @@
+"""Files, memory, progress and settings of torch."""
