@@ -19,6 +19,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from scipy.io import savemat
 
+from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY, FreyFace
 from eblvm_lit.runtime import run
 
@@ -105,13 +106,12 @@ class Clock(pl.Callback):
 
 def bare_iteration(method: Any, batch: torch.Tensor) -> Callable[[int], None]:
     """The iteration as training runs it, noise included; no loader, loop, log or bar."""
-    raw = {level.name: opt for level, opt in zip(method.levels(), method.trainer.optimizers, strict=True)}
+    raw = dict(zip(method.groups, method.trainer.optimizers, strict=True))
     generator = torch.Generator(method.device)
-    situation = method.situation(raw, method._lrs)
+    state = method.train_state(raw, method._lrs)
 
     def iterate(i: int) -> None:
-        noise = method.draw_noise(batch, generator.manual_seed(i))
-        method._step(situation, batch, noise)  # the very step, compiled or not, that training used
+        method.step(state, WHOLE, batch, generator.manual_seed(i))  # the very step, compiled or not, of training
 
     return iterate
 

@@ -22,9 +22,8 @@ from rich.table import Table
 
 from benchmarks.measure import ROOT
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.distributed.reductions import traffic
-from eblvm_lit.distributed.shards import shard_of, sharing
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.distributed.reductions import comm_counter
+from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.runtime.build import build
 
 FACES = ("data=frey_face", "model.v_dim=560")
@@ -71,24 +70,17 @@ def iterate(cell: tuple[Any, tuple[int, ...]], batch: int, n: int) -> dict[str, 
     """Seconds, exchanges and bytes of one iteration with random examples."""
     method, shape = cell
     size = dist.get_world_size() if dist.is_initialized() else 1
-    optimizers = {
-        level.name: StatefulOptimizer(
-            {k: p for k, p in method.players()[level.player].named_parameters() if level.owns(k)}, level.optimizer
-        )
-        for level in method.levels()
-    }
-    lrs = {level.name: torch.tensor(1e-4) for level in method.levels()}
+    optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
+    state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.groups})
     whole = torch.rand(batch * size, *shape, generator=keyed_generator(0, "scaling"))
-    share = shard_of(len(whole))
-    v, seconds = whole if share is None else whole[share.rows], []
+    shard = shard_of(len(whole))
+    v, seconds = whole if shard is None else whole[shard.rows], []
     for i in range(n):
-        before, begin = (traffic.calls, traffic.bytes), time.perf_counter()
-        noise = method.draw_shared_noise(v, keyed_generator(0, "noise", i), share)
-        with sharing(share):
-            method._step(method.situation(optimizers, lrs), v, noise)
+        before, begin = (comm_counter.calls, comm_counter.bytes), time.perf_counter()
+        method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "noise", i))
         seconds.append(time.perf_counter() - begin)
     warm = seconds[WARM:] or seconds
-    calls, bytes_ = traffic.calls - before[0], traffic.bytes - before[1]
+    calls, bytes_ = comm_counter.calls - before[0], comm_counter.bytes - before[1]
     return {"seconds": median(warm), "fastest": min(warm), "calls": calls, "bytes": bytes_}
 
 

@@ -22,7 +22,6 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
-from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.networks.conv_encoder import ConvEncoder
@@ -40,11 +39,19 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
-from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.bilevel import Bilevel, BilevelScore
 from eblvm_lit.scores.exact import Exact, ExactScore
 from eblvm_lit.scores.importance import Importance, ImportanceScore
 from eblvm_lit.scores.particles import ExactParticles, PosteriorParticles, RefinedParticles
-from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VaES, VariationalScore
+from eblvm_lit.scores.variational import (
+    Biased,
+    ControlledVaES,
+    Dropped,
+    Unbiased,
+    VaES,
+    VariationalFunction,
+    VariationalScore,
+)
 
 V_DIM, H_DIM = 2, 3
 IMAGE = (1, 8, 8)
@@ -355,7 +362,7 @@ class ScoreCase(Case):
 
 
 def make_bilevel(case, energy, v, noise):
-    return BilevelScore(energy, case.exact_posterior(energy), v, noise)
+    return Bilevel().function(energy, case.exact_posterior(energy), v, noise)
 
 
 def make_controlled(case, energy, v, noise):
@@ -372,13 +379,13 @@ SCORES = [
     ScoreCase(
         name="exact",
         classes=(Exact, ExactScore),
-        make=lambda case, energy, v, noise: Exact().function(energy, None),
+        make=lambda case, energy, v, noise: Exact().function(energy, None, v, None),
     ),
-    ScoreCase(name="bilevel", classes=(BilevelScore,), make=make_bilevel),
+    ScoreCase(name="bilevel", classes=(Bilevel, BilevelScore), make=make_bilevel),
     ScoreCase(
         name="variational",
         classes=(
-            *(VariationalScore, VaES, ControlledVaES, Unbiased, Biased, Dropped),
+            *(VariationalScore, VariationalFunction, VaES, ControlledVaES, Unbiased, Biased, Dropped),
             *(PosteriorParticles, RefinedParticles, ExactParticles),
         ),
         make=make_controlled,
@@ -547,7 +554,6 @@ def series(n):
 
 
 HYPERGRADIENTS = [
-    HypergradientCase(name="direct", make=lambda alpha: Direct(), n_steps=0, inverse=series(0)),
     *(
         HypergradientCase(
             name=f"unroll-plain-{n}",

@@ -8,7 +8,6 @@ from torch import nn
 from cases import randomise
 from eblvm_lit.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
 from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.players import Players
 from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.networks.mlp import MLP

@@ -18,14 +18,13 @@ from eblvm_lit.bidvl.sngan import SNGAN
 from eblvm_lit.bidvl.vae import VAE
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.distributed.reductions import traffic
-from eblvm_lit.distributed.shards import shard_of, sharing
+from eblvm_lit.distributed.reductions import comm_counter
+from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.runtime.build import build
 from shell import tiny
@@ -97,7 +96,7 @@ def make(name, folder):
     return method.double().train(), like.double()
 
 
-def players():
+def networks():
     """An energy, an encoder and a generator of small images, with batch normalisation and spectral norms."""
     posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=IMAGE, width=2), h_dim=3)
     return {
@@ -108,11 +107,11 @@ def players():
 
 
 def bidvl(loss, **options):
-    return BiDVL(**players(), loss=loss, optimizer=Adam(lr=1e-3), compile=False, **options)
+    return BiDVL(**networks(), loss=loss, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
 def baseline(kind, without, **options):
-    parts = {name: part for name, part in players().items() if name != without}
+    parts = {name: part for name, part in networks().items() if name != without}
     return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
@@ -122,22 +121,22 @@ def iterate(method, like, n_iterations):
     data = Digits(batch_size=BATCH)
     data.setup()
     examples = data.splits.train.double().view(-1, *like.shape[1:])
-    optimizers = {level.name: StatefulOptimizer(owned(method, level), level.optimizer) for level in method.levels()}
-    lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
-    before = traffic.calls, traffic.bytes
+    optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
+    lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.groups}
+    before = comm_counter.calls, comm_counter.bytes
     for i in range(n_iterations):
         whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
-        share = shard_of(len(whole))
-        v = whole if share is None else whole[share.rows]
-        noise = method.draw_shared_noise(v, keyed_generator(0, "test", i), share)
-        with sharing(share):
-            record = method._step(method.situation(optimizers, lrs), v, noise)
-    return method.state_dict(), record, traffic.calls - before[0], traffic.bytes - before[1]
+        shard = shard_of(len(whole))
+        v = whole if shard is None else whole[shard.rows]
+        state = method.train_state(optimizers, lrs)
+        record = method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "test", i))
+    return method.state_dict(), record, comm_counter.calls - before[0], comm_counter.bytes - before[1]
 
 
-def owned(method, level):
-    named = method.players()[level.player].named_parameters()
-    return {name: p for name, p in named if p.requires_grad and level.owns(name)}
+def owned(method, name):
+    """The parameters that a group moves."""
+    group = method.groups[name]
+    return group.of({k: p for k, p in method.networks()[group.network].named_parameters() if p.requires_grad})
 
 
 def _enter(rank, size, port, folder, work):

@@ -210,14 +210,14 @@ NUMBERS = r"in iteration 3 \(2.50 GiB more were asked for, 76.31 GiB were in use
     ],
 )
 def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(overrides, hints, tmp_path, monkeypatch):
-    advance = Method.advance
+    run_iteration = Method.run_iteration
 
-    def exhaust(self, situation, v, noise):
-        if self.iteration == 2:
+    def exhaust(self, state, v, noise):
+        if self.iterations_done == 2:
             raise torch.OutOfMemoryError(CUDA)
-        return advance(self, situation, v, noise)
+        return run_iteration(self, state, v, noise)
 
-    monkeypatch.setattr(Method, "advance", exhaust)
+    monkeypatch.setattr(Method, "run_iteration", exhaust)
     with pytest.raises(ConfigError, match=f"^Out of memory {NUMBERS}{hints}$"):
         train(tmp_path, *overrides, "n_validations=1")
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from eblvm_lit.methods.levels import run_levels
 from torch import nn
 from torch.distributions import MultivariateNormal
 
@@ -13,7 +14,6 @@ import doubly
 from cases import hermite, randomise
 from eblvm_lit.bidvl.losses import Adversarial, OffsetLatentTerm
 from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.players import Players
 from eblvm_lit.bidvl.ratios import ConstantRatio
 from eblvm_lit.bidvl.sngan import SNGAN
 from eblvm_lit.bidvl.terms import non_saturating
@@ -27,7 +27,6 @@ from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise
 from eblvm_lit.evaluation.stability import Stability, spectral_norms
-from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.mlp import MLP

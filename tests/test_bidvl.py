@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from eblvm_lit.methods.levels import run_levels
 from torch import nn
 
 import doubly
@@ -19,7 +20,6 @@ from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.reconstruction import ReconstructionError
 from eblvm_lit.generation.generator_images import GeneratedImages
 from eblvm_lit.generation.sample_noise import SampleNoise
-from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
@@ -120,7 +120,7 @@ def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples
     encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
     v_hat = generator(draw["h_hat"])
     generator(encoder.rsample(v, draw["eps"]))
-    encoder.law(v_hat)
+    encoder.distribution_params(v_hat)
     with plain_autograd():
         found = method.levels()[-1].gradient(start(method), v, noise["lower"], 0).memory
     wanted = {f"omega.encoder.{key}": b for key, b in encoder.named_buffers()}

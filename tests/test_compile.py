@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+import iterating
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.fast_paths import CompilationError, compile_step
 from eblvm_lit.core.seeding import keyed_generator
@@ -29,15 +30,12 @@ def iterate(folder, *overrides, n=3, step=None):
 def advance(method, batches, step=None):
     """The same of a method and its minibatches."""
     method.double()
-    optimizers = {
-        level.name: optimizer for level, optimizer in zip(method.levels(), method.configure_optimizers(), strict=True)
-    }
-    iteration = method.advance if step is None else step(method.advance, torch.device("cpu"))
-    lrs = {level.name: torch.tensor(0.01, dtype=torch.float64) for level in method.levels()}
+    state = iterating.start(method, lr=0.01)
+    iteration = method.run_iteration if step is None else step(method.run_iteration, torch.device("cpu"))
     records = []
     for i, v in enumerate(batches):
         noise = method.draw_noise(v.double(), keyed_generator(0, "test", i))
-        records.append(iteration(method.situation(optimizers, lrs), v.double(), noise))
+        records.append(iteration(state, v.double(), noise))
     return method.state_dict(), records
 
 
@@ -108,9 +106,13 @@ def test_a_compiled_iteration_moves_buffers_as_the_eager_one_does(overrides, tra
     small = ("data=cifar10", "data.size=8", "model.network.width=2", "generator.width=2")
     eager = build(configured(*overrides, *small, f"run_dir={tmp_path}", f"outputs_dir={tmp_path}")).method
     compiled, batches = copy.deepcopy(eager), [torch.rand(4, 3, 8, 8) for _ in range(3)]
-    before = {name: value.clone() for name, value in eager.double().memory().items()}
+    before = {name: value.clone() for name, value in eager.double().persistent_buffers().items()}
     assert_close(advance(compiled, batches, compile_step), advance(eager, batches))
-    moved = {name.rpartition(".")[2] for name, value in eager.memory().items() if not torch.equal(value, before[name])}
+    moved = {
+        name.rpartition(".")[2]
+        for name, value in eager.persistent_buffers().items()
+        if not torch.equal(value, before[name])
+    }
     assert {"_u", "_v", "running_mean", "running_var"} <= moved
 
 
@@ -194,10 +196,10 @@ def counted(monkeypatch):
     sizes = []
 
     def compile_counted(step, device):
-        def call(situation, v, noise):
+        def call(state, v, noise):
             sizes.append(len(v))
             with base.plain_autograd():
-                return step(situation, v, noise)
+                return step(state, v, noise)
 
         return call
 

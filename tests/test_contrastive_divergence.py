@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from eblvm_lit.methods.levels import TrainState
 
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
 from eblvm_lit.core.autograd import plain_autograd
@@ -15,7 +16,6 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.methods.levels import TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.runtime import run

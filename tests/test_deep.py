@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from eblvm_lit.methods.levels import run_levels
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d
 from torch.nn.functional import elu as torch_elu
@@ -20,7 +21,6 @@ from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEner
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.methods.score_matching import ScoreMatching
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.conv_encoder import ConvEncoder
@@ -475,7 +475,12 @@ def test_what_sums_is_float32_under_autocast():
     v, h = torch.rand(4, *IMAGE), torch.randn(2, 4, 3)
     q = image_method("bism").posterior
     with torch.autocast("cpu", torch.bfloat16):
-        energies = [image_method("bism").energy(v, h), image_method("mdsm").energy(v), q.log_prob(h, v), *q.law(v)]
+        energies = [
+            image_method("bism").energy(v, h),
+            image_method("mdsm").energy(v),
+            q.log_prob(h, v),
+            *q.distribution_params(v),
+        ]
         energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
         assert tiny_resnet()(v).dtype == torch.bfloat16
     assert {e.dtype for e in energies} == {torch.float32}

@@ -6,21 +6,19 @@ from torch.utils import _pytree as pytree
 
 from cases import ENERGIES, POSTERIORS, V_DIM
 from eblvm_lit.core.autograd import divergence, grad, grad_and_value, plain_autograd
-from eblvm_lit.core.functional import bind, params_of, sum_event, tree_map
+from eblvm_lit.core.functional import sum_event, tree_map
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.hypergradients.base import BilevelProblem
-from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.levels import Gradient, Level, TrainState, run_levels
+from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.scores.bilevel import BilevelScore
+from iterating import start as starting_state
 
 pytestmark = pytest.mark.usefixtures("float64")
 X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
@@ -99,7 +97,9 @@ def test_backends_agree(name):
     close(plain, functional, rtol=1e-13, atol=1e-13)
     if expected is not None:
         close(functional, expected if name != "divergence" else expected.to(X), rtol=1e-13, atol=1e-13)
-    assert not any(x.requires_grad for x in pytree.tree_leaves(plain))
+    attached = []
+    tree_map(lambda x: attached.append(x.requires_grad), plain)
+    assert not any(attached)
 
 
 def test_plain_autograd_leaves_no_trace():
@@ -133,50 +133,6 @@ def test_sum_event_and_tree_map():
 # --- whole iterations -------------------------------------------------------------------------------------
 
 
-def bilevel_levels(energy, q, objective, divergence, hypergradient):
-    """Two steps on phi, one on theta."""
-    lower_rule, upper_rule = Adam(lr=0.05), Adam(lr=0.05, clip_norm=0.5)
-
-    def lower_noise(v, n, generator):
-        return objective.lower_noise(v, (n,), generator), divergence.noise(q, v, (n,), generator)
-
-    def lower_loss(theta, phi, v, noise, i):
-        data, points = {name: x[i] for name, x in noise[0].items()}, None
-        points = objective.perturb(v, data)
-        loss = divergence.loss(bind(energy, theta), bind(q, phi), points, noise[1][i])
-        return (objective.lower_weight(data) * loss).mean()
-
-    def lower_gradient(situation, v, noise, step):
-        theta, phi = situation.params["theta"], situation.params["phi"]
-        grads, loss = grad_and_value(lambda phi: lower_loss(theta, phi, v, noise, step))(phi)
-        return Gradient(loss, grads)
-
-    def upper_noise(v, generator):
-        unrolled = lower_noise(v, hypergradient.n_draws, generator)
-        return objective.noise(v, (), generator), q.noise((), v, generator), unrolled
-
-    def upper_gradient(situation, v, noise, step):
-        def upper(theta, phi):
-            points = objective.perturb(v, noise[0])
-            return objective.loss(
-                BilevelScore(bind(energy, theta), bind(q, phi), points, noise[1]), points, noise[0]
-            ).mean()
-
-        problem = BilevelProblem(
-            upper,
-            lambda theta, phi, i: lower_loss(theta, phi, v, noise[2], i),
-            lower_rule,
-            situation.states["lower"],
-            situation.lrs["lower"],
-        )
-        return Gradient(*hypergradient(problem, situation.params["theta"], situation.params["phi"]))
-
-    return [
-        Level("lower", "phi", 2, lower_rule, lambda v, generator: lower_noise(v, 2, generator), lower_gradient),
-        Level("upper", "theta", 1, upper_rule, upper_noise, upper_gradient),
-    ]
-
-
 OBJECTIVES = {
     "sm": lambda: SM(),
     "ssm": lambda: SSM(),
@@ -184,7 +140,7 @@ OBJECTIVES = {
     "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.5, sigma0=0.3),
 }
 HYPERGRADIENTS = {
-    "direct": lambda: Direct(),
+    "direct": lambda: Unroll(n_unroll=0),
     "unroll": lambda: Unroll(n_unroll=2),
     "plain": lambda: Unroll(n_unroll=2, descent="plain", step_size=0.01),
     "cg": lambda: Implicit(n_terms=3),
@@ -200,26 +156,34 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
         (ENERGIES[0], POSTERIORS[0], KL()) if model == "grbm" else (ENERGIES[-1], POSTERIORS[3], Fisher())
     )
     energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(6, V_DIM)
-    levels = bilevel_levels(energy, q, OBJECTIVES[objective](), rule, HYPERGRADIENTS[hypergradient]())
-    params = {"theta": params_of(energy), "phi": params_of(q)}
-    states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
-    start = TrainState(params, states, {level.name: torch.tensor(0.05) for level in levels})
+    method = BiSM(
+        energy=energy,
+        posterior=q,
+        objective=OBJECTIVES[objective](),
+        divergence=rule,
+        hypergradient=HYPERGRADIENTS[hypergradient](),
+        optimizer=Adam(lr=0.05, clip_norm=0.5),
+        lower_optimizer=Adam(lr=0.05),
+        n_lower_steps=2,
+    )
+    start = starting_state(method)
 
     def run():
-        situation, records = start, []
+        state, records = start, []
         for iteration in range(2):
-            noise = {level.name: level.noise(v, keyed_generator(0, level.name, iteration)) for level in levels}
-            situation, record = run_levels(levels, situation, v, noise)
-            records.append(record)
-        return situation, records
+            state = method.iteration(state, v, method.draw_noise(v, keyed_generator(0, "noise", iteration)))
+            records.append(state.record())
+        return {"params": state.params, "optimizers": state.optimizers, "records": records}
 
     functional = run()
     with plain_autograd():
         plain = run()
     close(plain, functional, rtol=1e-9, atol=1e-11)
-    assert not any(x.requires_grad for x in pytree.tree_leaves(plain))
-    end = functional[0].params
-    change = {name: (end[player][name] - p).abs().max() for player in params for name, p in params[player].items()}
+    attached = []
+    tree_map(lambda x: attached.append(x.requires_grad), plain)
+    assert not any(attached)
+    end, begin = functional["params"], start.params
+    change = {name: (end[network][name] - p).abs().max() for network in begin for name, p in begin[network].items()}
     # c is not in the surrogate score: it is reached through phi alone (by CG, if the curvature is positive)
     through_phi = change.pop("c")
     assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"

@@ -11,7 +11,6 @@ import doubly
 from cases import hermite, randomise
 from eblvm_lit.bidvl.joint_losses import CanonicalJoint
 from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.players import Players
 from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError

@@ -28,20 +28,20 @@ QUICK = ("optimizer.lr=0.1", "method.n_lower_steps=1", "method.n_unroll=0", "n_v
 
 
 def record_parameters(monkeypatch):
-    """All players' parameters before the first iteration and after each."""
-    found, step = [], Method._step
+    """All networks' parameters before the first iteration and after each."""
+    found, step = [], Method.step
 
     def copied(method):
         return {name: {k: p.detach().clone() for k, p in own.items()} for name, own in parameters_of(method).items()}
 
-    def step_and_record(self, situation, v, noise):
+    def step_and_record(self, *args):
         if not found:
             found.append(copied(self))
-        record = step(self, situation, v, noise)
+        record = step(self, *args)
         found.append(copied(self))
         return record
 
-    monkeypatch.setattr(Method, "_step", step_and_record)
+    monkeypatch.setattr(Method, "step", step_and_record)
     return found
 
 
@@ -53,14 +53,14 @@ def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every,
     assert len(path) == 21
     found = checkpoint(tmp_path)["averages"]
     assert found.keys() == {"theta", "phi"}
-    for player, parameters in found.items():
-        assert parameters.keys() == path[0][player].keys()
+    for network, parameters in found.items():
+        assert parameters.keys() == path[0][network].keys()
         for name, average in parameters.items():
-            expected = path[0][player][name]
+            expected = path[0][network][name]
             for t in range(every, 21, every):
-                expected = 0.9**every * expected + (1 - 0.9**every) * path[t][player][name]
+                expected = 0.9**every * expected + (1 - 0.9**every) * path[t][network][name]
             torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
-        last = path[-1][player]
+        last = path[-1][network]
         assert any(not torch.allclose(average, last[name], rtol=1e-3) for name, average in parameters.items())
 
 
@@ -109,8 +109,8 @@ def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplo
     train(tmp_path / "more", *again, "trainer.max_steps=12")
     assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
     content = checkpoint(tmp_path / "more")
-    for player, prefix in (("theta", "energy"), ("phi", "posterior")):
-        for name, average in content["averages"][player].items():
+    for network, prefix in (("theta", "energy"), ("phi", "posterior")):
+        for name, average in content["averages"][network].items():
             assert torch.equal(average, content["state_dict"][f"{prefix}.{name}"])  # a decay of 0 keeps the last
 
 
@@ -121,8 +121,8 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
     folder, metrics = straight
     last = folder / "checkpoints" / "last.ckpt"
     content = checkpoint(folder)
-    for player, prefix in (("theta", "energy"), ("phi", "posterior")):
-        for name, average in content["averages"][player].items():
+    for network, prefix in (("theta", "energy"), ("phi", "posterior")):
+        for name, average in content["averages"][network].items():
             content["state_dict"][f"{prefix}.{name}"] = average
     torch.save(content, tmp_path / "averaged.ckpt")
     expected = evaluate(tmp_path / "averaged", tmp_path / "averaged.ckpt")

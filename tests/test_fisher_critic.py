@@ -5,6 +5,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from eblvm_lit.methods.critic import bracket
+from eblvm_lit.methods.fisher_critic import FisherCritic
+from eblvm_lit.methods.levels import run_levels
+from eblvm_lit.methods.vages_fisher import VaGESFisher
 from pytorch_lightning import LightningModule
 from torch import nn
 
@@ -20,10 +24,6 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.critic_divergence import CriticDivergence
-from eblvm_lit.methods.critic import bracket
-from eblvm_lit.methods.fisher_critic import FisherCritic
-from eblvm_lit.methods.levels import run_levels
-from eblvm_lit.methods.vages_fisher import VaGESFisher
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.vector_field import VectorField
 from eblvm_lit.optimizers.adam import Adam

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from eblvm_lit.hypergradients.direct import Direct
 
 from cases import ENERGIES, HYPERGRADIENTS, OBJECTIVES, POSTERIORS, SUMMED, V_DIM
 from eblvm_lit.core.autograd import plain_autograd
@@ -12,7 +13,6 @@ from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem
-from eblvm_lit.hypergradients.direct import Direct
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.optimizers.adam import Adam

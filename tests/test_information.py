@@ -46,7 +46,7 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
 
     def lower(theta, phi, i):
         q = posterior(v_dim=3, h_dim=4)
-        law = type(latent_law(q, points))(*bind(q, phi).law(points))
+        law = type(latent_law(q, points))(*bind(q, phi).distribution_params(points))
         kl = law.divergences(latent_law(method.energy, points))["posterior_kl"]
         return (method.objective.lower_weight(data) * kl).mean()
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from eblvm_lit.methods.levels import TrainState, run_levels
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from cases import H_DIM, NOISE_DISTRIBUTIONS, SUMMED, V_DIM, binary, randomise
@@ -18,7 +19,6 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import TrainState, run_levels
 from eblvm_lit.methods.nce import NCE
 from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
@@ -76,7 +76,7 @@ def skewed(n, d, seed=0):
 @every_noise_distribution
 def test_density_is_torchs_and_draws_have_its_law(noise_case, float64):
     p_n = noise_case.make()
-    law = noise_case.law(p_n)
+    law = noise_case.distribution_params(p_n)
     y = skewed(7, V_DIM)
     torch.testing.assert_close(p_n.log_prob(y), law.log_prob(y))
     # a sample is an affine map of standard normal noise, of which mean and covariance are read off
@@ -175,7 +175,7 @@ def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
     # noise whose samples are the nodes of the grid
-    eps = ((grid - noise_case.law(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
+    eps = ((grid - noise_case.distribution_params(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
     noise = {"noise_distribution": eps.expand(nu, -1, -1)}
     torch.testing.assert_close(p_n.sample(eps), grid)
 

@@ -6,9 +6,11 @@ import math
 import pytest
 import torch
 
+import iterating
 from cases import OPTIMIZERS, SCHEDULES
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Gradient, Level, TrainState, run_levels
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
@@ -149,23 +151,43 @@ def test_ends_of_the_cosine():
     assert schedule(1.0, 0, 0) == 1.0
 
 
-# --- levels -----------------------------------------------------------------------------------------------
+# --- steps of an iteration --------------------------------------------------------------------------------
 
 
-def quadratic_level(name, player, n_steps, optimizer, other):
-    """Descends 1/2 |p - other + noise_step|^2 + 1/2 |v|^2 over the player's parameters p."""
+class Quadratic(Method):
+    """n steps of each network p down 1/2 |p - other + noise_step|^2 + 1/2 |v|^2, in a given order."""
 
-    def gradient(situation, v, noise, step):
-        gaps = {k: p - situation.params[other][k] + noise[step] for k, p in situation.params[player].items()}
-        return Gradient(0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum(), gaps)
+    parts = None
 
-    return Level(name, player, n_steps, optimizer, lambda v, generator: torch.randn(n_steps), gradient)
+    def __init__(self, **steps):
+        super().__init__()
+        self.steps_of = steps  # name: (network, n, optimizer, other)
+
+    def networks(self):
+        return {}
+
+    def param_groups(self):
+        return {name: ParamGroup(network, rule) for name, (network, _, rule, _) in self.steps_of.items()}
+
+    def draw_noise(self, v, generator):
+        return {name: torch.randn(n) for name, (_, n, _, _) in self.steps_of.items()}
+
+    def iteration(self, state, v, noise):
+        for name, (network, n, _, other) in self.steps_of.items():
+            for i in range(n):
+                gaps = {k: p - state.params[other][k] + noise[name][i] for k, p in state.params[network].items()}
+                loss = 0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum()
+                state = self.update(state, name, loss, gaps)
+        return state
+
+    def validation_loss(self, v, generator):
+        return v
 
 
-def situation_of(*levels):
+def start_of(method):
     params = {"phi": some_params(), "theta": some_params()}
-    states = {level.name: level.optimizer.init(params[level.player]) for level in levels}
-    return TrainState(params, states, {level.name: torch.tensor(level.optimizer.lr) for level in levels})
+    states = {name: group.optimizer.init(params[group.network]) for name, group in method.groups.items()}
+    return TrainState(params, states, {name: torch.tensor(g.optimizer.lr) for name, g in method.groups.items()})
 
 
 def flatten(prefix, tree):
@@ -174,59 +196,55 @@ def flatten(prefix, tree):
     return {prefix: tree}
 
 
-def leaves(situation):
-    return {**flatten(("params",), situation.params), **flatten(("states",), situation.states)}
+def leaves(state):
+    return {**flatten(("params",), state.params), **flatten(("optimizers",), state.optimizers)}
 
 
-def test_levels_move_only_their_own():
-    lower = quadratic_level("lower", "phi", 3, Adam(lr=0.1), "theta")
-    upper = quadratic_level("upper", "theta", 1, Adam(lr=0.2), "phi")
-    start = situation_of(lower, upper)
-    noise = {"lower": torch.randn(3), "upper": torch.randn(1)}
+def test_steps_move_only_their_own():
+    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 1, Adam(lr=0.2), "phi"))
+    start, noise = start_of(method), method.draw_noise(None, None)
     before = {path: x.clone() for path, x in leaves(start).items()}
-    for levels, own in (([lower], {"phi", "lower"}), ([upper], {"theta", "upper"})):
-        end = leaves(run_levels(levels, start, torch.zeros(1), noise)[0])
+    for only, own in ((("lower",), {"phi", "lower"}), (("upper",), {"theta", "upper"})):
+        end = leaves(iterating.run(method, start, torch.zeros(1), noise, only=only)[0])
         assert end.keys() == before.keys()
         for path, x in before.items():
             assert torch.equal(end[path], x) == (path[1] not in own), path
             assert torch.equal(leaves(start)[path], x), path
-    both = run_levels([lower, upper], start, torch.zeros(1), noise)[0]
-    assert both.states["lower"]["step"] == 3
-    assert both.states["upper"]["step"] == 1
+    both, _ = iterating.run(method, start, torch.zeros(1), noise)
+    assert both.optimizers["lower"]["step"] == 3
+    assert both.optimizers["upper"]["step"] == 1
 
 
-def test_levels_run_in_order_with_their_own_noise():
-    lower = quadratic_level("lower", "phi", 3, SGD(lr=0.1), "theta")
-    upper = quadratic_level("upper", "theta", 2, SGD(lr=0.2), "phi")
-    start, v = situation_of(lower, upper), torch.tensor([2.0])
-    noise = {"lower": torch.randn(3), "upper": torch.randn(2)}
-    for levels in ([lower, upper], [upper, lower]):
-        end, record = run_levels(levels, start, v, noise)
-        phi, theta = dict(start.params["phi"]), dict(start.params["theta"])
-        for level in levels:
-            own, other, lr = (phi, theta, 0.1) if level is lower else (theta, phi, 0.2)
-            for step in range(level.n_steps):
-                gaps = {k: own[k] - other[k] + noise[level.name][step] for k in own}
+def test_steps_run_in_order_with_their_own_noise_and_the_last_one_is_recorded():
+    steps = {"lower": ("phi", 3, SGD(lr=0.1), "theta"), "upper": ("theta", 2, SGD(lr=0.2), "phi")}
+    v, noise = torch.tensor([2.0]), {"lower": torch.randn(3), "upper": torch.randn(2)}
+    for names in (("lower", "upper"), ("upper", "lower")):
+        method = Quadratic(**{name: steps[name] for name in names})
+        start = start_of(method)
+        end, record = iterating.run(method, start, v, noise)
+        phi, theta = dict(start.phi), dict(start.theta)
+        for name in names:
+            own, other, lr = (phi, theta, 0.1) if name == "lower" else (theta, phi, 0.2)
+            for step in range(steps[name][1]):
+                gaps = {k: own[k] - other[k] + noise[name][step] for k in own}
                 own.update({k: own[k] - lr * gaps[k] for k in own})
             square = sum(g.square().sum() for g in gaps.values())
-            torch.testing.assert_close(record[f"{level.name}_loss"], 0.5 * square + 2.0)  # of the last step
-            torch.testing.assert_close(record[f"{level.name}_grad_norm"], square.sqrt())
+            torch.testing.assert_close(record[f"{name}_loss"], 0.5 * square + 2.0)  # of the last step
+            torch.testing.assert_close(record[f"{name}_grad_norm"], square.sqrt())
         for k in phi:
-            torch.testing.assert_close(end.params["phi"][k], phi[k])
-            torch.testing.assert_close(end.params["theta"][k], theta[k])
-    assert run_levels([quadratic_level("upper", "theta", 0, SGD(lr=1.0), "phi")], start, v, noise) == (
-        start,
-        {},
-    )
+            torch.testing.assert_close(end.phi[k], phi[k])
+            torch.testing.assert_close(end.theta[k], theta[k])
+    none = Quadratic(upper=("theta", 0, SGD(lr=1.0), "phi"))
+    start = start_of(none)
+    assert iterating.run(none, start, v, noise) == (start, {})
 
 
-def test_levels_in_place_end_where_pure_ones_do():
-    lower = quadratic_level("lower", "phi", 3, Adam(lr=0.1), "theta")
-    upper = quadratic_level("upper", "theta", 2, SGD(lr=0.2), "phi")
-    start, noise = situation_of(lower, upper), {"lower": torch.randn(3), "upper": torch.randn(2)}
+def test_steps_in_place_end_where_pure_ones_do():
+    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 2, SGD(lr=0.2), "phi"))
+    start, noise = start_of(method), {"lower": torch.randn(3), "upper": torch.randn(2)}
     live = copy.deepcopy(start)
-    pure, record = run_levels([lower, upper], start, torch.ones(1), noise)
-    end, same_record = run_levels([lower, upper], live, torch.ones(1), noise, in_place=True)
+    pure, record = iterating.run(method, start, torch.ones(1), noise)
+    end, same_record = iterating.run(method, live, torch.ones(1), noise, in_place=True)
     torch.testing.assert_close(same_record, record)
     for path, x in leaves(pure).items():
         assert leaves(end)[path] is leaves(live)[path]
@@ -234,18 +252,18 @@ def test_levels_in_place_end_where_pure_ones_do():
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])
-def test_gradients_are_clipped_over_the_whole_level(scale):
+def test_gradients_are_clipped_over_all_parameters_of_a_step(scale):
     grads = {"x": scale * torch.randn(2, 3), "y": scale * torch.randn(4)}
-    level = Level("upper", "theta", 1, SGD(lr=1.0, clip_norm=0.5), None, lambda *_: Gradient(torch.zeros(()), grads))
-    start = situation_of(level)
-    end, record = run_levels([level], start, torch.zeros(1), {"upper": None})
+    method = Quadratic(upper=("theta", 1, SGD(lr=1.0, clip_norm=0.5), "phi"))
+    start = start_of(method)
+    end = method.update(start, "upper", torch.zeros(()), grads)
     twins = [g.clone().requires_grad_() for g in grads.values()]
     for twin, g in zip(twins, grads.values(), strict=True):
         twin.grad = g.clone()
     norm = torch.nn.utils.clip_grad_norm_(twins, 0.5)
-    torch.testing.assert_close(record["upper_grad_norm"], norm)  # before clipping
+    torch.testing.assert_close(end.record()["upper_grad_norm"], norm)  # before clipping
     for name, twin in zip(grads, twins, strict=True):
-        torch.testing.assert_close(start.params["theta"][name] - end.params["theta"][name], twin.grad)
+        torch.testing.assert_close(start.theta[name] - end.theta[name], twin.grad)
         assert torch.allclose(twin.grad, grads[name]) == (scale == 0.01)
 
 

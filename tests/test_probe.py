@@ -35,7 +35,7 @@ class Means(Posterior):
         self.calls.append(len(v))
         return self.function(v)
 
-    noise = law = rsample_law = log_prob_law = information_law = None
+    noise = law = rsample_given = log_prob_given = information_given = None
 
 
 class Points(ArrayDataModule):

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from eblvm_lit.distributed.reductions import mean_over_ranks, whole_minibatch
-from eblvm_lit.distributed.shards import _share, shard_of, sharing
+from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.distributed.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.batch_norm import BatchNorm2d, check_batch_norms
+from eblvm_lit.networks.batch_norm import BatchNorm2d, statistics_over
 from processes import CASES, in_processes, iterate, make, owned
 from shell import CONF, same
 
@@ -45,36 +45,36 @@ def test_every_method_is_among_the_cases():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 @pytest.mark.parametrize("n", [16, 17, 62, 100])
-def test_every_row_is_of_one_process_and_pairs_stay_together(n, size):
-    shares = [_share(n, rank, size, torch.device("cpu")) for rank in range(size)]
-    assert sorted(torch.cat([share.rows for share in shares]).tolist()) == list(range(n))
-    assert sum(share.weight for share in shares) == pytest.approx(1)
-    for share in shares:
-        first, second = (share.rows[inside] for inside in (share.rows < n // 2, share.rows >= n // 2))
+def test_every_row_belongs_to_one_process_and_pairs_stay_together(n, size):
+    shards = [_shard(n, rank, size, torch.device("cpu")) for rank in range(size)]
+    assert sorted(torch.cat([shard.rows for shard in shards]).tolist()) == list(range(n))
+    assert sum(shard.weight for shard in shards) == pytest.approx(1)
+    for shard in shards:
+        first, second = (shard.rows[inside] for inside in (shard.rows < n // 2, shard.rows >= n // 2))
         assert (second[: len(first)] - first == n // 2).all()
-        assert max(len(other.rows) for other in shares) - len(share.rows) <= 3
+        assert max(len(other.rows) for other in shards) - len(shard.rows) <= 3
 
 
 def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
     x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
 
     def work(rank):
-        share = shard_of(len(x))  # 4 and 5 rows
-        own, grad = x[share.rows], torch.func.grad
+        shard = shard_of(len(x))  # 4 and 5 rows
+        own, grad, minibatch = x[shard.rows], torch.func.grad, minibatch_of(x[shard.rows], len(x))
+        assert torch.equal(minibatch.gather(own), x)
+        assert minibatch.size(own) == len(x)
 
         def square(theta):  # of the mean: the same in all processes
-            return mean_over_ranks((theta * own).mean()) ** 2
+            return minibatch.mean((theta * own).mean()) ** 2
 
         def pairs(theta):  # of each own row with all rows
-            return ((theta * own).sin().unsqueeze(1) * whole_minibatch((theta * own).exp())).mean()
+            return ((theta * own).sin().unsqueeze(1) * minibatch.gather((theta * own).exp())).mean()
 
         def derivatives(f):
-            first = lambda t: mean_over_ranks(grad(f)(t))  # noqa: E731
-            return torch.stack([first(theta), mean_over_ranks(grad(first)(theta))])
+            first = lambda t: minibatch.mean(grad(f)(t))  # noqa: E731
+            return torch.stack([first(theta), minibatch.mean(grad(first)(theta))])
 
-        with sharing(share):
-            assert torch.equal(whole_minibatch(own), x)
-            return derivatives(square), derivatives(pairs)
+        return derivatives(square), derivatives(pairs)
 
     def derivatives(f):
         return torch.stack([torch.func.grad(f)(theta), torch.func.grad(torch.func.grad(f))(theta)])
@@ -88,12 +88,23 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
 
 
 def test_statistics_of_one_process_are_refused(tmp_path):
-    def work(rank):
-        check_batch_norms(torch.nn.Sequential(BatchNorm2d(3)))
-        with pytest.raises(ConfigError, match="0 is torch's BatchNorm1d, whose statistics would be those of one"):
-            check_batch_norms(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
+    def refused(kind):
+        method = make("bidvl", tmp_path)[0]
+        method.omega["generator"].extra, method._n_processes = kind(3), 2
+        try:
+            method._check_networks()
+        except ConfigError as error:
+            return str(error)
 
-    in_processes(2, tmp_path, work)
+    assert refused(BatchNorm2d) is None
+    assert "extra is torch's BatchNorm1d, whose statistics would be those of one" in refused(torch.nn.BatchNorm1d)
+
+
+def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
+    norm, minibatch = BatchNorm2d(3), object()
+    with statistics_over(torch.nn.Sequential(norm), minibatch):
+        assert norm.minibatch is minibatch
+    assert norm.minibatch is WHOLE
 
 
 def compare(group, folder):
@@ -128,8 +139,7 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
         _, record, calls, n_bytes = first[name]
         assert calls == n * n_iterations, name
         if n == 1:
-            level = methods[name][0].levels()[0]
-            moved = sum(p.numel() for p in owned(methods[name][0], level).values())
+            moved = sum(p.numel() for p in owned(methods[name][0], "upper").values())
             assert n_bytes == 8 * n_iterations * (moved + len(record) - 1), name  # the norm is of what came back
 
 

@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch.optim.adam import adam as torch_adam
 
-from eblvm_lit.core.functional import params_of
+import iterating
+from eblvm_lit.core.functional import copy_tree, params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods import base
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import run_levels
 from eblvm_lit.optimizers import adam
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.runtime.build import build
 from processes import CASES, iterate, make
 from shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
@@ -206,26 +204,21 @@ def test_a_run_is_a_function_of_its_seed(tmp_path):
 # --- what a level moves -----------------------------------------------------------------------------------
 
 
-def situation_of(folder, *overrides):
-    """A bi-level method at its start, a minibatch and noise."""
+def state_of(folder, *overrides):
+    """A bi-level method and its state at the start, a minibatch and noise."""
     parts = build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
     method, data = parts.method, parts.data
     data.setup()
-    optimizers = {
-        level.name: StatefulOptimizer(dict(method.players()[level.player].named_parameters()), level.optimizer)
-        for level in method.levels()
-    }
-    v, lr = data.splits.train[:8], torch.tensor(0.01)
-    noise = method.draw_noise(v, keyed_generator(0, "test"))
-    return method, method.situation(optimizers, {"lower": lr, "upper": lr}), v, noise
+    v = data.splits.train[:8]
+    return method, iterating.start(method, lr=0.01), v, method.draw_noise(v, keyed_generator(0, "test"))
 
 
-def snapshot(situation):
+def snapshot(state):
     return {
-        "theta": {k: v.clone() for k, v in situation.params["theta"].items()},
-        "phi": {k: v.clone() for k, v in situation.params["phi"].items()},
-        "lower": {k: v.clone() for k, v in flat(situation.states["lower"]).items()},
-        "upper": {k: v.clone() for k, v in flat(situation.states["upper"]).items()},
+        "theta": {k: v.clone() for k, v in state.theta.items()},
+        "phi": {k: v.clone() for k, v in state.phi.items()},
+        "lower": {k: v.clone() for k, v in flat(state.optimizers["lower"]).items()},
+        "upper": {k: v.clone() for k, v in flat(state.optimizers["upper"]).items()},
     }
 
 
@@ -241,29 +234,38 @@ def changed(before, after):
     return {key for key in before if not same(before[key], after[key])}
 
 
-def test_each_level_moves_its_own_player_and_optimizer_state_alone(tmp_path):
-    method, situation, v, noise = situation_of(tmp_path)
-    start = snapshot(situation)
-    lower, upper = method.levels()
-    after_lower, _ = run_levels([lower], situation, v, noise)
+def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
+    method, state, v, noise = state_of(tmp_path)
+    start = snapshot(state)
+    after_lower, _ = iterating.run(method, state, v, noise, only=("lower",))
     assert changed(start, snapshot(after_lower)) == {"phi", "lower"}
-    after_upper, _ = run_levels([upper], after_lower, v, noise)
+    none = {**noise, "lower": None}  # the upper level reads nothing of the lower one's noise
+    method.n_lower_steps = 0
+    after_upper, _ = iterating.run(method, after_lower, v, none)
+    method.n_lower_steps = 2
     assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
-    assert changed(start, snapshot(situation)) == set()  # nothing is changed in place
-    twin, _ = run_levels([lower, upper], copy.deepcopy(situation), v, noise, in_place=True)
-    method.advance(situation, v, noise)  # writes into the live tensors
-    assert changed(snapshot(twin), snapshot(situation)) == set()
-    torch.testing.assert_close(snapshot(situation), snapshot(after_upper))
-    assert same(params_of(method.energy), twin.params["theta"])
-    assert same(params_of(method.posterior), twin.params["phi"])
+    assert changed(start, snapshot(state)) == set()  # nothing is changed in place
+    twin, _ = iterating.run(method, copy.deepcopy(state), v, noise, in_place=True)
+    method.run_iteration(state, v, noise)  # writes into the live tensors
+    assert changed(snapshot(twin), snapshot(state)) == set()
+    torch.testing.assert_close(snapshot(state), snapshot(after_upper))
+    assert same(params_of(method.energy), twin.theta)
+    assert same(params_of(method.posterior), twin.phi)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_level_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
+def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
     """Steps in the live tensors, as an eager iteration takes them, end where steps that move nothing else do."""
     method, like = make(name, tmp_path)
     live, record, *_ = iterate(method, like, 2)
-    monkeypatch.setattr(base, "run_levels", lambda *args, in_place: run_levels(*args))
+
+    def run_pure(self, state, v, noise):
+        after = self.iteration(state, v, noise)
+        for tree in ("params", "optimizers", "buffers"):
+            copy_tree(getattr(state, tree), getattr(after, tree))
+        return after.record()
+
+    monkeypatch.setattr(Method, "run_iteration", run_pure)
     pure, pure_record, *_ = iterate(method, like, 2)
     torch.testing.assert_close(live, pure, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(record, pure_record, rtol=1e-8, atol=1e-10)

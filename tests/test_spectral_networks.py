@@ -31,7 +31,7 @@ def n_params(*modules):
 def run(module, v):
     if isinstance(module, JointSpectralEnergy):
         return module(v, torch.zeros(len(v), module.h_dim))
-    return module.law(v) if isinstance(module, EncoderPosterior) else module(v)
+    return module.distribution_params(v) if isinstance(module, EncoderPosterior) else module(v)
 
 
 def small_energy(**options):

@@ -13,7 +13,6 @@ from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
 from .evaluation.likelihood import exact_log_partition
 from .hypergradients.base import BilevelProblem
-from .hypergradients.direct import Direct
 from .hypergradients.implicit import Implicit
 from .hypergradients.unroll import Unroll
 from .networks.conv_encoder import ConvEncoder
@@ -67,7 +66,6 @@ __all__ = [
     "DeepLatentEnergy",
     "DeepVectorEnergy",
     "Digits",
-    "Direct",
     "EblvmError",
     "Energy",
     "ExactScore",

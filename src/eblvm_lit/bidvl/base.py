@@ -1,46 +1,60 @@
-"""The base of methods whose levels descend sums of named terms: BiDVL, and the baselines its papers argue from."""
+"""The base of methods with a generator: BiDVL, and its baselines VAE and SN-GAN."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.bidvl.losses import Terms
-from eblvm_lit.bidvl.players import Noise, Players, Samples, draw_noise
+from eblvm_lit.bidvl.networks import Networks, Noise, Samples
 from eblvm_lit.core.autograd import grad_and_value, vjp
-from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, tree_map
+from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, part, prefixed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, TrainState
+from eblvm_lit.methods.base import Method, MethodParts
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["Losses", "TermMethod"]
+__all__ = ["GeneratorMethod", "TermFunction", "TermGradient"]
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-SAMPLES = "omega.generator."  # the parameters that v_hat is a function of
-# Players and noise -> the terms that are descended, and what else is for the record: each of shape (B,), by name.
-Losses = Callable[[Players, Noise], tuple[Terms, Terms]]
+# Networks and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
+TermFunction = Callable[[Networks, Noise], tuple[Terms, Terms]]
 
 
-class TermMethod(Method):
-    """An energy, an encoder and a generator, of which a baseline leaves one out, and levels that descend their terms.
+class TermGradient(NamedTuple):
+    """The gradient of a sum of terms.
 
-    In every level the others' running statistics and spectral norms stay as they are, as their parameters do: a pass in
-    training moves copies, of which those of the level's own player are kept.
+    Attributes:
+        loss: The sum of the terms' means.
+        grads: By the names of the parameters that move.
+        record: The mean of each term.
+        buffers: The network's buffers after the passes.
+    """
+
+    loss: Tensor
+    grads: Params
+    record: dict[str, Tensor]
+    buffers: Params
+
+
+class GeneratorMethod(Method):
+    """An energy, an encoder and a generator, of which a baseline lacks one; its steps descend sums of named terms.
+
+    The energy's parameters are ``theta``; those of encoder and generator, which one optimizer moves, are ``omega``. A
+    pass in training moves running statistics and the vectors of spectral norms. A step keeps those of the network that
+    it moves; those of the other networks stay as they are, as their parameters do.
 
     Args:
         generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
-        energy: Player ``theta``, if there is one.
-        posterior: The encoder, which moves with the generator as player ``omega``, if there is one.
+        energy: E(v; theta), if there is one.
+        posterior: The encoder q(h|v; omega_1), if there is one.
         seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
     """
-
-    divergence = None
-    objective = None
 
     def __init__(
         self,
@@ -55,6 +69,7 @@ class TermMethod(Method):
         self.energy = energy
         both = {"encoder": posterior, "generator": generator}
         self.omega = nn.ModuleDict({name: module for name, module in both.items() if module is not None})
+        self.h_dim = generator.h_dim if posterior is None else posterior.h_dim
 
     @property
     def posterior(self) -> GaussianPosterior | None:
@@ -67,31 +82,23 @@ class TermMethod(Method):
         return self.omega["generator"]
 
     @property
-    def h_dim(self) -> int:
-        """Number of latents."""
-        return self.generator.h_dim if self.posterior is None else self.posterior.h_dim
+    def parts(self) -> MethodParts:
+        """The networks that there are."""
+        return MethodParts(energy=self.energy, posterior=self.posterior, generator=self.generator)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
         """Shape of one v."""
         return (self.generator if self.energy is None else self.energy).event_shape
 
-    def players(self) -> dict[str, nn.Module]:
-        """The energy; encoder and generator, which move together."""
-        both = {"theta": self.energy, "omega": self.omega}
-        return {name: player for name, player in both.items() if player is not None}
+    def networks(self) -> dict[str, nn.Module]:
+        """The energy; encoder and generator."""
+        return {"omega": self.omega} if self.energy is None else {"theta": self.energy, "omega": self.omega}
 
-    @abstractmethod
-    def losses(self, level: str, v: Tensor) -> Losses:
-        """What a level descends at data v (B, *event)."""
-
-    def memory(self) -> dict[str, Tensor]:
+    def persistent_buffers(self) -> dict[str, Tensor]:
         """Running statistics, and the vectors of spectral norms."""
-        return {
-            f"{name}.{key}": buffer
-            for name, player in self.players().items()
-            for key, buffer in buffers_of(player).items()
-        }
+        networks = self.networks().items()
+        return {f"{name}.{key}": buffer for name, network in networks for key, buffer in buffers_of(network).items()}
 
     def check_batch_size(self, n: int) -> None:
         """Refuse batches that have no statistics.
@@ -105,93 +112,100 @@ class TermMethod(Method):
                 "data.eval_batch_size >= 2 that leave no single example over."
             )
 
-    def _draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        return draw_noise(v, self.h_dim, generator)
+    @abstractmethod
+    def terms(self, v: Tensor) -> dict[str, TermFunction]:
+        """What each group descends at data v (B, *event), by the group's name."""
+
+    def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
+        """Standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
+        noise = {}
+        for name in ("h_hat", "eps", "eps_hat"):
+            noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
+        return noise
+
+    # ------------------------------------------------------------------ steps
+
+    def generate(self, state: TrainState, noise: Noise) -> Samples:
+        """One pass of the generator, v_hat = G(h_hat), which several steps may share while the generator stays.
+
+        Steps take gradients in v_hat; :attr:`Samples.pull` takes them back to the generator's parameters.
+        """
+
+        def made(own: Params) -> tuple[Tensor, Params]:
+            moved = clone_buffers(part(state.buffers, "omega.generator."))
+            return bind(self.omega["generator"], {**own, **moved})(noise["h_hat"]), moved
+
+        v_hat, pull, moved = vjp(made, part(state.params["omega"], "generator."))
+        return Samples(v_hat, pull, moved)
+
+    def descend_terms(
+        self, state: TrainState, name: str, terms: TermFunction, noise: Noise, samples: Samples | None = None
+    ) -> TrainState:
+        """One step of a group's optimizer down a sum of terms; the moved network keeps the buffers of its passes."""
+        found = self.gradient(state, name, terms, noise, samples)
+        return self.update(state, name, found.loss, found.grads, found.record, found.buffers)
 
     def gradient(
         self,
-        situation: TrainState,
-        player: str,
-        terms: Losses,
+        state: TrainState,
+        name: str,
+        terms: TermFunction,
         noise: Noise,
-        *,
-        part: str = "",
-        reuse: bool = False,
+        samples: Samples | None = None,
         only: str | None = None,
-    ) -> Gradient:
-        """The gradient of the terms' sum in a player's parameters, and the player's buffers after the passes.
-
-        v_hat is computed once: who descends the generator's parameters has the gradient in v_hat first, and then goes
-        back through the pass, which may be one that an earlier level needed.
+    ) -> TermGradient:
+        """The gradient of the terms' sum in a group's parameters.
 
         Args:
-            situation: Where the step starts.
-            player: ``theta`` or ``omega``.
+            state: Where the step starts.
+            name: The group.
             terms: What is descended.
-            noise: Of the step; with no h_hat no v_hat is made.
-            part: What the names of the parameters that move begin with.
-            reuse: Whether v_hat may be that of an earlier level.
+            noise: Of the step.
+            samples: v_hat, where the terms need it.
             only: The term whose gradient it is, if not that of all.
         """
-        samples = self._samples(situation, noise, reuse)
+        network, prefix = self.groups[name].network, self.groups[name].prefix
         given = {} if samples is None else {"v_hat": samples.v_hat}
-        moving = given if player == "omega" and SAMPLES.startswith(f"{player}.{part}") else {}
+        moves_generator = network == "omega" and "generator.".startswith(prefix)
 
         def loss(own: Params, moving: Params) -> tuple[Tensor, tuple[dict[str, Tensor], Params]]:
-            params = {**situation.params, player: {**situation.params[player], **own}}
-            players, moved = self.players_at(situation, params, situation.params["omega"], samples)
-            descended, seen = terms(players, {**noise, **given, **moving})
-            record = {name: value.mean() for name, value in {**descended, **seen}.items()}
-            total = torch.stack([record[name] for name in descended if only in (None, name)]).sum()
-            return total, (record, moved[player])
+            params = {**state.params, network: {**state.params[network], **own}}
+            networks, moved = self.networks_at(state, params, state.params["omega"], samples)
+            descended, seen = terms(networks, {**noise, **given, **moving})
+            record, means = {}, []
+            for key, value in {**descended, **seen}.items():
+                record[key] = value.mean()
+                if key in descended and only in (None, key):
+                    means.append(record[key])
+            return torch.stack(means).sum(), (record, moved[network])
 
-        own = {name: p for name, p in situation.params[player].items() if name.startswith(part)}
+        own, moving = self.groups[name].of(state.params[network]), given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
-        if back:
-            grads = {**grads, **tree_map(torch.add, samples.pull(back["v_hat"]), grads)}
-        kept = {f"{player}.{name}": b for name, b in buffers.items() if name.startswith(part)}
-        reusable = {} if samples is None else {SAMPLES: samples}
-        return Gradient(value, grads, diagnostics=record, memory=kept, reusable=reusable)
+        if back:  # the gradient in v_hat goes back through the one pass of the generator
+            for key, g in samples.pull(back["v_hat"]).items():
+                grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
+        kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))
+        return TermGradient(value, grads, record, kept)
 
-    def _samples(self, situation: TrainState, noise: Noise, reuse: bool) -> Samples | None:
-        """G(h_hat), of an earlier level or computed here."""
-        if "h_hat" not in noise:
-            return None
-        if reuse and SAMPLES in situation.reusable:
-            return situation.reusable[SAMPLES]
-
-        def made(own: Params) -> tuple[Tensor, Params]:
-            moved = clone_buffers(_part(situation.memory, SAMPLES))
-            return bind(self.generator, {**own, **moved})(noise["h_hat"]), moved
-
-        v_hat, pull, moved = vjp(made, _part(situation.params["omega"], "generator."))
-
-        def named(cotangent: Tensor) -> Params:
-            return {f"generator.{name}": g for name, g in pull(cotangent).items()}
-
-        return Samples(v_hat, named, {f"generator.{name}": b for name, b in moved.items()})
-
-    def players_at(
-        self, situation: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
-    ) -> tuple[Players, dict[str, Params]]:
-        """Views of all at given parameters, and the buffers that they move, player by player.
+    def networks_at(
+        self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
+    ) -> tuple[Networks, dict[str, Params]]:
+        """The networks at given parameters, and the buffers that their passes move, by network.
 
         Args:
-            situation: Whose buffers they start from.
+            state: Whose buffers they start from.
             params: Of ``theta`` and ``omega``.
-            fixed: Those of ``omega`` that the frozen encoder has; it moves the encoder's running statistics.
+            fixed: The parameters of ``omega`` that the frozen encoder has; it moves the encoder's running statistics.
             samples: A pass of the generator that comes first.
         """
-        moved = {name: clone_buffers(_part(situation.memory, f"{name}.")) for name in params}
+        moved = {}
+        for name in params:
+            moved[name] = clone_buffers(part(state.buffers, f"{name}."))
         if samples is not None:
-            moved["omega"] |= clone_buffers(samples.buffers)
-        omega = bind(self.omega, {**params["omega"], **moved["omega"]})
+            moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
+        omega, mean = bind(self.omega, {**params["omega"], **moved["omega"]}), state.minibatch.mean
         energy = None if self.energy is None else bind(self.energy, {**params["theta"], **moved["theta"]})
-        if self.posterior is None:
-            return Players(energy, None, None, omega["generator"]), moved
+        if "encoder" not in omega:
+            return Networks(energy, None, None, omega["generator"], mean), moved
         frozen = bind(self.omega, {**fixed, **moved["omega"]})
-        return Players(energy, omega["encoder"], frozen["encoder"], omega["generator"]), moved
-
-
-def _part(named: Mapping[str, Tensor], prefix: str) -> Params:
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+        return Networks(energy, omega["encoder"], frozen["encoder"], omega["generator"], mean), moved

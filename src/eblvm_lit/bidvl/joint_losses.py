@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from eblvm_lit.bidvl.losses import BiDVLLoss, CriticLoss, Terms
-from eblvm_lit.bidvl.players import Noise, Players
+from eblvm_lit.bidvl.networks import Networks, Noise
 from eblvm_lit.bidvl.ratios import ConstantRatio
 
 __all__ = ["CanonicalJoint", "SymmetricJoint"]
@@ -27,24 +27,24 @@ class SymmetricJoint(BiDVLLoss):
 
     joint = True
 
-    def energies(self, players: Players, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+    def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Of data with the encoder's latents and of samples with theirs, each of shape (B,); all but E is constant."""
-        h = players.encoder.rsample(v, noise["eps"]).detach()
-        v_hat = noise["v_hat"] if "v_hat" in noise else players.samples(noise).detach()
-        return players.energy(v, h), players.energy(v_hat, noise["h_hat"])
+        h = networks.encoder.rsample(v, noise["eps"]).detach()
+        v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
+        return networks.energy(v, h), networks.energy(v_hat, noise["h_hat"])
 
-    def canonical(self, players: Players, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
+    def canonical(self, networks: Networks, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
         """The lower level of the canonical divergence; the generator's entropy, which has no density, is left out."""
-        h, log_q = players.encoder.rsample_and_log_prob(v, noise["eps"])
-        return {"posterior": log_q + players.energy(v, h), "energy": players.energy(v_hat, noise["h_hat"])}
+        h, log_q = networks.encoder.rsample_and_log_prob(v, noise["eps"])
+        return {"posterior": log_q + networks.energy(v, h), "energy": networks.energy(v_hat, noise["h_hat"])}
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """The canonical divergence's terms + A + C."""
-        v_hat = players.samples(noise)
+        v_hat = networks.samples(noise)
         return {
-            **self.canonical(players, v, v_hat, noise),
-            **self.reconstruction(players, v, noise),
-            **self.latent(noise["h_hat"], players.frozen_encoder.mean(v_hat)),
+            **self.canonical(networks, v, v_hat, noise),
+            **self.reconstruction(networks, v, noise),
+            **self.latent(noise["h_hat"], networks.frozen_encoder.mean(v_hat)),
         }
 
 
@@ -67,6 +67,6 @@ class CanonicalJoint(SymmetricJoint):
     def __init__(self, *, critic_loss: CriticLoss = "difference") -> None:
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """The canonical divergence's terms."""
-        return self.canonical(players, v, players.samples(noise), noise)
+        return self.canonical(networks, v, networks.samples(noise), noise)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from eblvm_lit.bidvl.players import Noise, Players
+from eblvm_lit.bidvl.networks import Networks, Noise
 from eblvm_lit.bidvl.ratios import ConstantRatio
 from eblvm_lit.bidvl.terms import (
     energy_difference,
@@ -59,33 +59,33 @@ class BiDVLLoss(ABC):
         self.ratio, self.critic_loss, self.latent_weight = ratio, critic_loss, latent_weight
 
     @abstractmethod
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """What encoder and generator descend, at data v (B, *event)."""
 
-    def energies(self, players: Players, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+    def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Of data v (B, *event) and of samples, each of shape (B,); samples are constants unless they were given."""
-        v_hat = noise["v_hat"] if "v_hat" in noise else players.samples(noise).detach()
-        return players.energy.free_energy(v), players.energy.free_energy(v_hat)
+        v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
+        return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
-    def upper(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def upper(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """What the energy descends, at data v (B, *event); nobody else has a gradient of it."""
-        return self.descended(*self.energies(players, v, noise))
+        return self.descended(*self.energies(networks, v, noise))
 
     def descended(self, real: Tensor, fake: Tensor) -> Terms:
         """The upper level's term, of both energies, each of shape (B,)."""
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}
 
-    def upper_encoder(self, players: Players, noise: Noise) -> Terms:
+    def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
         """What the encoder descends in the upper level, if :attr:`regularises_encoder`."""
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
-    def reconstruction(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         r"""Term A, to both: :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))`, h ~ q(h|v)."""
-        r, law = self.ratio(players.energy, v), players.encoder.law(v)
-        h = players.encoder.rsample_law(law, noise["eps"])
+        r, q_params = self.ratio(networks.energy, v, networks.mean), networks.encoder.distribution_params(v)
+        h = networks.encoder.rsample_given(q_params, noise["eps"])
         return {
-            "reconstruction": r * reconstruction_error(v, players.generator(h)),
-            "prior": r * prior_divergence(law),
+            "reconstruction": r * reconstruction_error(v, networks.generator(h)),
+            "prior": r * prior_divergence(q_params),
         }
 
     def latent(self, h_hat: Tensor, found: Tensor) -> Terms:
@@ -105,13 +105,13 @@ class OffsetLatentTerm(BiDVLLoss):
         False
     """
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """A + B + C."""
-        v_hat = players.samples(noise)
+        v_hat = networks.samples(noise)
         return {
-            **self.reconstruction(players, v, noise),
-            "energy": players.energy.free_energy(v_hat),
-            **self.latent(noise["h_hat"], players.frozen_encoder.mean(v_hat)),
+            **self.reconstruction(networks, v, noise),
+            "energy": networks.energy.free_energy(v_hat),
+            **self.latent(noise["h_hat"], networks.frozen_encoder.mean(v_hat)),
         }
 
 
@@ -128,19 +128,19 @@ class FullLatentTerm(BiDVLLoss):
 
     regularises_encoder = True
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """A + B + C."""
-        v_hat = players.samples(noise)
+        v_hat = networks.samples(noise)
         return {
-            **self.reconstruction(players, v, noise),
-            "energy": players.energy.free_energy(v_hat),
-            **self.latent(noise["h_hat"], players.encoder.rsample(v_hat, noise["eps_hat"])),
+            **self.reconstruction(networks, v, noise),
+            "energy": networks.energy.free_energy(v_hat),
+            **self.latent(noise["h_hat"], networks.encoder.rsample(v_hat, noise["eps_hat"])),
         }
 
-    def upper_encoder(self, players: Players, noise: Noise) -> Terms:
+    def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
         """In the place of E."""
-        law = players.encoder.law(players.samples(noise).detach())
-        return {"prior": prior_divergence(law) / law[0].shape[-1]}
+        q_params = networks.encoder.distribution_params(networks.samples(noise).detach())
+        return {"prior": prior_divergence(q_params) / q_params[0].shape[-1]}
 
 
 class NoLatentTerm(BiDVLLoss):
@@ -153,12 +153,12 @@ class NoLatentTerm(BiDVLLoss):
         False
     """
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """A + B."""
-        v_hat = players.samples(noise)
+        v_hat = networks.samples(noise)
         return {
-            **self.reconstruction(players, v, noise),
-            "energy": players.energy.free_energy(v_hat),
+            **self.reconstruction(networks, v, noise),
+            "energy": networks.energy.free_energy(v_hat),
         }
 
 
@@ -183,6 +183,6 @@ class Adversarial(BiDVLLoss):
     def __init__(self, *, critic_loss: CriticLoss = "hinge") -> None:
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
-    def lower(self, players: Players, v: Tensor, noise: Noise) -> Terms:  # noqa: ARG002 - part of the contract
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:  # noqa: ARG002 - part of the contract
         """B."""
-        return {"energy": players.energy.free_energy(players.samples(noise))}
+        return {"energy": networks.energy.free_energy(networks.samples(noise))}

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import Losses, TermMethod
-from eblvm_lit.bidvl.fit import check_fit
+from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
 from eblvm_lit.bidvl.losses import BiDVLLoss, Terms
-from eblvm_lit.bidvl.players import Noise, Players
+from eblvm_lit.bidvl.networks import Networks, Noise, Samples
+from eblvm_lit.bidvl.sizes import check_fit
 from eblvm_lit.bidvl.terms import reconstruction_error
 from eblvm_lit.core.autograd import grad
 from eblvm_lit.core.functional import Params
+from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["BiDVL"]
 
 
-class BiDVL(TermMethod):
+class BiDVL(GeneratorMethod):
     r"""An energy, an encoder and a generator that learn from each other, without any chain.
 
     .. math:: \min_{\psi'} KL(q(v) q_{\omega_1} \| p_{\psi'}) - KL(p_{\omega_2} \| p_{\psi'}), \quad
         \min_{\omega} KL(q(v) q_{\omega_1} \| p_{\omega_2}) + KL(p_{\omega_2} \| p_{\psi'}), \quad
         p_{\psi'}(v, h) \propto e^{-E(v; \psi')} q(h | v; \omega_1)
 
-    The upper level is one step on psi'; the lower one K steps on omega. The loss says what they descend.
-    Reference: Kan et al. 2022, Algorithm 1, and code.
+    The upper level is one step on psi' (``theta`` in the code), the lower one K steps on omega. Reference: Kan et al.
+    2022, Algorithm 1, which is :meth:`iteration`, and code.
 
     Args:
         energy: E'(v; psi'), or E(v, h; psi) where the loss's is joint.
@@ -44,10 +44,10 @@ class BiDVL(TermMethod):
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
         n_lower_steps: K.
-        n_unroll: N, lower steps that the upper one looks ahead, each dearer than a real one and kept in memory; the
-            published results are without.
+        n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
+            in memory. Published results have none.
         upper_first: Whether the upper level comes first, as in the code; else second, as in Algorithm 1.
-        share_latents: Whether the upper level and the first lower step have the same h_hat.
+        share_latents: Whether the upper level and the first lower step have the same h_hat, and so the same v_hat.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -64,8 +64,8 @@ class BiDVL(TermMethod):
         >>> bidvl = BiDVL(
         ...     energy=SpectralEnergy(network=MLP(sizes=[2, 8])), posterior=LinearGaussianPosterior(v_dim=2, h_dim=3),
         ...     generator=nn.Linear(3, 2), loss=FullLatentTerm(ratio=ConstantRatio()), optimizer=Adam(lr=1e-3))
-        >>> [(level.name, level.player, level.n_steps) for level in bidvl.levels()]
-        [('upper', 'theta', 1), ('upper_encoder', 'omega', 1), ('lower', 'omega', 1)]
+        >>> list(bidvl.param_groups()), bidvl.inner_steps()
+        (['upper', 'upper_encoder', 'lower'], 3)
     """
 
     def __init__(
@@ -93,93 +93,102 @@ class BiDVL(TermMethod):
         self.upper_first, self.share_latents = upper_first, share_latents
         self.unroll = Unroll(n_unroll=n_unroll)
 
-    def levels(self) -> Sequence[Level]:
-        """Upper, then lower, or the other way round."""
-        upper = [Level("upper", "theta", 1, self.optimizer, self._draw, self._upper)]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """psi' in the upper level, with the encoder if the loss says so; encoder and generator in the lower one."""
+        upper = {"upper": ParamGroup("theta", self.optimizer)}
         if self.loss.regularises_encoder:
-            encoder = Level(
-                "upper_encoder", "omega", 1, self.lower_optimizer, self._draw, self._upper_encoder, "encoder."
-            )
-            upper.append(encoder)
-        lower = [Level("lower", "omega", self.n_lower_steps, self.lower_optimizer, self._draws, self._lower)]
-        return upper + lower if self.upper_first else lower + upper
-
-    def inner_steps(self) -> int:
-        """Unrolled ones included."""
-        return super().inner_steps() + self.unroll.n_draws
-
-    def memory_hints(self) -> list[str]:
-        """Fewer unrolled steps, if there are any."""
-        return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
-
-    def _draws(self, v: Tensor, generator: torch.Generator) -> list[Noise]:
-        return [self._draw(v, generator) for _ in range(self.n_lower_steps)]
+            upper["upper_encoder"] = ParamGroup("omega", self.lower_optimizer, "encoder.")
+        lower = {"lower": ParamGroup("omega", self.lower_optimizer)}
+        return {**upper, **lower} if self.upper_first else {**lower, **upper}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The noise of one iteration, level by level."""
-        noise = super().draw_noise(v, generator)
-        if "upper_encoder" in noise:
+        """The random numbers of both levels."""
+        noise: dict[str, Any] = {}
+        draws = {**dict.fromkeys(self.groups, 1), "lower": self.n_lower_steps, "unrolled": self.unroll.n_draws}
+        for name, n in draws.items():
+            noise[name] = []
+            for _ in range(n):
+                noise[name].append(self.draw(v, generator))
+        noise["upper"] = noise["upper"][0]
+        if "upper_encoder" in noise:  # its own draw is unused: the encoder's step sees the energy's samples
             noise["upper_encoder"] = noise["upper"]
-        if self.unroll.n_draws:
-            noise["upper"]["unrolled"] = [self._draw(v, generator) for _ in range(self.unroll.n_draws)]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
-    def losses(self, level: str, v: Tensor) -> Losses:
-        """What a level descends; the upper one's energy gap E(v) - E(v_hat) is for the record."""
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Kan et al. 2022, Algorithm 1, by default in the released code's order: the upper level first."""
+        terms, samples = self.terms(v), None
+        if self.upper_first:
+            samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
+            state = self.upper_level(state, v, noise, samples)
+        for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-12
+            if samples is None or k > 0 or not self.share_latents:  # else both levels share one pass of the generator
+                samples = self.generate(state, noise["lower"][k])
+            state = self.descend_terms(state, "lower", terms["lower"], noise["lower"][k], samples)
+        if not self.upper_first:
+            state = self.upper_level(state, v, noise, self.generate(state, noise["upper"]))
+        return state
 
-        def upper(players: Players, noise: Noise) -> tuple[Terms, Terms]:
-            energies = self.loss.energies(players, v, noise)
-            return self.loss.descended(*energies), {"energy_gap": energies[0] - energies[1]}
+    def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
+        """psi' <- psi' - alpha D, Eq. 13; and a step of the encoder in the place of Eq. 14, if the loss says so."""
+        terms, drawn = self.terms(v), noise["upper"]
+        found = self.gradient(state, "upper", terms["upper"], drawn, samples)
+        loss, grads = found.loss, found.grads
+        if self.unroll.n_draws > 0:
+            loss, grads = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
+        state = self.update(state, "upper", loss, grads, found.record, found.buffers)
+        if self.loss.regularises_encoder:
+            state = self.descend_terms(state, "upper_encoder", terms["upper_encoder"], noise["upper_encoder"], samples)
+        return state
+
+    def terms(self, v: Tensor) -> dict[str, TermFunction]:
+        """What each group descends; the energy difference E(v) - E(v_hat) is recorded beside the upper one's."""
+
+        def upper(networks: Networks, noise: Noise) -> tuple[Terms, Terms]:
+            real, fake = self.loss.energies(networks, v, noise)
+            return self.loss.descended(real, fake), {"energy_gap": real - fake}
 
         return {
             "upper": upper,
-            "upper_encoder": lambda players, noise: (self.loss.upper_encoder(players, noise), {}),
-            "lower": lambda players, noise: (self.loss.lower(players, v, noise), {}),
-        }[level]
+            "upper_encoder": lambda networks, noise: (self.loss.upper_encoder(networks, noise), {}),
+            "lower": lambda networks, noise: (self.loss.lower(networks, v, noise), {}),
+        }
 
-    def _upper(self, situation: TrainState, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        found = self.gradient(situation, "theta", self.losses("upper", v), noise)
-        if self.unroll.n_draws == 0:
-            return found
-        theta, omega = (situation.params[name] for name in ("theta", "omega"))
-        loss, grads = self.unroll(self._problem(situation, v, noise), theta, omega)
-        return found._replace(loss=loss, grads=grads)
+    def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
+        """The upper objective as a function of psi' and of an omega that depends on psi'; all buffers stay."""
 
-    def _upper_encoder(self, situation: TrainState, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        losses = self.losses("upper_encoder", v)
-        return self.gradient(situation, "omega", losses, noise, part="encoder.", reuse=True)
-
-    def _lower(self, situation: TrainState, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
-        reuse = step == 0 and self.share_latents and self.upper_first
-        return self.gradient(situation, "omega", self.losses("lower", v), noise[step], reuse=reuse)
-
-    def _problem(self, situation: TrainState, v: Tensor, noise: Noise) -> BilevelProblem:
-        """The upper objective as a function of psi' and of an omega that is one of psi', too; all buffers stay."""
-
-        def players(theta: Params, omega: Params, fixed: Params) -> Players:
-            return self.players_at(situation, {"theta": theta, "omega": omega}, fixed)[0]
+        def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
+            return self.networks_at(state, {"theta": theta, "omega": omega}, fixed)[0]
 
         def upper(theta: Params, omega: Params) -> Tensor:
-            at = players(theta, omega, omega)
-            return _total(self.loss.upper(at, v, {**noise, "v_hat": at.samples(noise)}))
+            at = networks(theta, omega, omega)
+            return _total(self.loss.upper(at, v, {**noise["upper"], "v_hat": at.samples(noise["upper"])}))
 
         def lower(theta: Params, omega: Params, fixed: Params, i: int) -> Tensor:
-            return _total(self.loss.lower(players(theta, omega, fixed), v, noise["unrolled"][i]))
+            return _total(self.loss.lower(networks(theta, omega, fixed), v, noise["unrolled"][i]))
 
         return BilevelProblem(
             upper=upper,
             lower=lambda theta, omega, i: lower(theta, omega, omega, i),
             optimizer=self.lower_optimizer,
-            state=situation.states["lower"],
-            lr=situation.lrs["lower"],
+            state=state.optimizers["lower"],
+            lr=state.lrs["lower"],
             lower_gradient=lambda theta, omega, i: grad(lambda own: lower(theta, own, omega, i))(omega),
+            mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(self.posterior.mean(v)))
+
+    def inner_steps(self) -> int:
+        """Unrolled ones included."""
+        return len(self.groups) - 1 + self.n_lower_steps + self.unroll.n_draws
+
+    def memory_hints(self) -> list[str]:
+        """Fewer unrolled steps, if there are any."""
+        return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 
 def _total(terms: Terms) -> Tensor:

@@ -1,17 +1,20 @@
-"""How much each example of the data counts in the lower level."""
+"""Importance ratios r(v) = p(v) / q(v): the weight of each example of the data in the lower level."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.reductions import mean_over_ranks
+from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["ClampedExponentialRatio", "ConstantRatio", "SigmoidRatio"]
+
+Mean = Callable[[Tensor], Tensor]
 
 
 class ConstantRatio:
@@ -35,8 +38,8 @@ class ConstantRatio:
             raise ConfigError(f"The basic ratio r' must be in [0, 1], not {scale}.")
         self.scale = scale
 
-    def __call__(self, energy: MarginalEnergy | None, v: Tensor) -> Tensor:  # noqa: ARG002 - part of the contract
-        """r(v), shape (B,), of v (B, *event)."""
+    def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:  # noqa: ARG002
+        """r(v), shape (B,), of v (B, *event); ``mean`` turns a mean over these rows into one over the minibatch."""
         return v.new_full((len(v),), self.scale)
 
 
@@ -47,10 +50,10 @@ class _BiasedRatio(ConstantRatio):
     def bias(self, excess: Tensor) -> Tensor:
         """The factor, shape (B,), of mean E - E(v) (B,)."""
 
-    def __call__(self, energy: MarginalEnergy, v: Tensor) -> Tensor:
-        """r(v), shape (B,), of v (B, *event); no gradient goes through it."""
+    def __call__(self, energy: MarginalEnergy, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
+        """r(v), shape (B,), of v (B, *event); it is a constant to every gradient."""
         e = energy.free_energy(v).detach()
-        return self.scale * self.bias(mean_over_ranks(e.mean()) - e)
+        return self.scale * self.bias(mean(e.mean()) - e)
 
 
 class SigmoidRatio(_BiasedRatio):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import Losses, TermMethod
-from eblvm_lit.bidvl.fit import check_sizes
+from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
 from eblvm_lit.bidvl.losses import Adversarial, Terms
-from eblvm_lit.bidvl.players import Noise, Players
+from eblvm_lit.bidvl.networks import Networks, Noise
+from eblvm_lit.bidvl.sizes import check_sizes
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SNGAN"]
 
 
-class SNGAN(TermMethod):
+class SNGAN(GeneratorMethod):
     r"""Terms B and D of doubly variational learning alone: a baseline without an encoder.
 
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
@@ -50,8 +49,8 @@ class SNGAN(TermMethod):
         ...     energy=SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2), output="identity"),
         ...     generator=ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2),
         ...     loss=Adversarial(), optimizer=Adam(lr=2e-4))
-        >>> [(level.name, level.player, level.n_steps) for level in gan.levels()]
-        [('upper', 'theta', 5), ('lower', 'omega', 1)]
+        >>> list(gan.param_groups()), gan.inner_steps()
+        (['upper', 'lower'], 6)
     """
 
     def __init__(
@@ -71,32 +70,36 @@ class SNGAN(TermMethod):
         check_sizes(generator, energy=energy)
         self.loss, self.optimizer, self.n_upper_steps = loss, optimizer, n_upper_steps
 
-    def levels(self) -> Sequence[Level]:
-        """The critic's, then the generator's."""
-        return [
-            Level("upper", "theta", self.n_upper_steps, self.optimizer, self._draws, self._upper),
-            Level("lower", "omega", 1, self.optimizer, self._draw, self._lower),
-        ]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """The critic, and the generator."""
+        return {"upper": ParamGroup("theta", self.optimizer), "lower": ParamGroup("omega", self.optimizer)}
 
-    def _draws(self, v: Tensor, generator: torch.Generator) -> list[Noise]:
-        return [self._draw(v, generator) for _ in range(self.n_upper_steps)]
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the critic's steps and of the generator's."""
+        upper = [self.draw(v, generator) for _ in range(self.n_upper_steps)]
+        return {"upper": upper, "lower": self.draw(v, generator)}
 
-    def losses(self, level: str, v: Tensor) -> Losses:
-        """What a level descends; the upper one's energy gap E(v) - E(v_hat) is for the record."""
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Miyato et al. 2018: some steps of the critic, then one of the generator, each with fresh samples."""
+        terms = self.terms(v)
+        for drawn in noise["upper"]:
+            state = self.descend_terms(state, "upper", terms["upper"], drawn, self.generate(state, drawn))
+        return self.descend_terms(state, "lower", terms["lower"], noise["lower"], self.generate(state, noise["lower"]))
 
-        def upper(players: Players, noise: Noise) -> tuple[Terms, Terms]:
-            energies = self.loss.energies(players, v, noise)
-            return self.loss.descended(*energies), {"energy_gap": energies[0] - energies[1]}
+    def terms(self, v: Tensor) -> dict[str, TermFunction]:
+        """What each descends; the energy difference E(v) - E(v_hat) is recorded beside the critic's."""
 
-        return {"upper": upper, "lower": lambda players, noise: (self.loss.lower(players, v, noise), {})}[level]
+        def upper(networks: Networks, noise: Noise) -> tuple[Terms, Terms]:
+            real, fake = self.loss.energies(networks, v, noise)
+            return self.loss.descended(real, fake), {"energy_gap": real - fake}
 
-    def _upper(self, situation: TrainState, v: Tensor, noise: Sequence[Noise], step: int) -> Gradient:
-        return self.gradient(situation, "theta", self.losses("upper", v), noise[step])
+        return {"upper": upper, "lower": lambda networks, noise: (self.loss.lower(networks, v, noise), {})}
 
-    def _lower(self, situation: TrainState, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self.gradient(situation, "omega", self.losses("lower", v), noise)
+    def inner_steps(self) -> int:
+        """The critic's steps, and the generator's."""
+        return self.n_upper_steps + 1
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """What the critic descends, shape (B,): no measure of quality, which test_checkpoint=best needs another for."""
-        players = Players(self.energy, None, None, self.generator)
-        return self.loss.upper(players, v, self._draw(v, generator))["critic_loss"]
+        """What the critic descends, shape (B,): it measures no quality, so ``test_checkpoint=best`` needs a metric."""
+        networks = Networks(self.energy, None, None, self.generator)
+        return self.loss.upper(networks, v, self.draw(v, generator))["critic_loss"]

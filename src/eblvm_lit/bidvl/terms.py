@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from eblvm_lit.core.functional import at_least_float32, sum_event
-from eblvm_lit.posteriors.base import Law
+from eblvm_lit.posteriors.base import DistributionParams
 
 __all__ = [
     "energy_difference",
@@ -39,20 +39,20 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
     return sum_event(at_least_float32(reconstruction - v).square())
 
 
-def prior_divergence(law: Law) -> Tensor:
-    r"""The divergence of the encoder's law from the prior: the second half of term A; at v_hat, in the place of E.
+def prior_divergence(q_params: DistributionParams) -> Tensor:
+    r"""The divergence of the encoder's q(h|v) from the prior: the second half of term A; at v_hat, in the place of E.
 
     .. math:: KL(N(\mu, \sigma^2) \| N(0, I)) = \tfrac12 \sum_j (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
 
     Args:
-        law: Mean and log standard deviation, each of shape (B, H).
+        q_params: Mean and log standard deviation, each of shape (B, H).
 
     Example:
         >>> import torch
         >>> prior_divergence((torch.full((1, 2), 3.0), torch.zeros(1, 2)))
         tensor([9.])
     """
-    mean, log_std = law
+    mean, log_std = q_params
     return 0.5 * (mean.square() + (2 * log_std).exp() - 2 * log_std - 1).sum(-1)
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import Losses, TermMethod
-from eblvm_lit.bidvl.fit import check_sizes
+from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
 from eblvm_lit.bidvl.losses import Terms
-from eblvm_lit.bidvl.players import Noise, Players
+from eblvm_lit.bidvl.networks import Networks, Noise
+from eblvm_lit.bidvl.sizes import check_sizes
 from eblvm_lit.bidvl.terms import prior_divergence, reconstruction_error
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["VAE"]
 
 
-class VAE(TermMethod):
+class VAE(GeneratorMethod):
     r"""Term A of doubly variational learning alone: a baseline of all its tables.
 
     .. math:: \min_\omega E_{q(v)} [E_{q(h|v)} \|G(h) - v\|^2 + KL(q(h|v) \| N(0, I))]
@@ -63,27 +62,34 @@ class VAE(TermMethod):
         check_sizes(generator, posterior)
         self.optimizer = optimizer
 
-    def levels(self) -> Sequence[Level]:
-        """One."""
-        return [Level("lower", "omega", 1, self.optimizer, self._eps, self._lower)]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Encoder and generator."""
+        return {"lower": ParamGroup("omega", self.optimizer)}
 
-    def _eps(self, v: Tensor, generator: torch.Generator) -> Noise:
+    def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
+        """The random numbers of one latent an example."""
         return {"eps": torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)}
 
-    def terms(self, players: Players, v: Tensor, noise: Noise) -> Terms:
-        """What both descend, at data v (B, *event)."""
-        law = players.encoder.law(v)
-        h = players.encoder.rsample_law(law, noise["eps"])
-        return {"reconstruction": reconstruction_error(v, players.generator(h)), "prior": prior_divergence(law)}
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Noise]:
+        """The random numbers of the step."""
+        return {"lower": self.draw(v, generator)}
 
-    def losses(self, level: str, v: Tensor) -> Losses:  # noqa: ARG002 - there is one
-        """Both terms."""
-        return lambda players, noise: (self.terms(players, v, noise), {})
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Noise]) -> TrainState:
+        """One step on encoder and generator."""
+        return self.descend_terms(state, "lower", self.terms(v)["lower"], noise["lower"])
 
-    def _lower(self, situation: TrainState, v: Tensor, noise: Noise, step: int) -> Gradient:  # noqa: ARG002
-        return self.gradient(situation, "omega", self.losses("lower", v), noise)
+    def terms(self, v: Tensor) -> dict[str, TermFunction]:
+        """The bound's two terms."""
+        return {"lower": lambda networks, noise: (self.bound(networks, v, noise), {})}
+
+    @staticmethod
+    def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:
+        """The two terms of minus the bound, at data v (B, *event)."""
+        q_params = networks.encoder.distribution_params(v)
+        h = networks.encoder.rsample_given(q_params, noise["eps"])
+        return {"reconstruction": reconstruction_error(v, networks.generator(h)), "prior": prior_divergence(q_params)}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The bound, shape (B,), with one latent an example."""
-        players = Players(None, self.posterior, None, self.generator)
-        return sum(self.terms(players, v, self._eps(v, generator)).values())
+        """Minus the bound, shape (B,), with one latent an example."""
+        networks = Networks(None, self.posterior, None, self.generator)
+        return sum(self.bound(networks, v, self.draw(v, generator)).values())

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.checkpoint_weights import AVERAGES, Players, averages_of, parameters_of
+from eblvm_lit.methods.checkpoint_weights import AVERAGES, NetworkParams, averages_of, parameters_of
 
 __all__ = ["ExponentialAverage"]
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ExponentialAverage(pl.Callback):
-    r"""Exponential moving averages of all players' parameters, theta and phi.
+    r"""Exponential moving averages of all networks' parameters, theta and phi.
 
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma \bar p_{t-1} + (1 - \gamma)\, p_t
 
@@ -41,7 +41,7 @@ class ExponentialAverage(pl.Callback):
         >>> average = ExponentialAverage(decay=0.5, every=1)
         >>> average.follow({"theta": {"w": torch.zeros(1)}}, 0)
         >>> average.follow({"theta": {"w": torch.full((1,), 4.0)}}, 1)
-        >>> average.players
+        >>> average.networks
         {'theta': {'w': tensor([2.])}}
     """
 
@@ -51,17 +51,17 @@ class ExponentialAverage(pl.Callback):
         if every < 1:
             raise ConfigError(f"callbacks.ema.every must be at least 1, not {every}.")
         self.every = every
-        self.players: Players | None = None
+        self.averages: NetworkParams | None = None
         self.iteration = 0
         self._average = get_ema_multi_avg_fn(decay**every)
 
-    def follow(self, players: Mapping[str, Mapping[str, Tensor]], iteration: int) -> None:
+    def follow(self, networks: Mapping[str, Mapping[str, Tensor]], iteration: int) -> None:
         """Take the parameters at an iteration into the averages, or begin with them; twice is as once."""
-        if self.players is None:
-            self.players = {name: {k: p.detach().clone() for k, p in own.items()} for name, own in players.items()}
+        if self.averages is None:
+            self.averages = {name: {k: p.detach().clone() for k, p in own.items()} for name, own in networks.items()}
         elif iteration > self.iteration and iteration % self.every == 0:
-            averaged = [p for own in self.players.values() for p in own.values()]
-            current = [players[name][k].detach() for name, own in self.players.items() for k in own]
+            averaged = [p for own in self.averages.values() for p in own.values()]
+            current = [networks[name][k].detach() for name, own in self.averages.items() for k in own]
             self._average(averaged, current, None)
         else:
             return
@@ -69,20 +69,20 @@ class ExponentialAverage(pl.Callback):
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Go on with a checkpoint's averages; without any they begin where the run goes on."""
-        self.players = None
+        self.averages = None
         if AVERAGES in checkpoint:
-            self.players, self.iteration = averages_of(checkpoint, pl_module), checkpoint["eblvm_lit"]["iteration"]
+            self.averages, self.iteration = averages_of(checkpoint, pl_module), checkpoint["eblvm_lit"]["iteration"]
         else:
             log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Begin with the parameters of the first iteration, or put what was loaded where they are."""
-        players = parameters_of(pl_module)
-        if self.players is not None:
-            self.players = {
-                name: {k: p.to(players[name][k]) for k, p in own.items()} for name, own in self.players.items()
+        networks = parameters_of(pl_module)
+        if self.averages is not None:
+            self.averages = {
+                name: {k: p.to(networks[name][k]) for k, p in own.items()} for name, own in self.averages.items()
             }
-        self.follow(players, trainer.global_step)
+        self.follow(networks, trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Take the iteration in hand in."""
@@ -90,6 +90,6 @@ class ExponentialAverage(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:
         """Add the averages, up to date whichever callback saves."""
-        if self.players is not None:
+        if self.averages is not None:
             self.follow(parameters_of(pl_module), trainer.global_step)
-            checkpoint[AVERAGES] = self.players
+            checkpoint[AVERAGES] = self.averages

@@ -56,8 +56,8 @@ class LogCurves(pl.Callback):
         if iteration % trainer.log_every_n_steps:
             return
         metrics = {f"train/{name}": value.item() for name, value in pl_module.diagnostics.items()}
-        for level, optimizer in zip(pl_module.levels(), trainer.optimizers, strict=True):
-            metrics[f"train/{level.name}_lr"] = optimizer.param_groups[0]["lr"]
+        for name, optimizer in zip(pl_module.groups, trainer.optimizers, strict=True):
+            metrics[f"train/{name}_lr"] = optimizer.param_groups[0]["lr"]
         if iteration > self._since[0]:
             self.rates.append((iteration - self._since[0]) / (now - self._since[1]))
             metrics["train/iterations_per_second"] = self.rates[-1]

@@ -43,7 +43,7 @@ class StopOnNonFinite(pl.Callback):
 
     def check(self, method: Method) -> None:
         """Look at the last iteration's losses and gradients."""
-        self._check(method, method.iteration, method.diagnostics)
+        self._check(method, method.iterations_done, method.diagnostics)
 
     def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
         if math.isfinite(sum(value.item() for value in record.values())):
@@ -64,11 +64,12 @@ class StopOnNonFinite(pl.Callback):
     def check_parameters(self, method: Method) -> None:
         """Look at what would be saved, too."""
         self.check(method)
-        for player, module in method.players().items():
+        for network, module in method.networks().items():
             for name, parameter in module.named_parameters():
                 if not bool(torch.isfinite(parameter).all()):
                     raise NonFiniteError(
-                        f"The parameter {name} of {player} is not finite after iteration {method.iteration}: {CURE}"
+                        f"The parameter {name} of {network} is not finite after iteration {method.iterations_done}: "
+                        f"{CURE}"
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
@@ -85,7 +86,7 @@ class StopOnNonFinite(pl.Callback):
         """Look at the validation loss before anything is saved: parameters may be finite and yet far out."""
         loss = trainer.callback_metrics["val/loss"].item()
         if not math.isfinite(loss):
-            raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iteration}: {CURE}")
+            raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iterations_done}: {CURE}")
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
         """Look before anything is saved."""

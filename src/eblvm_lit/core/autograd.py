@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from eblvm_lit.core.fast_paths import inside_torch_func
+from eblvm_lit.core.functional import tree_map
 
 __all__ = ["divergence", "grad", "grad_and_value", "is_plain_first_order", "plain_autograd", "vjp"]
 
@@ -23,19 +26,14 @@ _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 
 
 @contextmanager
-def _set_depth(value: int | None) -> Iterator[None]:
-    token = _depth.set(value)
-    try:
-        yield
-    finally:
-        _depth.reset(token)
-
-
-@contextmanager
 def plain_autograd() -> Iterator[None]:
     """Inside, :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad``; the values are the same."""
-    with torch.enable_grad(), _set_depth(0):
-        yield
+    token = _depth.set(0)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        _depth.reset(token)
 
 
 def is_plain_first_order() -> bool:
@@ -52,7 +50,7 @@ def is_plain_first_order() -> bool:
         >>> orders
         [True, False, False]
     """
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.compiler.is_compiling() or inside_torch_func():
         return False
     return (_depth.get() or 0) <= 1
 
@@ -74,30 +72,7 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
     """
     if torch.compiler.is_compiling() or _depth.get() is None:
         return torch.func.grad_and_value(fn, argnums=argnums, has_aux=has_aux)
-
-    def wrapped(*args: Any) -> tuple[Any, Any]:
-        depth = _depth.get()
-        which = (argnums,) if isinstance(argnums, int) else argnums
-        leaves, spec = pytree.tree_flatten([args[i] for i in which])
-        # An alias, so that only this function's own use of the argument counts; outside of all other gradients the
-        # argument starts a new graph, inside of one the graph goes on.
-        leaves = [x.view_as(x) if x.requires_grad and depth else x.detach().requires_grad_() for x in leaves]
-        aliased = list(args)
-        for i, value in zip(which, pytree.tree_unflatten(leaves, spec), strict=True):
-            aliased[i] = value
-        with _set_depth(depth + 1):
-            out = fn(*aliased)
-        value, aux = out if has_aux else (out, None)
-        if value.requires_grad:
-            flat = torch.autograd.grad(value, leaves, create_graph=depth > 0, materialize_grads=True)
-        else:  # a constant, of which torch.autograd has no gradient and torch.func says zero
-            flat = [torch.zeros_like(x) for x in leaves]
-        grads = pytree.tree_unflatten(list(flat), spec)
-        if depth == 0:
-            value, aux = pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
-        return grads[0] if isinstance(argnums, int) else tuple(grads), (value, aux) if has_aux else value
-
-    return wrapped
+    return partial(_plain, fn, argnums, has_aux, True)
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
@@ -107,13 +82,47 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
         >>> grad(lambda x: x**3)(torch.tensor(2.0))
         tensor(12.)
     """
-    both = grad_and_value(fn, argnums=argnums, has_aux=has_aux)
+    if torch.compiler.is_compiling() or _depth.get() is None:
+        return torch.func.grad(fn, argnums=argnums, has_aux=has_aux)
+    return partial(_plain, fn, argnums, has_aux, False)
 
-    def wrapped(*args: Any) -> Any:
-        grads, value = both(*args)
-        return (grads, value[1]) if has_aux else grads
 
-    return wrapped
+def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, with_value: bool, *args: Any) -> Any:
+    """The gradient by ``torch.autograd.grad``, with value and aux where they are asked for.
+
+    The arguments are replaced by aliases, so that only this function's own use of them counts. Outside of all other
+    gradients an alias starts a new graph; inside of one it belongs to the graph that is there.
+    """
+    depth = _depth.get()
+    which = (argnums,) if isinstance(argnums, int) else argnums
+    leaves: list[Tensor] = []
+    aliased = list(args)
+    for i in which:
+        named = args[i] if isinstance(args[i], dict) else {"": args[i]}
+        alias = {}
+        for name, x in named.items():
+            alias[name] = x.view_as(x) if x.requires_grad and depth else x.detach().requires_grad_()
+        leaves += alias.values()
+        aliased[i] = alias if isinstance(args[i], dict) else alias[""]
+    token = _depth.set(depth + 1)
+    try:
+        out = fn(*aliased)
+    finally:
+        _depth.reset(token)
+    value, aux = out if has_aux else (out, None)
+    if value.requires_grad:
+        flat = iter(torch.autograd.grad(value, leaves, create_graph=depth > 0, materialize_grads=True))
+    else:  # a constant, of which torch.autograd has no gradient and torch.func says zero
+        flat = map(torch.zeros_like, leaves)
+    grads = []
+    for i in which:
+        grads.append(dict(zip(aliased[i], flat, strict=False)) if isinstance(args[i], dict) else next(flat))
+    found = grads[0] if isinstance(argnums, int) else tuple(grads)
+    if depth == 0:
+        value, aux = value.detach(), tree_map(Tensor.detach, aux) if has_aux else None
+    if not with_value:
+        return (found, aux) if has_aux else found
+    return found, (value, aux) if has_aux else value
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
@@ -136,16 +145,23 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     if torch.compiler.is_compiling() or _depth.get() is None:
         value, pull, aux = torch.func.vjp(fn, primal, has_aux=True)
         return value, lambda cotangent: pull(cotangent)[0], aux
-    leaves, spec = pytree.tree_flatten(primal)
-    leaves = [x.detach().requires_grad_() for x in leaves]
-    with _set_depth(_depth.get() + 1):
-        value, aux = fn(pytree.tree_unflatten(leaves, spec))
+    leaf = tree_map(_leaf, primal)
+    token = _depth.set(_depth.get() + 1)
+    try:
+        value, aux = fn(leaf)
+    finally:
+        _depth.reset(token)
 
     def pull(cotangent: Tensor) -> Any:
+        leaves = [leaf] if isinstance(leaf, Tensor) else list(leaf.values())
         found = torch.autograd.grad(value, leaves, cotangent, materialize_grads=True)
-        return pytree.tree_unflatten(list(found), spec)
+        return found[0] if isinstance(leaf, Tensor) else dict(zip(leaf, found, strict=True))
 
-    return value.detach(), pull, pytree.tree_map_only(Tensor, Tensor.detach, aux)
+    return value.detach(), pull, tree_map(Tensor.detach, aux)
+
+
+def _leaf(x: Tensor) -> Tensor:
+    return x.detach().requires_grad_()
 
 
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
@@ -171,5 +187,8 @@ def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         slope = torch.func.jvp(field, (v,), (direction,))[1]
         return (slope * direction).flatten(1).sum(-1)
 
-    with _set_depth(None):  # gradients inside of vmap and jvp must be torch.func's
+    token = _depth.set(None)  # gradients inside of vmap and jvp must be torch.func's
+    try:
         return torch.func.vmap(diagonal_entry)(basis).sum(0)
+    finally:
+        _depth.reset(token)

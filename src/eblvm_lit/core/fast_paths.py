@@ -1,21 +1,41 @@
-"""Whether an iteration is compiled, and how."""
+"""Every private door of torch and Lightning that this package opens: each has a public fallback with the same numbers.
+
+=========================== ================================================= ===============================
+entry                       private names                                     fallback
+=========================== ================================================= ===============================
+:func:`compile_step`        ``torch._dynamo``, ``torch._inductor``, ``_ops``  ``torch.compile`` as it is
+:func:`compiler_available`  ``torch._inductor.cpp_builder``                   ``$CXX``, ``g++``, ``clang++`` on the path
+:func:`inside_torch_func`   ``torch._C._functorch``                           "yes": nothing is specialised
+:func:`without_hooks`       ``torch.optim.Optimizer.step.hooked``             torch's profiled and hooked step
+=========================== ================================================= ===============================
+
+docs/concepts.md has the measured gain of each; tests/test_fast_paths.py takes each door away.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._dynamo import lookup_backend
-from torch._inductor import config as inductor_config
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
-from eblvm_lit.distributed.ranks import rank_and_size
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["CompilationError", "compile_step", "compiler_available", "is_compiled", "worth_compiling"]
+try:
+    from torch._dynamo import lookup_backend
+    from torch._inductor import config as inductor_config
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+except ImportError:  # another torch: torch.compile is used as it is
+    lookup_backend, inductor_config, CustomGraphPass = None, None, object
+
+__all__ = [
+    *("CompilationError", "compile_step", "compiler_available", "inside_torch_func", "is_compiled", "without_hooks"),
+    "worth_compiling",
+]
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +61,12 @@ def compiler_available(device: torch.device) -> str | None:
         return f"triton {triton.__version__}"
     if device.type != "cpu":
         return None
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.exc import InvalidCxxCompiler
+    except ImportError:
+        names = (os.environ.get("CXX"), "g++", "clang++")
+        return next((found for name in names if name and (found := shutil.which(name))), None)
     try:
         return str(get_cpp_compiler())
     except (InvalidCxxCompiler, RuntimeError, OSError):
@@ -69,40 +92,33 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
     return True
 
 
-def _mode_of_processes(mode: bool | Literal["auto"]) -> bool | Literal["auto"]:
-    """``method.compile`` as it is for one process; several run eagerly, as their exchanges are not compiled.
-
-    Raises:
-        ConfigError: Where several were told to compile.
-    """
-    n = rank_and_size()[1]
-    if n > 1 and mode is True:
-        raise ConfigError(
-            "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
-            "use method.compile=auto or false."
-        )
-    if n > 1 and mode == "auto":
-        log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n)
-    return mode if n == 1 else False
-
-
-def is_compiled(mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device) -> bool:
-    """Whether ``method.compile`` comes to compiling in this run.
+def is_compiled(
+    mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device, n_processes: int = 1
+) -> bool:
+    """Whether this run compiles its iteration, given ``method.compile``.
 
     Args:
-        mode: Its value.
-        n_iterations: Of the run.
-        n_inner_steps: How many gradients follow one another in an iteration.
-        device: Where it runs.
+        mode: ``method.compile``.
+        n_iterations: Iterations still to run.
+        n_inner_steps: Gradient evaluations in one iteration.
+        device: Where the run is.
+        n_processes: Several processes run eagerly: their exchanges are not compiled.
 
     Raises:
-        ConfigError: Where it is true, and there is no compiler, or there are several processes.
+        ConfigError: Where ``mode`` is true, and there is no compiler, or there are several processes.
 
     Example:
         >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
         False
     """
-    mode = _mode_of_processes(mode)
+    if n_processes > 1 and mode is True:
+        raise ConfigError(
+            "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
+            "use method.compile=auto or false."
+        )
+    if n_processes > 1 and mode == "auto":
+        log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n_processes)
+        return False
     if mode is True and compiler_available(device) is None:
         raise ConfigError(
             f"method.compile=true, but no compiler for {device.type} was found: use method.compile=auto or false."
@@ -251,8 +267,11 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
     # Compiled code is cached with the code object. Without guards a second method of this process would be given the
     # first one's graph, so each gets a code object of its own.
     iteration.__code__ = iteration.__code__.replace()
-    options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-    compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
+    if lookup_backend is None:
+        compiled = torch.compile(iteration, fullgraph=True, dynamic=False)
+    else:
+        options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
     settled = None
 
     def call(*args: Any) -> dict[str, Tensor]:
@@ -274,3 +293,24 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
         return result
 
     return call
+
+
+def inside_torch_func() -> bool:
+    """Whether this code is called inside of a transform of ``torch.func``; "yes" where torch does not tell.
+
+    Example:
+        >>> inside = []
+        >>> _ = torch.func.grad(lambda x: inside.append(inside_torch_func()) or x)(torch.tensor(1.0))
+        >>> inside, inside_torch_func()
+        ([True], False)
+    """
+    try:
+        return torch._C._functorch.peek_interpreter_stack() is not None
+    except AttributeError:
+        return True
+
+
+def without_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark an optimizer's ``step`` so that torch neither profiles it nor calls hooks, a tenth of a small iteration."""
+    step.hooked = True
+    return step

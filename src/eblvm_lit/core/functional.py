@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 __all__ = [
-    *(
-        "Params",
-        "at_least_float32",
-        "bind",
-        "buffers_of",
-        "copy_tree",
-        "clone_buffers",
-        "params_of",
-        "sum_event",
-        "tree_map",
-    ),
+    *("Params", "at_least_float32", "bind", "buffers_of", "clip", "clone_buffers", "copy_tree", "norm"),
+    *("params_of", "part", "prefixed", "sum_event", "tree_map"),
 ]
 
 Params = dict[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def bind(module: Module, params: Mapping[str, Tensor]) -> Module:
+def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Module:
     """See a module with explicit parameters: every method becomes a pure function of them.
 
     The view is a module of the same class that shares everything with ``module`` but the given tensors. Nothing is
@@ -38,6 +30,7 @@ def bind(module: Module, params: Mapping[str, Tensor]) -> Module:
         params: Values that stand in for its parameters and buffers, by name; the others stay its own. A pass that moves
             buffers in place, as batch normalisation and spectral norms do, moves the given ones: see
             :func:`clone_buffers`.
+        prefix: What the names in ``params`` begin with, before the module's own.
 
     Returns:
         The view.
@@ -48,18 +41,17 @@ def bind(module: Module, params: Mapping[str, Tensor]) -> Module:
         >>> bind(line, {"weight": torch.tensor([[3.0]])})(torch.ones(1, 1))
         tensor([[3.]])
     """
-    return _view(module, params, "")
-
-
-def _view(module: Module, params: Mapping[str, Tensor], prefix: str) -> Module:
+    own = module.__dict__
     view = object.__new__(type(module))
-    view.__dict__.update(module.__dict__)
-    view.__dict__["_parameters"] = {name: params.get(prefix + name, p) for name, p in module._parameters.items()}
-    view.__dict__["_buffers"] = {name: params.get(prefix + name, b) for name, b in module._buffers.items()}
-    view.__dict__["_modules"] = {
-        name: None if child is None else _view(child, params, f"{prefix}{name}.")
-        for name, child in module._modules.items()
-    }
+    parameters, buffers, children = dict(own["_parameters"]), dict(own["_buffers"]), dict(own["_modules"])
+    for tensors in (parameters, buffers):
+        for name in tensors:
+            if prefix + name in params:
+                tensors[name] = params[prefix + name]
+    for name, child in children.items():
+        if child is not None:
+            children[name] = bind(child, params, f"{prefix}{name}.")
+    view.__dict__.update(own, _parameters=parameters, _buffers=buffers, _modules=children)
     return view
 
 
@@ -86,12 +78,84 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
         >>> moved["running_mean"], norm.running_mean
         (tensor([0.1000, 0.1000]), tensor([0., 0.]))
     """
-    return {name: b.clone() for name, b in buffers.items()}
+    copies = {}
+    for name, b in buffers.items():
+        copies[name] = b.clone()
+    return copies
 
 
-def tree_map(fn: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Params:
-    """Apply ``fn`` to the values that several dictionaries hold under one key."""
-    return {key: fn(value, *(other[key] for other in rest)) for key, value in first.items()}
+def part(named: Mapping[str, Tensor], prefix: str) -> Params:
+    """The tensors whose names begin with a prefix, without it.
+
+    Example:
+        >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))
+        ['weight']
+    """
+    found = {}
+    for name, value in named.items():
+        if name.startswith(prefix):
+            found[name.removeprefix(prefix)] = value
+    return found
+
+
+def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
+    """The tensors with a prefix before their names.
+
+    Example:
+        >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
+        ['encoder.weight']
+    """
+    found = {}
+    for name, value in named.items():
+        found[prefix + name] = value
+    return found
+
+
+def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
+    """Apply ``fn`` to the tensors at the same place of nested dicts, lists and tuples; other leaves stay as they are.
+
+    Example:
+        >>> tree_map(torch.add, {"a": torch.ones(1), "b": [torch.zeros(1)]}, {"a": torch.ones(1), "b": [torch.ones(1)]})
+        {'a': tensor([2.]), 'b': [tensor([1.])]}
+    """
+    if isinstance(first, Tensor):
+        return fn(first, *rest)
+    if isinstance(first, Mapping):
+        mapped = {}
+        for key, value in first.items():
+            others = map(itemgetter(key), rest)
+            mapped[key] = fn(value, *others) if isinstance(value, Tensor) else tree_map(fn, value, *others)
+        return mapped
+    if isinstance(first, list | tuple):
+        parts = []
+        for values in zip(first, *rest, strict=True):
+            parts.append(tree_map(fn, *values))
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return first
+
+
+def norm(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The Euclidean norm of all tensors together.
+
+    Example:
+        >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
+        tensor(5.)
+    """
+    squares = []
+    for x in tensors.values():
+        squares.append(x.square().sum())
+    return torch.stack(squares).sum().sqrt()
+
+
+def clip(grads: Params, max_norm: float) -> Params:
+    """The gradient, scaled down to ``max_norm`` where its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Example:
+        >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)
+        {'a': tensor([0.6000, 0.8000])}
+    """
+    factor = (max_norm / (norm(grads) + 1e-6)).clamp(max=1.0)
+    return tree_map(lambda g: g * factor, grads)
 
 
 def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:

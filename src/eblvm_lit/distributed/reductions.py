@@ -1,4 +1,4 @@
-"""Means over the whole minibatch where processes share it: through these, R processes do what one does."""
+"""Differentiable reductions over processes: weighted means, and gathered rows."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params
-from eblvm_lit.distributed.shards import Shard, current_shard
-
-__all__ = ["CommCounter", "mean_over_ranks", "params_over_ranks", "traffic", "whole_minibatch"]
+__all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_mean"]
 
 
 class CommCounter:
-    """What all reductions of this process have been given so far.
+    """Counts what all reductions of this process exchange.
 
     Attributes:
-        calls: How many they were.
-        bytes: How much they reduced.
+        calls: The number of reductions.
+        bytes: The size of what they reduced.
     """
 
     def __init__(self) -> None:
@@ -31,13 +28,13 @@ class CommCounter:
         self.bytes += x.numel() * x.element_size()
 
 
-traffic = CommCounter()
+comm_counter = CommCounter()
 
 
 def _sum(x: Tensor) -> Tensor:
-    """The sum over processes, in the place of a tensor of the caller's own."""
+    """The sum over processes; it overwrites x where x is contiguous."""
     x = x.contiguous()
-    traffic.add(x)
+    comm_counter.add(x)
     dist.all_reduce(x)
     return x
 
@@ -77,56 +74,23 @@ class _Gather(torch.autograd.Function):
         return _Mean.apply(cotangent, ctx.weight).index_select(0, rows) / ctx.weight, None, None, None
 
 
-def mean_over_ranks(x: Tensor) -> Tensor:
-    r"""The mean over the whole minibatch of what is a mean over this process' rows.
-
-    .. math:: \bar x = \sum_r \tfrac{n_r}{n} x_r
-
-    Differentiable, to any order and inside of ``torch.func``: where a loss is the mean of the processes' losses J_r,
-    what the gradient of J_r alone gives in process r has the mean over processes that is the gradient of the loss, if
-    all that they have in common went through here. x itself where nothing is shared.
+def weighted_mean(x: Tensor, weight: float) -> Tensor:
+    r""":math:`\sum_r w_r x_r` over processes r; differentiable to any order and inside of ``torch.func``.
 
     Args:
         x: Any shape, the same in all processes.
-
-    Example:
-        >>> mean_over_ranks(torch.ones(2))
-        tensor([1., 1.])
+        weight: w_r of this process; the weights of all processes sum to one.
     """
-    share = current_shard()
-    return x if share is None else _Mean.apply(x, share.weight)
+    return _Mean.apply(x, weight)
 
 
-def params_over_ranks(params: Params) -> Params:
-    """:func:`mean_over_ranks` of several tensors, all of them in one reduction.
-
-    Example:
-        >>> params_over_ranks({"w": torch.ones(2), "loss": torch.tensor(3.0)})
-        {'w': tensor([1., 1.]), 'loss': tensor(3.)}
-    """
-    if current_shard() is None or not params:
-        return params
-    flat = mean_over_ranks(torch.cat([p.reshape(-1) for p in params.values()]))
-    parts = flat.split([p.numel() for p in params.values()])
-    return {name: part.view(p.shape).to(p.dtype) for part, (name, p) in zip(parts, params.items(), strict=True)}
-
-
-def whole_minibatch(x: Tensor, share: Shard | None = None) -> Tensor:
-    """All rows of what processes share, in their order; differentiable as :func:`mean_over_ranks` is.
+def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
+    """All n rows in their order; differentiable as :func:`weighted_mean` is.
 
     Args:
         x: This process' rows, shape (B, ...).
-        share: Which rows those are; those of the minibatch if not given.
-
-    Returns:
-        Shape (n, ...); x itself where nothing is shared.
-
-    Example:
-        >>> whole_minibatch(torch.arange(3))
-        tensor([0, 1, 2])
+        rows: Their numbers in the whole, shape (B,).
+        n: Rows of the whole.
+        weight: Of this process' rows in means over the minibatch.
     """
-    batch = current_shard()
-    if batch is None:
-        return x
-    share = share or batch
-    return _Gather.apply(x, share.rows, share.n, batch.weight)
+    return _Gather.apply(x, rows, n, weight)

@@ -1,27 +1,25 @@
-"""What of a minibatch each of several processes has: its rows, and its rows of the noise."""
+"""Shards: the rows of a minibatch that each of several processes holds, and the rows of its noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from eblvm_lit.core.functional import tree_map
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.distributed.reductions import gather_shards, weighted_mean
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["Shard", "checked_shard", "current_shard", "row_axes", "shard_of", "sharing", "take_rows"]
-
-# A plain variable: on a GPU autograd's own thread, which has no context of ours, must see it, too.
-_current: Shard | None = None
+__all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", "take_rows"]
 
 
 class Shard(NamedTuple):
-    """Some rows of a whole that processes share.
+    """Some rows of a whole that several processes share.
 
     Attributes:
         rows: Their numbers in the whole, int64.
@@ -33,12 +31,12 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """What a mean over these rows counts in the mean over all."""
+        """The weight of a mean over these rows in the mean over all."""
         return len(self.rows) / self.n
 
 
 @lru_cache(maxsize=64)
-def _share(n: int, rank: int, size: int, device: torch.device) -> Shard:
+def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
     half = n // 2
     rows = torch.arange(half * rank // size, half * (rank + 1) // size, device=device)
     odd = [torch.tensor([n - 1], device=device)] if n % 2 and rank == size - 1 else []
@@ -46,11 +44,11 @@ def _share(n: int, rank: int, size: int, device: torch.device) -> Shard:
 
 
 def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "examples of a minibatch") -> Shard | None:
-    r"""This process' share of n rows; None where there is one process, which has them all.
+    r"""This process' shard of n rows; None where there is one process, which has them all.
 
-    Process r of R has the rows from :math:`\lfloor hr/R \rfloor` on of both halves of h = n // 2 rows (and the last
-    one that of an odd n): every row is somebody's and nobody's twice, and what is paired across the halves, as in the
-    kernelized Stein discrepancy, stays together.
+    Process r of R has the rows from :math:`\lfloor hr/R \rfloor` on of both halves of h = n // 2 rows, and the last
+    process has the last row of an odd n. Every row belongs to one process, and rows that are paired across the halves,
+    as in the kernelized Stein discrepancy, stay together.
 
     Args:
         n: Rows of the whole.
@@ -63,7 +61,7 @@ def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
     Example:
         >>> shard_of(100) is None
         True
-        >>> [_share(9, rank, 2, torch.device("cpu")).rows.tolist() for rank in (0, 1)]
+        >>> [_shard(9, rank, 2, torch.device("cpu")).rows.tolist() for rank in (0, 1)]
         [[0, 1, 4, 5], [2, 3, 6, 7, 8]]
     """
     rank, size = rank_and_size()
@@ -74,48 +72,90 @@ def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
             f"{n} {what} are too few for {size} devices, each of which needs two: lower trainer.devices, or choose "
             "another data.batch_size."
         )
-    return _share(n, rank, size, torch.device(device))
+    return _shard(n, rank, size, torch.device(device))
 
 
-def checked_shard(v: Tensor, n: int) -> Shard | None:
-    """The share that v is of a minibatch of n rows; None with one process.
+class ShardedMinibatch(Minibatch):
+    """A minibatch whose rows several processes share; see :class:`~eblvm_lit.core.minibatch.Minibatch`.
+
+    Args:
+        shard: This process' rows.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard, self.rows, self.weight = shard, shard.rows, shard.weight
+
+    def size(self, v: Tensor) -> int:  # noqa: ARG002 - of all processes
+        """The number of rows of the whole minibatch."""
+        return self.shard.n
+
+    def mean(self, x: Tensor) -> Tensor:
+        r""":math:`\sum_r \tfrac{n_r}{n} x_r` over processes r, differentiable to any order and inside ``torch.func``.
+
+        Where a loss is the mean of the processes' losses J_r, process r takes the gradient of J_r alone; the mean of
+        these gradients is the gradient of the loss, if all that the processes have in common went through here.
+        """
+        return weighted_mean(x, self.weight)
+
+    def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
+        """:meth:`mean` of several tensors, in one reduction."""
+        if not tensors:
+            return tensors
+        flat = self.mean(torch.cat([x.reshape(-1) for x in tensors.values()]))
+        parts = flat.split([x.numel() for x in tensors.values()])
+        return {key: part.view(x.shape).to(x.dtype) for part, (key, x) in zip(parts, tensors.items(), strict=True)}
+
+    def gather(self, x: Tensor) -> Tensor:
+        """All rows in their order, shape (n, ...)."""
+        return gather_shards(x, self.rows, self.shard.n, self.weight)
+
+    def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
+        """This process' rows of the noise of the whole minibatch."""
+
+        def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
+            return draw(v.new_empty(n, *v.shape[1:]), generator)
+
+        axes = row_axes(lambda n: draw_rows(n, torch.Generator(v.device)))
+        return take_rows(draw_rows(self.shard.n), axes, self.shard)
+
+    def rows_of(self, noise: Any, draw: Callable[[int], Any]) -> Any:
+        """This process' rows of noise that was drawn for all rows."""
+        return take_rows(noise, row_axes(draw), self.shard)
+
+    def of(self, n: int, device: torch.device, what: str) -> Minibatch:
+        """Another set of n rows, shared by the same processes.
+
+        Raises:
+            ConfigError: For fewer than two rows a process.
+        """
+        return ShardedMinibatch(shard_of(n, device, what=what))
+
+
+def minibatch_of(v: Tensor, n: int) -> Minibatch:
+    """The minibatch of n rows of which this process holds v.
 
     Raises:
-        ConfigError: If it cannot be: Lightning's options that end epochs early move the minibatches.
+        ConfigError: If v cannot be this process' rows: Lightning's options that end epochs early move the minibatches.
 
     Example:
-        >>> checked_shard(torch.zeros(5, 2), 5) is None
+        >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
         True
     """
-    share = shard_of(n, v.device)
-    if share is not None and len(share.rows) != len(v):
+    shard = shard_of(n, v.device)
+    if shard is None:
+        return WHOLE
+    if len(shard.rows) != len(v):
         raise ConfigError(
             "These are not the minibatches that several devices should share: leave out trainer.limit_train_batches "
             "and trainer.overfit_batches, or use trainer.devices=1."
         )
-    return share
-
-
-@contextmanager
-def sharing(share: Shard | None) -> Iterator[None]:
-    """Inside, means over a minibatch are over those of all processes: see :mod:`eblvm_lit.distributed.reductions`."""
-    global _current
-    before, _current = _current, share
-    try:
-        yield
-    finally:
-        _current = before
-
-
-def current_shard() -> Shard | None:
-    """The share of the minibatch in hand; None outside of :func:`sharing`, and with one process."""
-    return _current
+    return ShardedMinibatch(shard)
 
 
 def row_axes(draw: Callable[[int], Any]) -> Any:
-    """Where the rows are in each tensor of some noise: the axis that grows with their number.
+    """The axis of each tensor of some noise along which its rows run: the axis that grows with their number.
 
-    Found by drawing for two rows and for three, so that whoever draws noise needs to know nothing of processes.
+    It draws for two rows and for three and compares the shapes, so that methods need not say where their rows are.
 
     Args:
         draw: Maps a number of rows to noise: tensors in nested containers.
@@ -131,35 +171,33 @@ def row_axes(draw: Callable[[int], Any]) -> Any:
         {'eps': 1, 'bits': [0], 'chains': -1}
     """
 
-    def axis(two: Any, three: Any) -> int:
-        if not isinstance(two, Tensor):
-            return -1
+    def axis(two: Tensor, three: Tensor) -> int:
         found = [i for i, (a, b) in enumerate(zip(two.shape, three.shape, strict=True)) if a != b]
         if len(found) > 1:
             raise NotImplementedError(f"noise of shape {tuple(three.shape)} for 3 rows grows along several axes")
         return found[0] if found else -1
 
-    return pytree.tree_map(axis, draw(2), draw(3))
+    return tree_map(axis, draw(2), draw(3))
 
 
-def take_rows(noise: Any, axes: Any, share: Shard) -> Any:
-    """The share of noise that was drawn for all rows.
+def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
+    """The shard's rows of noise that was drawn for all rows.
 
     Args:
         noise: Of :attr:`Shard.n` rows, or several times as many along an axis, the rows running fastest.
         axes: As :func:`row_axes` gives.
-        share: Which rows.
+        shard: Which rows.
 
     Example:
-        >>> share = Shard(torch.tensor([0, 2]), 3)
-        >>> take_rows({"twice": torch.arange(6)}, {"twice": 0}, share)
+        >>> shard = Shard(torch.tensor([0, 2]), 3)
+        >>> take_rows({"twice": torch.arange(6)}, {"twice": 0}, shard)
         {'twice': tensor([0, 2, 3, 5])}
     """
 
-    def rows(x: Any, axis: int) -> Any:
+    def rows(x: Tensor, axis: int) -> Tensor:
         if axis < 0:
             return x
-        apart = x.unflatten(axis, (-1, share.n))
-        return apart.index_select(axis + 1, share.rows).flatten(axis, axis + 1)
+        apart = x.unflatten(axis, (-1, shard.n))
+        return apart.index_select(axis + 1, shard.rows).flatten(axis, axis + 1)
 
-    return pytree.tree_map(rows, noise, axes)
+    return tree_map(rows, noise, axes)

@@ -20,7 +20,7 @@ class Fisher(Divergence):
     .. math:: \tfrac12 E_{q(h|v)} \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
     h is reparametrised, the derivative is partial in h, and phi is reached through both. Reference: Bao et al. 2020,
-    Eq. 10.
+    Eq. 11.
 
     Example:
         >>> import torch
@@ -46,10 +46,10 @@ class Fisher(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The divergence's estimate, shape (B,)."""
-        law, energy_at_v = posterior.law(v), energy.at(v)
+        q_params, energy_at_v = posterior.distribution_params(v), energy.at(v)
 
         def log_ratio(h: Tensor) -> Tensor:
-            return (-energy_at_v(h) - posterior.log_prob_law(law, h)).sum()
+            return (-energy_at_v(h) - posterior.log_prob_given(q_params, h)).sum()
 
-        gap = grad(log_ratio)(posterior.rsample_law(law, noise))
+        gap = grad(log_ratio)(posterior.rsample_given(q_params, noise))
         return 0.5 * sum_event(gap.square(), batch_dims=2).mean(0)

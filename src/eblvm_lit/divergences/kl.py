@@ -19,7 +19,7 @@ class KL(Divergence):
 
     .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)]
 
-    Reference: Bao et al. 2020, Eq. 9. One reparametrised (relaxed) particle by default, as published.
+    Reference: Bao et al. 2020, Eq. 10. One reparametrised (relaxed) particle by default, as published.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -34,8 +34,9 @@ class KL(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The bound's estimate, shape (B,)."""
-        h, log_q = posterior.rsample_and_log_prob(v, noise)
-        return (log_q + energy.energy(v, h)).mean(0)
+        q_params = posterior.distribution_params(v)
+        h = posterior.rsample_given(q_params, noise)
+        return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)
 
 
 class IWAE(Divergence):

@@ -41,6 +41,10 @@ class Energy(nn.Module, ABC):
         """
         return lambda h: self.energy(v, h)
 
+    def memory_hints(self) -> list[str]:
+        """What makes its gradients need less memory."""
+        return []
+
     def forward(self, v: Tensor, h: Tensor) -> Tensor:
         """The energy; see :meth:`energy`."""
         return self.energy(v, h)

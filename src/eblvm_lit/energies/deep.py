@@ -12,8 +12,15 @@ from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
+from eblvm_lit.networks.resnet import ResNet
 
 __all__ = ["DeepEnergy", "DeepLatentEnergy", "DeepVectorEnergy"]
+
+
+def _recompute(network: nn.Module) -> list[str]:
+    if isinstance(network, ResNet) and not network.checkpoint:
+        return ["set model.network.checkpoint=true with method.compile=false"]
+    return []
 
 
 class DeepEnergy(VisibleEnergy):
@@ -62,6 +69,10 @@ class DeepEnergy(VisibleEnergy):
         """F(v), shape (B,), of v (B, *event)."""
         return self.head(self.network(v))
 
+    def memory_hints(self) -> list[str]:
+        """Recomputed activations, where the network can do that."""
+        return _recompute(self.network)
+
 
 class DeepLatentEnergy(Energy):
     r"""Features of v, coupled with real latents, under a squared norm.
@@ -98,6 +109,10 @@ class DeepLatentEnergy(Energy):
         self.network = network
         self.f2h = nn.Linear(network.out_dim, h_dim)
         self.head = SquaredNormHead(in_dim=2 * h_dim, width=head_dim)
+
+    def memory_hints(self) -> list[str]:
+        """Recomputed activations, where the network can do that."""
+        return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
         """g(v), shape (B, m), of v (B, *event)."""

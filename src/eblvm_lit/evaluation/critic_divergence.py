@@ -9,7 +9,7 @@ from torch import Tensor
 from eblvm_lit.core.functional import sum_event
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
-from eblvm_lit.methods.critic import Critic
+from eblvm_lit.methods.critics import Critic
 
 __all__ = ["CriticDivergence"]
 
@@ -32,7 +32,7 @@ class CriticDivergence(ExampleMetric):
 
     Example:
         >>> from eblvm_lit.energies.perturbed import PerturbedGRBM
-        >>> from eblvm_lit.methods.fisher_critic import FisherCritic
+        >>> from eblvm_lit.methods.critics import FisherCritic
         >>> from eblvm_lit.networks.vector_field import VectorField
         >>> from eblvm_lit.optimizers.adam import Adam
         >>> law, model = (PerturbedGRBM(v_dim=2, h_dim=3, perturbation=p) for p in (0.0, 1.0))

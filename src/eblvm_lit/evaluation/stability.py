@@ -9,14 +9,12 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from eblvm_lit.bidvl.base import TermMethod
+from eblvm_lit.bidvl.base import GeneratorMethod
 from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import params_of
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.generation.eval_mode import frozen
-from eblvm_lit.methods.levels import TrainState
 
 __all__ = ["Stability", "spectral_norms"]
 
@@ -71,7 +69,7 @@ class Stability(Metric):
         self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Norms on a split; see :meth:`Metric.evaluate`. For methods whose levels descend named terms."""
-        if not isinstance(method, TermMethod):
+        if not isinstance(method, GeneratorMethod):
             return {}
         v = data.as_float(getattr(data.splits, split)[: self.n]).to(device=method.device, dtype=method.dtype)
         was_training = method.training
@@ -82,18 +80,18 @@ class Stability(Metric):
             method.train(was_training)
         return {**found, **(spectral_norms(method.energy) if method.energy is not None else {})}
 
-    def _gradients(self, method: TermMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        params = {name: params_of(player) for name, player in method.players().items()}
-        situation = TrainState(params, {}, {}, method.memory())
-        noise, found = method.draw_noise(v, generator), {}
-        for level in method.levels():
-            draw, losses = noise[level.name], method.losses(level.name, v)
-            draw = draw[0] if isinstance(draw, list) else draw  # that of the first step
+    def _gradients(self, method: GeneratorMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        state, noise, found = method.live_state(), method.draw_noise(v, generator), {}
+        for name, terms in method.terms(v).items():
+            if name not in method.groups:
+                continue
+            drawn = noise[name][0] if isinstance(noise[name], list) else noise[name]  # that of the first step
             with torch.no_grad():
-                terms, _ = losses(method.players_at(situation, params, params["omega"])[0], draw)
-            for term in terms:
+                descended, _ = terms(method.networks_at(state, state.params, state.params["omega"])[0], drawn)
+            for term in descended:
                 with plain_autograd():
-                    step = method.gradient(situation, level.player, losses, draw, part=level.part, only=term)
+                    samples = method.generate(state, drawn) if "h_hat" in drawn else None
+                    step = method.gradient(state, name, terms, drawn, samples, only=term)
                 squares = [float(g.double().square().sum()) for g in step.grads.values()]
-                found[f"{level.name}_{term}_grad_norm"] = math.sqrt(sum(squares))
+                found[f"{name}_{term}_grad_norm"] = math.sqrt(sum(squares))
         return found

@@ -1,1 +1,1 @@
-"""How d J(theta, phi*(theta)) / d theta is had."""
+"""Hypergradients: ways to compute or approximate dJ(theta, phi*(theta))/dtheta."""

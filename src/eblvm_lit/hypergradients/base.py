@@ -1,4 +1,4 @@
-"""What every hypergradient offers."""
+"""The contract of hypergradients, and the bi-level problem that they differentiate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BilevelProblem", "Hypergradient"]
 class BilevelProblem(NamedTuple):
     r"""min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
 
-    Where processes share a minibatch, J and G are means over the rows of this one.
+    J and G are means over this process' rows of the minibatch.
 
     Attributes:
         upper: J(theta, phi), a scalar.
@@ -26,9 +26,11 @@ class BilevelProblem(NamedTuple):
         optimizer: The rule of the lower level.
         state: Its live state.
         lr: Its learning rate now.
-        lower_gradient: (theta, phi, i) -> what the lower level descends, where that is no gradient of G alone, as where
-            it holds a part of phi fixed; None for G's.
+        lower_gradient: (theta, phi, i) -> the direction of the lower steps, where a part of phi is held fixed in G;
+            None for the gradient of G.
         information: (phi, w) -> the Fisher information of q(h|v; phi), averaged over the minibatch, times w.
+        mean: Named tensors that are means over this process' rows -> their means over the whole minibatch; None where
+            this process holds all rows.
     """
 
     upper: Callable[[Params, Params], Tensor]
@@ -38,10 +40,11 @@ class BilevelProblem(NamedTuple):
     lr: Tensor | float
     lower_gradient: Callable[[Params, Params, int], Params] | None = None
     information: Callable[[Params, Params], Params] | None = None
+    mean: Callable[[Params], Params] | None = None
 
 
 class Hypergradient(ABC):
-    """How dJ(theta, phi*(theta))/dtheta is had at the live phi, which it leaves as it is.
+    """An estimate of dJ(theta, phi*(theta))/dtheta at the live phi, which does not move.
 
     Attributes:
         n_draws: How many draws of lower-level noise it uses.

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from eblvm_lit.core.autograd import grad, grad_and_value
 from eblvm_lit.core.functional import Params, tree_map
-from eblvm_lit.distributed.reductions import params_over_ranks
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
@@ -170,15 +169,16 @@ class Implicit(Hypergradient):
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J at the live phi and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
+        mean = problem.mean or (lambda params: params)
 
         def matvec(w: Params) -> Params:
             if self.curvature == "fisher":
                 product = problem.information(phi, w)
             else:
                 product = hessian_product(problem, theta, phi, w)
-            return tree_map(lambda hw, x: hw + self.damping * x, params_over_ranks(product), w)
+            return tree_map(lambda hw, x: hw + self.damping * x, mean(product), w)
 
         # the linear system is the whole minibatch's; what it gives is the same in all processes
-        w = self.solve(matvec, params_over_ranks(outer))
+        w = self.solve(matvec, mean(outer))
         indirect = mixed_product(problem, theta, phi, w)
         return value, tree_map(torch.sub, direct, indirect)

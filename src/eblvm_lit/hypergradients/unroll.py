@@ -8,7 +8,6 @@ from torch import Tensor
 
 from eblvm_lit.core.autograd import grad, grad_and_value
 from eblvm_lit.core.functional import Params
-from eblvm_lit.distributed.reductions import params_over_ranks
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.optimizers.base import Optimizer
@@ -22,8 +21,8 @@ class Unroll(Hypergradient):
 
     .. math:: \hat\phi^0 = \phi, \quad \hat\phi^n = \hat\phi^{n-1} - \alpha\, \partial_\phi G(\theta, \hat\phi^{n-1})
 
-    Reference: Bao et al. 2020, Eqs. 11-12. The equations descend plainly; the published numbers were made with the
-    live Adam carried on, moments and all, and that is the default. N = 0 leaves only the direct term.
+    Reference: Bao et al. 2020, Eqs. 13-14. The equations are gradient descent. The published numbers continue the
+    lower level's Adam with its moments, which is the default. N = 0 leaves the direct term, dJ/dtheta at fixed phi.
 
     Args:
         n_unroll: N.
@@ -73,8 +72,10 @@ class Unroll(Hypergradient):
             unrolled = phi
             state = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
-                # of the whole minibatch: the mean of several processes' own unrolled gradients would be another one
-                grads = params_over_ranks(descended(theta, unrolled, i))
+                # each step descends the whole minibatch's G: the mean of shards' own unrolled gradients would differ
+                grads = descended(theta, unrolled, i)
+                if problem.mean is not None:
+                    grads = problem.mean(grads)
                 unrolled, state = rule.update(unrolled, grads, state, lr)
             return problem.upper(theta, unrolled)
 

@@ -1,30 +1,31 @@
-"""The LightningModule all methods share: it owns the alternation of levels."""
+"""The LightningModule that all methods share: one iteration a minibatch, as a pure function that may be compiled."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.autograd import grad_and_value, plain_autograd
 from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compiled
-from eblvm_lit.core.functional import copy_tree, params_of
+from eblvm_lit.core.functional import Params, clip, copy_tree, params_of
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
 from eblvm_lit.distributed.ranks import rank_and_size
-from eblvm_lit.distributed.shards import Shard, checked_shard, row_axes, shard_of, sharing, take_rows
+from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.checkpoint_identity import class_name, counted_in_blocks
-from eblvm_lit.methods.levels import Level, TrainState, run_levels
-from eblvm_lit.networks.batch_norm import check_batch_norms
+from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
+from eblvm_lit.methods.state import ParamGroup, Step, TrainState
+from eblvm_lit.networks.batch_norm import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -54,20 +55,19 @@ class MethodParts(NamedTuple):
 
 
 class Method(pl.LightningModule):
-    """One iteration = one minibatch = one step of every level in turn, as a pure function that may be compiled.
+    """The base of all methods. A subclass writes its algorithm as :meth:`iteration`, in the paper's order and letters.
 
-    A subclass names its players (whose parameters move) and its levels (in which order, by which gradient), and gives
-    a validation loss; nothing else. Lightning's ``global_step`` counts iterations, whatever K and N are, because only
-    the last level's optimizer is stepped through Lightning. Several processes share each minibatch, and do what one
-    would, up to rounding: see :mod:`eblvm_lit.distributed.reductions`.
+    One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only
+    the last group's optimizer is stepped through Lightning. Several processes share each minibatch and compute what one
+    process would, up to rounding: see :mod:`eblvm_lit.distributed.shards`.
 
     Args:
-        seed: All noise is a function of this and the iteration: a resumed run draws what the first would have.
-        compile: Whether the iteration is compiled; ``auto`` does where a compiler is found and the run is long enough.
+        seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
+        compile: Whether the iteration is compiled; ``auto`` compiles where a compiler is found and the run is long.
 
     Attributes:
-        records: Losses and gradient norms of each iteration of the last block, by iteration and name.
-        stopping: Set by whoever wants the block in hand to end with the iteration in hand; with one process.
+        records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
+        stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
         description: The run's configuration as plain containers, kept in checkpoints.
     """
 
@@ -79,46 +79,49 @@ class Method(pl.LightningModule):
         self.seed, self.compile_mode = seed, compile
         self.records: dict[int, dict[str, Tensor]] = {}
         self.stopping = False
+        self.description: dict[str, Any] = {}
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._full_batch: int | None = None  # the batch size that is compiled for
-        self._generator: torch.Generator | None = None
-        self._row_axes: Any = None  # where the rows of the minibatch are in its noise
-        self.description: dict[str, Any] = {}
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """As any module's. Lightning notes the hook it is in some 20 times an iteration: no parameter, no search."""
-        if name == "_current_fx_name":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
 
     # ------------------------------------------------------------------ what a method says about itself
 
+    @property
     @abstractmethod
-    def players(self) -> Mapping[str, nn.Module]:
-        """Whose parameters move: ``theta`` (the model), ``phi`` (the posterior), ..."""
+    def parts(self) -> MethodParts:
+        """The energy, posterior, ... of this method; None where it has no such part."""
 
     @abstractmethod
-    def levels(self) -> Sequence[Level]:
-        """The levels in the order they run; the last one is the one Lightning counts."""
+    def networks(self) -> dict[str, nn.Module]:
+        """The modules whose parameters the state holds: ``theta`` (the model), ``phi`` (the posterior), ..."""
+
+    @abstractmethod
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """What each optimizer moves, by the name under which its steps are logged: ``lower``, ``upper``."""
+
+    @abstractmethod
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> Any:
+        """All random numbers of one iteration with the minibatch v (B, *event)."""
+
+    @abstractmethod
+    def iteration(self, state: TrainState, v: Tensor, noise: Any) -> TrainState:
+        """One iteration: the paper's algorithm, as a pure function of the state, the minibatch and the noise."""
 
     @abstractmethod
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss by which models are selected, per example, shape (B,)."""
 
     @property
-    def parts(self) -> MethodParts:
-        """What this method has; None where it has no such part."""
-        return MethodParts(*(getattr(self, name, None) for name in MethodParts._fields))
-
-    @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one v: that of the energy, unless the method has none."""
-        return self.energy.event_shape
+        """Shape of one v."""
+        return self.parts.energy.event_shape
 
-    def memory(self) -> dict[str, Tensor]:
+    def persistent_buffers(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
         return {}
+
+    def inner_steps(self) -> int:
+        """Gradient evaluations in one iteration, unrolled ones included."""
+        return 1
 
     def check_batch_size(self, n: int) -> None:
         """Refuse batches of n examples; asked before the first iteration, of every size that will come.
@@ -128,76 +131,97 @@ class Method(pl.LightningModule):
         """
 
     def failure_hint(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
-        """What the user can do where a quantity of :attr:`diagnostics`, named without its level, is not finite."""
+        """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
         return None
 
     def memory_hints(self) -> list[str]:
         """What makes an iteration need less memory, the most effective first."""
         return ["lower data.batch_size"]
 
-    def inner_steps(self) -> int:
-        """Gradient evaluations in one iteration, unrolled ones included."""
-        return sum(level.n_steps for level in self.levels())
+    # ------------------------------------------------------------------ the steps of an iteration
 
-    # ------------------------------------------------------------------ the iteration
+    @cached_property
+    def groups(self) -> dict[str, ParamGroup]:
+        """:meth:`param_groups`, made once."""
+        return self.param_groups()
 
-    def situation(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
-        """Where the next iteration starts; the tensors are the live ones."""
-        return TrainState(
-            params={name: params_of(player) for name, player in self.players().items()},
-            states={name: optimizer.functional_state() for name, optimizer in optimizers.items()},
-            lrs=dict(lrs),
-            memory=self.memory(),
+    def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
+        """One step of a group's optimizer down the mean of a loss.
+
+        Args:
+            state: Where the step starts.
+            name: The group, one of :meth:`param_groups`.
+            loss: A function of its network's parameters, with values (B,) or a number.
+        """
+        grads, value = grad_and_value(lambda params: loss(params).mean())(state.params[self.groups[name].network])
+        return self.update(state, name, value, grads)
+
+    def update(
+        self,
+        state: TrainState,
+        name: str,
+        loss: Tensor,
+        grads: Params,
+        diagnostics: Params | None = None,
+        buffers: Params | None = None,
+    ) -> TrainState:
+        """One step of a group's optimizer along a gradient: average over processes, clip, update, record.
+
+        Args:
+            state: Where the step starts.
+            name: The group.
+            loss: A number for the record: a mean over this process' rows, as ``grads`` and ``diagnostics`` are.
+            grads: The gradient, by the names of the parameters that move.
+            diagnostics: Further numbers for the record.
+            buffers: New values of persistent buffers, the same in all processes.
+        """
+        group, diagnostics = self.groups[name], diagnostics or {}
+        if state.minibatch is not WHOLE:
+            keyed = {("grad", key): g for key, g in grads.items()}
+            means = state.minibatch.mean_of({**keyed, "loss": loss, **diagnostics})
+            loss, grads = means["loss"], {key: means["grad", key] for key in grads}
+            diagnostics = {key: means[key] for key in diagnostics}
+        rule, params = group.optimizer, state.params[group.network]
+        step, clipped = rule.update_ if state.in_place else rule.update, grads
+        if rule.clip_norm is not None:
+            clipped = clip(grads, rule.clip_norm)
+        own = params if len(grads) == len(params) else group.of(params)
+        moved, optimizer = step(own, clipped, state.optimizers[name], state.lrs[name])
+        return state._replace(
+            params={**state.params, group.network: {**params, **moved}},
+            optimizers={**state.optimizers, name: optimizer},
+            buffers={**state.buffers, **(buffers or {})},
+            steps={**state.steps, name: Step(loss, grads, diagnostics)},
         )
 
-    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The noise of one iteration, level by level."""
-        return {level.name: level.noise(v, generator) for level in self.levels()}
+    def live_state(self) -> TrainState:
+        """The live parameters and buffers, as a state without optimizers: where losses are validated."""
+        params = {name: params_of(network) for name, network in self.networks().items()}
+        return TrainState(params, {}, {}, self.persistent_buffers())
 
-    def draw_shared_noise(self, v: Tensor, generator: torch.Generator, share: Shard | None) -> dict[str, Any]:
-        """The noise that goes with this process' rows v, of what is drawn for the whole minibatch."""
-        if share is None:
-            return self.draw_noise(v, generator)
+    def train_state(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
+        """Where the next iteration starts; the tensors are the live ones."""
+        states = {name: optimizer.functional_state() for name, optimizer in optimizers.items()}
+        return self.live_state()._replace(optimizers=states, lrs=dict(lrs))
 
-        def draw(n: int, generator: torch.Generator) -> dict[str, Any]:
-            return self.draw_noise(v.new_empty(n, *v.shape[1:]), generator)
-
-        if self._row_axes is None:
-            self._row_axes = row_axes(partial(draw, generator=torch.Generator(v.device)))
-        return take_rows(draw(share.n, generator), self._row_axes, share)
-
-    def advance(self, situation: TrainState, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Run one iteration and write its result into the tensors of ``situation``."""
-        # A compiler makes one kernel of a pure step and its copies.
-        in_place = not torch.compiler.is_compiling()
-        after, record = run_levels(self.levels(), situation, v, noise, in_place=in_place)
+    def run_iteration(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
+        """Run one iteration, write its result into the tensors of ``state``, and return its record."""
+        # A compiler makes one kernel of a pure step and its copies; eager steps overwrite the live tensors themselves.
+        pure = torch.compiler.is_compiling()
+        after = self.iteration(state._replace(in_place=not pure), v, noise)
         with torch.no_grad():
-            copy_tree(situation.params, after.params)
-            copy_tree(situation.states, after.states)
-            copy_tree(situation.memory, after.memory)
-        return record
-
-    def _step(self, situation: TrainState, v: Tensor, noise: Mapping[str, Any]) -> dict[str, Tensor]:
-        """One iteration, compiled or not. A short last batch is not worth a compilation of its own."""
-        if self._compiled is not None and len(v) == self._full_batch:
-            try:
-                return self._compiled(situation, v, noise)
-            except CompilationError as error:  # raised before anything was run
-                self._give_up_compiling(error)
-        with plain_autograd():
-            return self.advance(situation, v, noise)
-
-    def _give_up_compiling(self, error: CompilationError) -> None:
-        if self.compile_mode is True:
-            raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
-        log.warning("compile=auto: running eagerly, because %s.", error)
-        self._compiled = None
+            if pure:
+                copy_tree(state.params, after.params)
+                copy_tree(state.optimizers, after.optimizers)
+            if state.buffers:
+                copy_tree(state.buffers, after.buffers)
+        return after.record()
 
     # ------------------------------------------------------------------ Lightning's side
 
     @property
-    def iteration(self) -> int:
-        """Iterations done so far."""
+    def iterations_done(self) -> int:
+        """The number of iterations so far."""
         return self.trainer.global_step
 
     @property
@@ -206,59 +230,76 @@ class Method(pl.LightningModule):
         return next(reversed(self.records.values()), {})
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One optimizer a level, in the order of the levels."""
-        players = self.players()
+        """One optimizer a group, in the order of the groups."""
+        networks = self.networks()
 
-        def moved(level: Level) -> dict[str, nn.Parameter]:
-            named = players[level.player].named_parameters()
-            return {name: p for name, p in named if p.requires_grad and level.owns(name)}
+        def moved(group: ParamGroup) -> Params:
+            return group.of({name: p for name, p in networks[group.network].named_parameters() if p.requires_grad})
 
-        return [StatefulOptimizer(moved(level), level.optimizer) for level in self.levels()]
+        return [StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values()]
 
     def on_fit_start(self) -> None:
-        """Decide about compilation, now that device and length of the run are known."""
-        remaining = self.trainer.max_steps - self.iteration
-        wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device)
-        self._compiled = compile_step(self.advance, self.device) if wanted else None
+        """Check what the run will need, and decide about compilation."""
         data = self.trainer.datamodule
+        self._n_processes = rank_and_size()[1]
+        remaining = self.trainer.max_steps - self.iterations_done
+        wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device, self._n_processes)
+        self._compiled = compile_step(self.run_iteration, self.device) if wanted else None
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
         for n in data.train_batch_sizes():
             shard_of(n)
-        check_batch_norms(self)
+        self._check_networks()
         self._generator = torch.Generator(self.device)
-        # Consecutive seeds: two iterations of one run can never draw the same noise.
-        # The same in all processes: each takes its rows of the whole minibatch's noise.
+        # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
-        largest = torch.finfo(torch.get_default_dtype()).max
-        for level in self.levels():
-            if level.optimizer.lr > largest:
-                raise ConfigError(
-                    f"The {level.name} level's lr must be at most {largest:.4g}, not {level.optimizer.lr}."
-                )
-        self._lrs = {level.name: torch.zeros((), device=self.device) for level in self.levels()}
+        self._lrs = {name: torch.zeros((), device=self.device) for name in self.groups}
 
-    def training_step(self, block: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
+    def _check_networks(self) -> None:
+        """Refuse rates that overflow, and statistics of one process where there are several."""
+        largest = torch.finfo(torch.get_default_dtype()).max
+        for name, group in self.groups.items():
+            if group.optimizer.lr > largest:
+                raise ConfigError(f"The {name} level's lr must be at most {largest:.4g}, not {group.optimizer.lr}.")
+        if self._n_processes > 1:
+            for name, part in local_batch_norms(self).items():
+                raise ConfigError(
+                    f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
+                    "eblvm_lit.networks.batch_norm.BatchNorm2d, or trainer.devices=1."
+                )
+
+    def on_train_start(self) -> None:
+        """Look up the live tensors: every iteration starts from them."""
+        wrapped = self.optimizers()
+        wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
+        self._raw = {name: optimizer.optimizer for name, optimizer in zip(self.groups, wrapped, strict=True)}
+        self._counted = wrapped[-1]
+        self._state = self.train_state(self._raw, self._lrs)
+
+    def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002
+        """Compute the learning rates of the iterations of this call."""
+        first, total = self.iterations_done, self.trainer.max_steps
+        n = 1 if isinstance(batches, Tensor) else len(batches)
+        rules = [group.optimizer for group in self.groups.values()]
+        self._rates = [[rule.schedule(rule.lr, i, total) for rule in rules] for i in range(first, first + n)]
+
+    def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
-        wrapped, levels = self.optimizers(), self.levels()
-        wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
-        raw = {level.name: optimizer.optimizer for level, optimizer in zip(levels, wrapped, strict=True)}
-        situation = self.situation(raw, self._lrs)  # live tensors: it is where every next iteration starts
-        for v in [block] if isinstance(block, Tensor) else block:
-            iteration = self.iteration
+        for v, rates in zip([batches] if isinstance(batches, Tensor) else batches, self._rates, strict=True):
+            iteration = self.trainer.global_step
+            for name, lr in zip(self.groups, rates, strict=True):
+                self._raw[name].param_groups[0]["lr"] = lr
+                self._lrs[name].fill_(lr)
+            # Consecutive seeds: two iterations of one run never draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            share = checked_shard(v, self.trainer.datamodule.rows_at(iteration))
-            noise = self.draw_shared_noise(v, generator, share)
-            for level in levels:
-                rule = level.optimizer
-                lr = rule.schedule(rule.lr, iteration, self.trainer.max_steps)
-                raw[level.name].param_groups[0]["lr"] = lr
-                self._lrs[level.name].fill_(lr)
-            try:  # the one step Lightning sees and counts
-                with sharing(share):
-                    self.records[iteration + 1] = wrapped[-1].step(closure=partial(self._step, situation, v, noise))
+            minibatch = WHOLE
+            if self._n_processes > 1:
+                minibatch = minibatch_of(v, self.trainer.datamodule.rows_at(iteration))
+            step = partial(self.step, self._state, minibatch, v, generator)
+            try:  # the one step that Lightning sees and counts
+                self.records[iteration + 1] = self._counted.step(closure=step)
             except torch.OutOfMemoryError as error:
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
             if self.stopping:
@@ -267,13 +308,35 @@ class Method(pl.LightningModule):
     # Lightning asks for the signature in every call; this is where ``inspect`` looks first.
     training_step.__signature__ = inspect.signature(training_step)
 
+    def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw the noise of one iteration, and run it, compiled or not."""
+        draw = self.draw_noise
+        noise = draw(v, generator) if minibatch is WHOLE else minibatch.draw(draw, v, generator)
+        # A short last batch is not worth a compilation.
+        if self._compiled is not None and len(v) == self._full_batch:
+            try:
+                return self._compiled(state, v, noise)
+            except CompilationError as error:  # raised before anything was run
+                self._give_up_compiling(error)
+        with plain_autograd():
+            if minibatch is WHOLE:
+                return self.run_iteration(state, v, noise)
+            with statistics_over(self, minibatch):
+                return self.run_iteration(state._replace(minibatch=minibatch), v, noise)
+
+    def _give_up_compiling(self, error: CompilationError) -> None:
+        if self.compile_mode is True:
+            raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
+        log.warning("compile=auto: running eagerly, because %s.", error)
+        self._compiled = None
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Count as this run does."""
-        counted_in_blocks(checkpoint, self.trainer.datamodule.iterations_per_batch)
+        """Set Lightning's counts to those of this run's calls."""
+        count_in_batches(checkpoint, self.trainer.datamodule.iterations_per_batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what tells whose checkpoint this is; plain containers only, so that it loads as data."""
-        own = {"method": class_name(self), "iteration": self.iteration, "config": self.description}
+        """Add the method's name, the iteration and the configuration: plain containers, which load as data."""
+        own = {"method": class_name(self), "iteration": self.iterations_done, "config": self.description}
         checkpoint["eblvm_lit"] = own
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:

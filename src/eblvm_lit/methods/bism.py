@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.base import Method, MethodParts
 from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.posteriors.base import Law, Posterior
+from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.bilevel import BilevelScore
 
 __all__ = ["BiSM"]
@@ -30,9 +31,8 @@ class BiSM(Method):
 
     .. math:: \min_\theta J(\theta, \phi^*(\theta)), \quad \phi^*(\theta) = \arg\min_\phi G(\theta, \phi)
 
-    An iteration is K steps on phi down G, the divergence of q(h|v) from p(h|v) at perturbed data with fresh noise in
-    each step; then one step on theta along the hypergradient of J, the objective of the surrogate score. Reference:
-    Bao et al. 2020, Algorithm 1.
+    G is the divergence of q(h|v) from p(h|v) at perturbed data, J the objective of the surrogate score. Reference: Bao
+    et al. 2020, Algorithm 1, which is :meth:`iteration`.
 
     Args:
         energy: The model, E(v, h; theta).
@@ -41,7 +41,7 @@ class BiSM(Method):
         divergence: G.
         n_lower_steps: K.
         n_unroll: N, for the published hypergradient; or null.
-        hypergradient: Another way to have dJ/dtheta through phi, instead of ``n_unroll``.
+        hypergradient: Another estimate of dJ(theta, phi*(theta))/dtheta, instead of ``n_unroll``.
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level; the upper one's if not given.
         seed: Seed of all noise.
@@ -59,8 +59,8 @@ class BiSM(Method):
         >>> bidsm = BiSM(
         ...     energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
         ...     objective=DSM(noise_std=0.1), divergence=KL(), n_lower_steps=5, n_unroll=5, optimizer=Adam(lr=1e-3))
-        >>> [(level.name, level.n_steps) for level in bidsm.levels()], bidsm.inner_steps()
-        ([('lower', 5), ('upper', 1)], 11)
+        >>> list(bidsm.param_groups()), bidsm.inner_steps()
+        (['lower', 'upper'], 11)
     """
 
     def __init__(
@@ -86,23 +86,74 @@ class BiSM(Method):
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
         self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
-        self.optimizer = optimizer
-        self.lower = PosteriorFit(
-            energy=energy,
-            posterior=posterior,
-            divergence=divergence,
-            n_steps=n_lower_steps,
-            optimizer=lower_optimizer or optimizer,
-            objective=objective,
+        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
+        self.n_lower_steps = n_lower_steps
+        self.fit = PosteriorFit(
+            energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
         )
 
-    def players(self) -> dict[str, torch.nn.Module]:
+    def networks(self) -> dict[str, torch.nn.Module]:
         """The model and the posterior."""
         return {"theta": self.energy, "phi": self.posterior}
 
-    def levels(self) -> Sequence[Level]:
-        """K steps on phi, then one on theta."""
-        return [self.lower.level(), Level("upper", "theta", 1, self.optimizer, self._upper_noise, self._upper_gradient)]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """phi in the lower level, theta in the upper one."""
+        return {"lower": ParamGroup("phi", self.lower_optimizer), "upper": ParamGroup("theta", self.optimizer)}
+
+    @property
+    def parts(self) -> MethodParts:
+        """All but a generator."""
+        return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the K lower steps, of J, and of the hypergradient's evaluations of G."""
+        return {
+            "lower": self.fit.noise(v, self.n_lower_steps, generator),
+            "upper": {
+                "data": self.objective.noise(v, (), generator),
+                "latent": self.posterior.noise((), v, generator),
+                "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
+            },
+        }
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Bao et al. 2020, Algorithm 1."""
+        for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
+            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
+            state = self.descend(state, "lower", lower_loss)
+        problem = self.bilevel_problem(state, v, noise["upper"])
+        # phi^0 = phi; phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi, n = 1..N; dJ(theta, phi^N(theta))/dtheta
+        loss, hypergradient = self.hypergradient(problem, state.theta, state.phi)
+        return self.update(state, "upper", loss, hypergradient)  # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
+
+    def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, minibatch: Minibatch = WHOLE) -> Tensor:
+        """J per example, shape (B,)."""
+        objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
+        points = objective.perturb(v, noise["data"])
+        score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
+        return objective.loss(score, points, noise["data"])
+
+    def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
+        """J and G on a minibatch, with what a hypergradient needs of the lower level."""
+        return BilevelProblem(
+            upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise, state.minibatch).mean(),
+            lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, noise["unrolled"], i).mean(),
+            optimizer=self.lower_optimizer,
+            state=state.optimizers["lower"],
+            lr=state.lrs["lower"],
+            information=lambda phi, w: self.fit.information_product(phi, w, v, noise["unrolled"]),
+            mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
+        )
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """J at the live phi, per example, shape (B,)."""
+        live, data = self.live_state(), self.objective.noise(v, (), generator)
+        noise = {"data": data, "latent": self.posterior.noise((), v, generator)}
+        return self.upper_loss(live.theta, live.phi, v, noise)
+
+    def inner_steps(self) -> int:
+        """K + N + 1."""
+        return self.n_lower_steps + self.hypergradient.n_draws + 1
 
     def check_batch_size(self, n: int) -> None:
         """Refuse what the objective refuses."""
@@ -111,55 +162,3 @@ class BiSM(Method):
     def memory_hints(self) -> list[str]:
         """Those of the hypergradient, too."""
         return [*self.hypergradient.memory_hints(), *super().memory_hints()]
-
-    def inner_steps(self) -> int:
-        """K + N + 1."""
-        return self.lower.n_steps + self.hypergradient.n_draws + 1
-
-    def _upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        return {
-            "data": self.objective.noise(v, (), generator),
-            "latent": self.posterior.noise((), v, generator),
-            "unrolled": self.lower.noise(v, self.hypergradient.n_draws, generator),
-        }
-
-    def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any) -> Tensor:
-        """J per example, shape (B,)."""
-        points = self.objective.perturb(v, noise["data"])
-        score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
-        return self.objective.loss(score, points, noise["data"])
-
-    def _upper_gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
-        problem = BilevelProblem(
-            upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise).mean(),
-            lower=lambda theta, phi, i: self.lower.loss(theta, phi, v, noise["unrolled"], i).mean(),
-            optimizer=self.lower.optimizer,
-            state=situation.states["lower"],
-            lr=situation.lrs["lower"],
-            information=lambda phi, w: self.information_product(phi, w, v, noise["unrolled"]),
-        )
-        loss, grads = self.hypergradient(problem, situation.params["theta"], situation.params["phi"])
-        return Gradient(loss, grads)
-
-    def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
-        r"""Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
-        points, weight = self.lower.points(v, noise, 0)
-        weight = torch.as_tensor(weight).expand(len(v)).unsqueeze(-1) / len(v)
-
-        def law(phi: Params) -> Law:
-            return bind(self.posterior, phi).law(points)
-
-        at, slope = torch.func.jvp(law, (phi,), (w,))
-        information = self.posterior.information_law(at)
-        cotangent = tuple(weight * i * s for i, s in zip(information, slope, strict=True))
-        return torch.func.vjp(law, phi)[1](cotangent)[0]
-
-    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """J at the live phi, per example, shape (B,)."""
-        noise = {
-            "data": self.objective.noise(v, (), generator),
-            "latent": self.posterior.noise((), v, generator),
-        }
-        points = self.objective.perturb(v, noise["data"])
-        score = BilevelScore(self.energy, self.posterior, points, noise["latent"])
-        return self.objective.loss(score, points, noise["data"])

@@ -1,19 +1,25 @@
-"""Which weights are evaluated: the parameters of a checkpoint, or their averages over iterations."""
+"""What a checkpoint holds for a method: whose it is, its parameters, and their averages over iterations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.methods.base import Method
 
-__all__ = ["AVERAGES", "PREFIXES", "Players", "averages_of", "check_eval_weights", "load_weights", "parameters_of"]
+if TYPE_CHECKING:
+    from eblvm_lit.methods.base import Method
 
-Players = dict[str, dict[str, Tensor]]
+__all__ = [
+    *("AVERAGES", "PREFIXES", "NetworkParams", "averages_of", "check_eval_weights", "check_resumable", "class_name"),
+    *("count_in_batches", "load_weights", "parameters_of"),
+]
+
+NetworkParams = dict[str, dict[str, Tensor]]
 
 AVERAGES = "averages"  # where a checkpoint holds them
 # What final metrics are of, in this order, and what stands before their names.
@@ -59,12 +65,12 @@ def load_weights(method: Method, checkpoint: Mapping[str, Any], weights: str) ->
                 parameter.copy_(averages[name][key])
 
 
-def parameters_of(method: Method) -> Players:
-    """The parameters of each player by name, live."""
-    return {name: dict(player.named_parameters()) for name, player in method.players().items()}
+def parameters_of(method: Method) -> NetworkParams:
+    """The parameters of each network by name, live."""
+    return {name: dict(network.named_parameters()) for name, network in method.networks().items()}
 
 
-def averages_of(checkpoint: Mapping[str, Any], method: Method) -> Players:
+def averages_of(checkpoint: Mapping[str, Any], method: Method) -> NetworkParams:
     """A checkpoint's averages, if they are of a method's parameters."""
     found, own = checkpoint[AVERAGES], parameters_of(method)
     shapes = {name: {k: p.shape for k, p in parameters.items()} for name, parameters in own.items()}
@@ -75,3 +81,61 @@ def averages_of(checkpoint: Mapping[str, Any], method: Method) -> Players:
     if not fits:
         raise DataError("The checkpoint's averages are not of this method's parameters: use eval_weights=raw.")
     return found
+
+
+def class_name(method: nn.Module) -> str:
+    """What checkpoints call a method.
+
+    Example:
+        >>> class_name(nn.Linear(1, 1))
+        'torch.nn.modules.linear.Linear'
+    """
+    return f"{type(method).__module__}.{type(method).__qualname__}"
+
+
+def check_resumable(method: nn.Module, checkpoint: Mapping[str, Any], path: Path) -> int:
+    """Refuse a checkpoint of something else.
+
+    Args:
+        method: What would go on from it, or be evaluated with its parameters.
+        checkpoint: Its content.
+        path: Its file, for the sentence.
+
+    Returns:
+        The iteration it was written at.
+
+    Raises:
+        ConfigError: If method or parameters differ.
+
+    Example:
+        >>> small, large = nn.Linear(1, 1), nn.Linear(1, 2)
+        >>> found = {"method": class_name(small), "iteration": 7}
+        >>> checkpoint = {"eblvm_lit": found, "state_dict": small.state_dict()}
+        >>> check_resumable(small, checkpoint, Path("last.ckpt"))
+        7
+        >>> check_resumable(large, checkpoint, Path("last.ckpt"))
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: last.ckpt holds a model of other sizes than this run's (bias, weight).
+    """
+    name, found = class_name(method), checkpoint["eblvm_lit"]
+    if found["method"] != name:
+        raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
+    shapes = {key: tuple(value.shape) for key, value in method.state_dict().items()}
+    stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
+    if shapes != stored:
+        differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
+        raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
+    return found["iteration"]
+
+
+def count_in_batches(checkpoint: dict[str, Any], iterations_per_batch: int) -> None:
+    """Set Lightning's counts of calls to what they are with this number of iterations a call.
+
+    A run with another number, or one that stopped in the middle of a call, has counted otherwise.
+    """
+    progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    done = checkpoint["eblvm_lit"]["iteration"] // iterations_per_batch
+    for counts in (progress["total"], progress["current"]):
+        later = counts["ready"] - done
+        counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})

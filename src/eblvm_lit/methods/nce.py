@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from eblvm_lit.core.autograd import grad_and_value
-from eblvm_lit.core.functional import Params, bind, params_of
+from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 
@@ -42,13 +40,13 @@ class SelfNormalised(nn.Module):
         self.c = nn.Parameter(torch.zeros(()))
 
 
-class NCE(Method):
+class NCE(LossMethod):
     r"""Noise-contrastive estimation: theta and c by telling data from noise.
 
     .. math:: -\log \sigma(-F(v) - c - \log\nu - \log p_n(v)) - \sum_{i \le \nu} \log \sigma(F(y_i) + c + \log\nu
         + \log p_n(y_i)), \quad y_i \sim p_n
 
-    Least where exp(-F(v) - c) is the data's law; c is then log Z. Reference: Gutmann and Hyvarinen 2012.
+    The minimum is where exp(-F(v) - c) is the data's density; c is then log Z. Reference: Gutmann and Hyvarinen 2012.
 
     Args:
         energy: The model; its free energy must be tractable.
@@ -73,8 +71,6 @@ class NCE(Method):
         torch.Size([5])
     """
 
-    objective = None
-
     def __init__(
         self,
         *,
@@ -85,18 +81,12 @@ class NCE(Method):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(seed=seed, compile=compile)
+        super().__init__(optimizer=optimizer, seed=seed, compile=compile)
         if nu < 1:
             raise ConfigError(f"Noise-contrastive estimation needs nu >= 1 noise samples for each v, not {nu}.")
         self.check_energy(energy)
-        self.model, self.noise_distribution, self.optimizer, self.nu = (
-            SelfNormalised(energy),
-            noise_distribution,
-            optimizer,
-            nu,
-        )
+        self.model, self.noise_distribution, self.nu = SelfNormalised(energy), noise_distribution, nu
         noise_distribution.prepare(energy.event_shape)
-        self.posterior, self.divergence = None, None  # not of the class, where they would hide a subclass's modules
 
     @staticmethod
     def check_energy(energy: Energy) -> None:
@@ -111,13 +101,9 @@ class NCE(Method):
         """The model without c."""
         return self.model.energy
 
-    def players(self) -> dict[str, nn.Module]:
+    def networks(self) -> dict[str, nn.Module]:
         """The model with c."""
         return {"theta": self.model}
-
-    def levels(self) -> Sequence[Level]:
-        """One step on theta and c."""
-        return [Level("upper", "theta", 1, self.optimizer, self.noise, self._gradient)]
 
     def on_fit_start(self) -> None:
         """Fit p_n to the training split."""
@@ -129,33 +115,20 @@ class NCE(Method):
         """The random numbers of one evaluation of the loss."""
         return {"noise_distribution": self.noise_distribution.noise((self.nu,), v, generator)}
 
-    def latent_law(self, params: Mapping[str, Params]) -> Any:  # noqa: ARG002
-        """What latents are drawn from at the parameters of the players; nothing here, they are summed out."""
-        return None
-
-    def log_densities(self, energy: Energy, q: Any, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Log of the density up to Z, at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        energy = bind(self.model, state.theta).energy
         return -energy.free_energy(v), -energy.free_energy(y)
 
-    def terms(self, model: SelfNormalised, q: Any, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
+    def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
-        at_v, at_y = self.log_densities(model.energy, q, v, y, noise)
-        offset = model.c + math.log(self.nu)
+        at_v, at_y = self.log_densities(state, v, y, noise)
+        offset = bind(self.model, state.theta).c + math.log(self.nu)
         data = logsigmoid(at_v - offset - self.noise_distribution.log_prob(v))
-        noise_distribution = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
-        return -data, -noise_distribution.view(self.nu, -1).sum(0)
+        other = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
+        return -data, -other.view(self.nu, -1).sum(0)
 
-    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
-        q = self.latent_law(situation.params)
-
-        def loss(theta: Params) -> Tensor:
-            return sum(self.terms(bind(self.model, theta), q, v, noise)).mean()
-
-        grads, value = grad_and_value(loss)(situation.params["theta"])
-        return Gradient(value, grads)
-
-    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss itself, per example, shape (B,)."""
-        q = self.latent_law({name: params_of(player) for name, player in self.players().items()})
-        return sum(self.terms(self.model, q, v, self.noise(v, generator)))
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,)."""
+        return sum(self.terms(state, v, noise))

@@ -1,4 +1,4 @@
-"""The lower level that the variational methods share: fitting q(h|v) to p(h|v)."""
+"""The lower level that the variational methods share: the loss G that fits q(h|v) to p(h|v)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad_and_value
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
 from eblvm_lit.objectives.base import Objective
-from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["PosteriorFit"]
 
 
 class PosteriorFit:
-    r"""K steps on phi down G, a divergence of q(h|v; phi) from p(h|v; theta), with fresh noise in each.
+    r"""G, a divergence of q(h|v; phi) from p(h|v; theta), which K steps on phi descend with fresh noise in each.
 
     .. math:: G(\theta, \phi) = E_v\, w(v)\, D(q(h|v; \phi), p(h|v; \theta))
 
@@ -34,7 +31,6 @@ class PosteriorFit:
         posterior: q.
         divergence: D.
         n_steps: K.
-        optimizer: The rule of the steps.
         objective: Perturbs the data and gives the weight w; data are left as they are if not given.
         view: The model as a function of theta; ``bind(energy, theta)`` if not given.
 
@@ -42,14 +38,15 @@ class PosteriorFit:
         ConfigError: For a negative K, or a posterior that fits neither the model nor the divergence.
 
     Example:
+        >>> from eblvm_lit.core.functional import params_of
         >>> from eblvm_lit.divergences.kl import KL
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.optimizers.adam import Adam
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> fit = PosteriorFit(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
-        ...                    divergence=KL(), n_steps=5, optimizer=Adam(lr=1e-3))
-        >>> fit.level().name, fit.level().n_steps
-        ('lower', 5)
+        >>> p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> fit = PosteriorFit(energy=p, posterior=q, divergence=KL(), n_steps=5)
+        >>> v = torch.zeros(7, 2)
+        >>> fit.loss(params_of(p), params_of(q), v, fit.noise(v, 5, torch.Generator()), 0).shape
+        torch.Size([7])
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class PosteriorFit:
         posterior: Posterior,
         divergence: Divergence,
         n_steps: int,
-        optimizer: Optimizer,
         objective: Objective | None = None,
         view: Callable[[Params], Energy] | None = None,
     ) -> None:
@@ -78,37 +74,42 @@ class PosteriorFit:
             )
         divergence.check(posterior)
         self.posterior, self.divergence, self.objective = posterior, divergence, objective
-        self.n_steps, self.optimizer = n_steps, optimizer
-        self.view = view or (lambda theta: bind(energy, theta))
-
-    def level(self) -> Level:
-        """The level ``lower``, which moves ``phi``."""
-        return Level("lower", "phi", self.n_steps, self.optimizer, self._draws, self._gradient)
+        self.n_steps = n_steps
+        self.energy, self.view = energy, view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
         """Noise of n evaluations of G."""
+        perturbs = self.objective is not None and self.objective.perturbs
         return {
-            "data": {} if self.objective is None else self.objective.lower_noise(v, (n,), generator),
-            "latent": self.divergence.noise(self.posterior, v, (n,), generator),
+            "data": self.objective.noise(v, (n,), generator) if perturbs else {},
+            "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator),
         }
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
         """Where G is evaluated with the i-th draw of noise, and the weight of each point there."""
         if self.objective is None:
             return v, 1.0
-        data = {name: value[i] for name, value in noise["data"].items()}
-        return self.objective.perturb(v, data), self.objective.lower_weight(data)
+        data = {}
+        for name, value in noise["data"].items():
+            data[name] = value[i]
+        weight = 1.0 if self.objective.lower_weight is None else self.objective.lower_weight(data)
+        return self.objective.perturb(v, data), weight
 
     def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
         """G per example with the i-th draw of noise, shape (B,)."""
         points, weight = self.points(v, noise, i)
-        posterior = bind(self.posterior, phi)
-        return weight * self.divergence.loss(self.view(theta), posterior, points, noise["latent"][i])
+        energy = bind(self.energy, theta) if self.view is None else self.view(theta)
+        return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
 
-    def _draws(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        return self.noise(v, self.n_steps, generator)
+    def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
+        r"""The Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
+        points, weight = self.points(v, noise, 0)
+        weight = torch.as_tensor(weight).expand(len(v)).unsqueeze(-1) / len(v)
 
-    def _gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:
-        theta = situation.params["theta"]
-        grads, loss = grad_and_value(lambda phi: self.loss(theta, phi, v, noise, step).mean())(situation.params["phi"])
-        return Gradient(loss, grads)
+        def q_params(phi: Params) -> DistributionParams:
+            return bind(self.posterior, phi).distribution_params(points)
+
+        at, slope = torch.func.jvp(q_params, (phi,), (w,))
+        information = self.posterior.information_given(at)
+        cotangent = tuple(weight * i * s for i, s in zip(information, slope, strict=True))
+        return torch.func.vjp(q_params, phi)[1](cotangent)[0]

@@ -1,8 +1,8 @@
-"""Variational (gradient) estimates of the score function."""
+"""VaGES: score matching with variational estimates of the score and of its theta-gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,13 +13,13 @@ from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.levels import Gradient, Level, TrainState
+from eblvm_lit.methods.base import Method, MethodParts
 from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.scores.variational import VariationalScore
+from eblvm_lit.scores.variational import VariationalFunction, VariationalScore
 
 __all__ = ["VaGES"]
 
@@ -59,8 +59,8 @@ class VaGES(Method):
         >>> vages = VaGES(
         ...     energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3), divergence=KL(),
         ...     objective=DSM(noise_std=0.1), score=VariationalScore(n_particles=2), optimizer=Adam(lr=1e-3))
-        >>> [(level.name, level.n_steps) for level in vages.levels()]
-        [('lower', 5), ('upper', 1)]
+        >>> list(vages.param_groups()), vages.inner_steps()
+        (['lower', 'upper'], 6)
     """
 
     def __init__(
@@ -84,66 +84,77 @@ class VaGES(Method):
                 "score by v, of which there is no estimate: use objective=dsm, mdsm or ksd, or method=bism."
             )
         score.check(energy)
-        self.energy, self.objective, self.score, self.optimizer = energy, objective, score, optimizer
-        self.posterior, self.divergence, self.lower = None, None, None
-        if score.particles.needs_posterior:
+        self.energy, self.objective, self.score = energy, objective, score
+        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
+        self.posterior, self.divergence, self.n_lower_steps = None, None, 0
+        if score.needs_posterior:
             if posterior is None or divergence is None:
                 raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
-            self.posterior, self.divergence = posterior, divergence
-            self.lower = PosteriorFit(
-                energy=energy,
-                posterior=posterior,
-                divergence=divergence,
-                n_steps=n_lower_steps,
-                optimizer=lower_optimizer or optimizer,
-                objective=objective,
+            self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, n_lower_steps
+            self.fit = PosteriorFit(
+                energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
             )
 
-    def players(self) -> dict[str, torch.nn.Module]:
+    def networks(self) -> dict[str, torch.nn.Module]:
         """The model, and the posterior if there is one."""
         return {"theta": self.energy} if self.posterior is None else {"theta": self.energy, "phi": self.posterior}
 
-    def levels(self) -> Sequence[Level]:
-        """K steps on phi, if there is one; then one on theta."""
-        upper = Level("upper", "theta", 1, self.optimizer, self.upper_noise, self._upper_gradient)
-        return [upper] if self.lower is None else [self.lower.level(), upper]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """phi in the lower level, if there is a posterior; theta in the upper one."""
+        upper = {"upper": ParamGroup("theta", self.optimizer)}
+        return upper if self.posterior is None else {"lower": ParamGroup("phi", self.lower_optimizer), **upper}
+
+    @property
+    def parts(self) -> MethodParts:
+        """All but a generator; no posterior where particles come from p(h|v) itself."""
+        return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the K lower steps, of the objective and of the particles."""
+        lower = {} if self.posterior is None else {"lower": self.fit.noise(v, self.n_lower_steps, generator)}
+        return {**lower, "upper": self.upper_noise(v, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Bao et al. 2021, Algorithm 1."""
+        for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
+            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
+            state = self.descend(state, "lower", lower_loss)
+        score, s, loss, points = self.estimate(state, v, noise["upper"])  # s = VaES(v), of particles from q(h|v; phi)
+        z = self.objective.on_minibatch(state.minibatch).cotangent(s, points, noise["upper"]["data"])  # z = dJ/ds at s
+
+        def product(theta: Params) -> Tensor:  # its gradient is VaGES(v)' z
+            return score.product(bind(self.energy, theta), points, z).mean()
+
+        diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
+        gradient = grad(product)(state.theta)
+        return self.update(state, "upper", loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
+
+    def estimate(self, state: TrainState, v: Tensor, noise: Any) -> tuple[VariationalFunction, Tensor, Tensor, Tensor]:
+        """The variational score, its value s at perturbed data, the loss there per example (B,), and these points."""
+        energy = bind(self.energy, state.theta)
+        posterior = None if self.posterior is None else bind(self.posterior, state.phi)
+        points = self.objective.perturb(v, noise["data"])
+        score = self.score.function(energy, posterior, points, noise["latent"])
+        s = score(points)
+        loss = self.objective.on_minibatch(state.minibatch).loss(lambda x: s, points, noise["data"])  # noqa: ARG005
+        return score, s, loss, points
+
+    def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of one upper step."""
+        data = self.objective.noise(v, (), generator)
+        return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """The objective of VaES, per example, shape (B,)."""
+        return self.estimate(self.live_state(), v, self.upper_noise(v, generator))[2]
+
+    def inner_steps(self) -> int:
+        """K + 1."""
+        return self.n_lower_steps + 1
 
     def check_batch_size(self, n: int) -> None:
         """Refuse what the objective refuses."""
         self.objective.check_batch_size(n)
-
-    def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of one upper step."""
-        return {
-            "data": self.objective.noise(v, (), generator),
-            "latent": self.score.noise(self.energy, self.posterior, v, generator),
-        }
-
-    def upper_gradient(self, theta: Params, phi: Params | None, v: Tensor, noise: Any) -> Gradient:
-        """The loss at VaES, and the gradient's estimate."""
-        energy = bind(self.energy, theta)
-        posterior = None if phi is None else bind(self.posterior, phi)
-        points = self.objective.perturb(v, noise["data"])
-        sets = self.score.draw(energy, posterior, points, noise["latent"])
-        s = self.score.value(energy, posterior, points, sets)
-        z = self.objective.cotangent(s, points, noise["data"])
-
-        def product(theta: Params) -> Tensor:
-            return self.score.product(bind(self.energy, theta), points, z, sets).mean()
-
-        loss = self.objective.loss(lambda x: s, points, noise["data"])  # noqa: ARG005 - x is the points
-        return Gradient(loss.mean(), grad(product)(theta), self.score.particles.diagnostics(sets[0]))
-
-    def _upper_gradient(self, situation: TrainState, v: Tensor, noise: Any, step: int) -> Gradient:  # noqa: ARG002
-        return self.upper_gradient(situation.params["theta"], situation.params.get("phi"), v, noise)
-
-    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The objective of VaES, per example, shape (B,)."""
-        noise = self.upper_noise(v, generator)
-        points = self.objective.perturb(v, noise["data"])
-        sets = self.score.draw(self.energy, self.posterior, points, noise["latent"])
-        s = self.score.value(self.energy, self.posterior, points, sets)
-        return self.objective.loss(lambda x: s, points, noise["data"])  # noqa: ARG005
 
     def memory_hints(self) -> list[str]:
         """Fewer latents, too."""

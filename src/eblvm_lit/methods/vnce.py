@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.functional import bind, tree_map
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import IWAE
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.levels import Level
+from eblvm_lit.methods.base import MethodParts
 from eblvm_lit.methods.nce import NCE
 from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -24,7 +25,7 @@ __all__ = ["VNCE", "TruePosterior"]
 
 
 class TruePosterior:
-    r"""p(h|v) in the place of q, :math:`\log p(h|v) = F(v) - E(v, h)`.
+    r"""p(h|v) instead of q, :math:`\log p(h|v) = F(v) - E(v, h)`.
 
     Args:
         energy: The model.
@@ -84,8 +85,8 @@ class VNCE(NCE):
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> vnce = VNCE(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
         ...             divergence=KL(), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
-        >>> [(level.name, level.n_steps) for level in vnce.levels()]
-        [('lower', 5), ('upper', 1)]
+        >>> list(vnce.param_groups()), vnce.inner_steps()
+        (['lower', 'upper'], 6)
     """
 
     def __init__(
@@ -110,15 +111,15 @@ class VNCE(NCE):
             raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both (p(h|v)).")
         if posterior is None and not isinstance(energy, ConditionalEnergy):
             raise ConfigError(f"{type(energy).__name__} has no p(h|v) to draw from: give a posterior and a divergence.")
-        self.posterior, self.divergence = posterior, divergence
-        self.bound, self.lower = IWAE(n_particles=n_particles), None
+        self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, 0
+        self.bound, self.lower_optimizer = IWAE(n_particles=n_particles), lower_optimizer or optimizer
         if posterior is not None:
-            self.lower = PosteriorFit(
+            self.n_lower_steps = n_lower_steps
+            self.fit = PosteriorFit(
                 energy=energy,
                 posterior=posterior,
                 divergence=divergence,
                 n_steps=n_lower_steps,
-                optimizer=lower_optimizer or optimizer,
                 view=lambda theta: bind(self.model, theta).energy,
             )
 
@@ -126,13 +127,35 @@ class VNCE(NCE):
     def check_energy(energy: Energy) -> None:
         """Refuse nothing: no free energy is needed."""
 
-    def players(self) -> dict[str, nn.Module]:
+    def networks(self) -> dict[str, nn.Module]:
         """The model with c, and the posterior if there is one."""
-        return {"theta": self.model} if self.posterior is None else {"theta": self.model, "phi": self.posterior}
+        return super().networks() if self.posterior is None else {**super().networks(), "phi": self.posterior}
 
-    def levels(self) -> Sequence[Level]:
-        """K steps on phi, if there is one; then one on theta and c."""
-        return super().levels() if self.lower is None else [self.lower.level(), *super().levels()]
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """phi in the lower level, if there is a posterior; theta and c in the upper one."""
+        upper = super().param_groups()
+        return upper if self.posterior is None else {"lower": ParamGroup("phi", self.lower_optimizer), **upper}
+
+    @property
+    def parts(self) -> MethodParts:
+        """The energy, without c; the posterior and its divergence."""
+        return MethodParts(energy=self.energy, posterior=self.posterior, divergence=self.divergence)
+
+    def inner_steps(self) -> int:
+        """K + 1."""
+        return self.n_lower_steps + 1
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the K lower steps and of the loss."""
+        lower = {} if self.posterior is None else {"lower": self.fit.noise(v, self.n_lower_steps, generator)}
+        return {**lower, **super().draw_noise(v, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """K steps on phi at the data, then one on theta and c at that phi."""
+        for k in range(self.n_lower_steps):
+            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
+            state = self.descend(state, "lower", lower_loss)
+        return super().iteration(state, v, noise)
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""
@@ -145,15 +168,14 @@ class VNCE(NCE):
             "at_noise": q.noise((self.bound.n_particles,), y, generator),
         }
 
-    def latent_law(self, params: Mapping[str, Params]) -> Posterior | TruePosterior:
-        """The posterior; held, as nothing of the loss is differentiated through it."""
+    def posterior_at(self, state: TrainState) -> Posterior | TruePosterior:
+        """q(h|v; phi), or p(h|v; theta); a constant to the gradient of the loss."""
         if self.posterior is None:
-            return TruePosterior(bind(self.model, params["theta"]).energy)
-        return bind(self.posterior, params["phi"])
+            return TruePosterior(bind(self.model, tree_map(Tensor.detach, state.theta)).energy)
+        return bind(self.posterior, state.phi)
 
-    def log_densities(
-        self, energy: Energy, q: Posterior | TruePosterior, v: Tensor, y: Tensor, noise: Any
-    ) -> tuple[Tensor, Tensor]:
+    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The bounds at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        energy, q = bind(self.model, state.theta).energy, self.posterior_at(state)
         at_data = -self.bound.loss(energy, q, v, noise["at_data"])  # of one particle: the evidence bound
         return at_data, -self.bound.loss(energy, q, y, noise["at_noise"])

@@ -1,4 +1,4 @@
-"""What every objective offers."""
+"""The contract of objectives: functionals of the score."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from eblvm_lit.core.minibatch import Minibatch
 
 __all__ = ["Noise", "Objective", "ScoreFunction"]
 
@@ -23,17 +25,17 @@ class Objective(ABC):
     Attributes:
         pointwise: Whether the loss needs the score's values alone, at the perturbed points: then :meth:`cotangent` is
             its derivative by them. False for the losses that differentiate the score.
+        perturbs: Whether the score is matched at perturbed data: the lower level then sees such data, too.
+        lower_weight: Noise -> the weight of each example in the lower-level loss, shape (B,); None for equal weights.
     """
 
     pointwise: bool
+    perturbs: bool = False
+    lower_weight: Callable[[Noise], Tensor | float] | None = None
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """All random numbers of one evaluation, each of shape (*shape, B, ...)."""
-
-    def lower_noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """The part of :meth:`noise` that :meth:`perturb` and :meth:`lower_weight` need."""
-        return self.noise(v, shape, generator)
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002 - part of the contract
         """The points at which the score is matched, shape (B, *event)."""
@@ -43,13 +45,13 @@ class Objective(ABC):
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,), of the perturbed v."""
 
+    def on_minibatch(self, minibatch: Minibatch) -> Objective:  # noqa: ARG002 - of objectives of pairs
+        """This objective of the rows of one minibatch; itself, unless its loss couples examples."""
+        return self
+
     def check_batch_size(self, n: int) -> None:  # noqa: B027 - most take any
         """Refuse a number of examples that the loss is not defined for."""
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """d (sum of the losses) / d s, shape (B, *event), of the scores s at the perturbed v; if ``pointwise``."""
         raise NotImplementedError(f"{type(self).__name__} is not a function of the score's values alone")
-
-    def lower_weight(self, noise: Noise) -> Tensor | float:  # noqa: ARG002 - part of the contract
-        """Weight of each example in the lower-level loss, shape (B,) or a number."""
-        return 1.0

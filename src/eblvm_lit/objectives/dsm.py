@@ -33,6 +33,7 @@ class DSM(Objective):
     """
 
     pointwise = True
+    perturbs = True
 
     def __init__(self, *, noise_std: float) -> None:
         if not noise_std > 0:
@@ -53,4 +54,4 @@ class DSM(Objective):
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
-        return 0.5 * sum_event(self.cotangent(score(v), v, noise).square())
+        return 0.5 * sum_event((score(v) + noise["eps"] / self.noise_std).square())

@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.reductions import whole_minibatch
-from eblvm_lit.distributed.shards import current_shard
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
@@ -63,9 +62,9 @@ class KSD(Objective):
 
     Pairs are the two halves of the minibatch, as published, or all B (B - 1) of them, a U-statistic. The loss of an
     example is the mean over the pairs it is in. Both examples of a pair move the model; the released code lets one of
-    them do so, which has the same mean and more variance. Processes that share a minibatch exchange what pairs need:
-    nothing for halves, which their shares keep together, unless the bandwidth is the median. Reference: Bao et al.
-    2021, section 3.2; Liu et al. 2016.
+    them do so, which has the same mean and more variance. Shards of a minibatch exchange what pairs need: nothing for
+    halves, which stay together in a shard, unless the bandwidth is the median. Reference: Bao et al. 2021, section
+    3.2; Liu et al. 2016.
 
     Args:
         bandwidth: b in the units of v, or ``median``: the median distance between the examples of the minibatch.
@@ -89,6 +88,15 @@ class KSD(Objective):
         if pairs not in ("halves", "all"):
             raise ConfigError(f"KSD pairs are 'halves' or 'all', not {pairs!r}.")
         self.bandwidth, self.pairs = bandwidth, pairs
+        self.minibatch = WHOLE
+
+    def on_minibatch(self, minibatch: Minibatch) -> KSD:
+        """The discrepancy over the pairs of this minibatch."""
+        if minibatch is self.minibatch:
+            return self
+        own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)
+        own.minibatch = minibatch
+        return own
 
     def check_batch_size(self, n: int) -> None:
         """Refuse a minibatch that cannot be paired."""
@@ -105,15 +113,14 @@ class KSD(Objective):
         return {}
 
     def _bandwidth(self, v: Tensor) -> Tensor | float:
-        return median_distance(whole_minibatch(v)) if self.bandwidth == "median" else self.bandwidth
+        return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
-    @staticmethod
-    def _partners(x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """All points and scores of the minibatch, shape (n, d); and 1 (B, n) where they are not a row of x itself."""
-        points, scores = whole_minibatch(torch.cat([x, s], 1)).chunk(2, 1)
+        points, scores = self.minibatch.gather(torch.cat([x, s], 1)).chunk(2, 1)
         itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
-        share = current_shard()
-        return points, scores, 1 - (itself if share is None else itself[share.rows])
+        rows = self.minibatch.rows
+        return points, scores, 1 - (itself if rows is None else itself[rows])
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
         """Loss per example, shape (B,)."""

@@ -41,6 +41,7 @@ class MDSM(Objective):
     """
 
     pointwise = True
+    perturbs = True
 
     def __init__(
         self,

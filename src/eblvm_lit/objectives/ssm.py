@@ -46,10 +46,6 @@ class SSM(Objective):
         # u = 0 has probability 2^-24 or so, and sign(0) = 0 would drop a direction
         return {"u": u if self.projection == "gaussian" else torch.where(u >= 0, 1.0, -1.0).to(v.dtype)}
 
-    def lower_noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:  # noqa: ARG002
-        """Data are not perturbed: nothing."""
-        return {}
-
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
         u = noise["u"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
-from eblvm_lit.core.functional import Params, tree_map
+from eblvm_lit.core.functional import Params
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.schedules import Schedule
@@ -68,60 +68,40 @@ class Adam(Optimizer):
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
         """One step of Adam."""
         beta1, beta2 = self.betas
-        if self.weight_decay:
-            grads = tree_map(lambda g, p: g + self.weight_decay * p, grads, params)
         step = state["step"] + 1
-        first = tree_map(lambda m, g: m.lerp(g, 1 - beta1), state["exp_avg"], grads)
-        second = tree_map(lambda s, g: s.lerp(g * g, 1 - beta2), state["exp_avg_sq"], grads)
         # Bias corrections are numbers: they go to the step size and to eps instead of to whole tensors.
         root = (1 - beta2**step).sqrt()
         size, eps = lr * root / (1 - beta1**step), self.eps * root
-
-        def descend(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
-            return p - size * (m / ((s + ROOT_FLOOR).sqrt() + eps))
-
-        return tree_map(descend, params, first, second), {
-            "step": step,
-            "exp_avg": first,
-            "exp_avg_sq": second,
-        }
+        moved, first, second = {}, {}, {}
+        for name, p in params.items():
+            g = grads[name] + self.weight_decay * p if self.weight_decay else grads[name]
+            first[name] = state["exp_avg"][name].lerp(g, 1 - beta1)
+            second[name] = state["exp_avg_sq"][name].lerp(g * g, 1 - beta2)
+            moved[name] = p - size * (first[name] / ((second[name] + ROOT_FLOOR).sqrt() + eps))
+        return moved, {"step": step, "exp_avg": first, "exp_avg_sq": second}
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step of Adam, in place: by torch's fused kernel, one pass over memory instead of a dozen."""
-        first, second = state["exp_avg"], state["exp_avg_sq"]
-        if not all(_fusable(p, first[name], second[name]) for name, p in params.items()):
-            return super().update_(params, grads, state, lr)
+        """One step of Adam, in place: by torch's fused kernel, one pass over memory instead of a dozen.
+
+        The kernel goes through memory in order and looks at no strides, so that a transposed gradient would give a
+        silently wrong step: gradients are laid out as their parameters first. Moments with other strides, as those of a
+        checkpoint may have, and devices without such a kernel take :meth:`update`.
+        """
+        own, first, second = [], [], []
+        for name, p in params.items():
+            g, m, s = grads[name], state["exp_avg"][name], state["exp_avg_sq"][name]
+            if p.device.type not in ("cpu", "cuda") or not p.stride() == m.stride() == s.stride():
+                return super().update_(params, grads, state, lr)
+            own.append(g if g.stride() == p.stride() else torch.empty_like(p).copy_(g))
+            first.append(m)
+            second.append(s)
+        # one number of steps for all parameters here, one each there; a GPU's kernel takes them in no other type
+        steps = list(state["step"].float().expand(len(own)).clone().unbind())
+        beta1, beta2 = self.betas
+        options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": self.weight_decay}
         torch_adam(
-            list(params.values()),
-            [_laid_out_as(p, grads[name]) for name, p in params.items()],
-            [first[name] for name in params],
-            [second[name] for name in params],
-            [],  # the largest second moments, of AMSGrad
-            # one number for all parameters here, one each there; the kernel of a GPU takes them in no other type
-            list(state["step"].float().expand(len(params)).clone().unbind()),
-            fused=True,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=lr,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            maximize=False,
+            list(params.values()), own, first, second, [], steps, fused=True, amsgrad=False, maximize=False, **options
         )
         state["step"].add_(1)
         return params, state
-
-
-def _fusable(p: Tensor, first: Tensor, second: Tensor) -> bool:
-    """Whether the fused kernel can take a parameter and its moments.
-
-    It goes through their memory in order and looks at no strides. Moments that were made like p have its strides just
-    if p has no gaps and no overlaps; those of a checkpoint may have others.
-    """
-    return p.device.type in ("cpu", "cuda") and p.stride() == first.stride() == second.stride()
-
-
-def _laid_out_as(p: Tensor, g: Tensor) -> Tensor:
-    """The gradient with the strides of p: that of a product's factor may be transposed, that of a sum be one number."""
-    return g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)

@@ -1,4 +1,4 @@
-"""The face a functional optimizer shows to PyTorch and Lightning."""
+"""A functional optimizer as a torch optimizer, so that Lightning saves, restores and moves its state."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from eblvm_lit.core.fast_paths import without_hooks
 from eblvm_lit.optimizers.base import Optimizer, State
 
 __all__ = ["StatefulOptimizer"]
@@ -51,10 +52,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
         }
         return {"step": self._first()["step"], **slots}
 
+    @without_hooks
     def step(self, closure: Callable[[], Any]) -> Any:
         """Run the iteration."""
         return closure()
-
-    # Else torch puts an entry of its profiler around every step, a tenth of a small iteration, and calls the hooks of
-    # torch.optim, which are about gradients that this one never holds.
-    step.hooked = True

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Law", "Posterior"]
+__all__ = ["DistributionParams", "Posterior"]
 
-Law = tuple[Tensor, ...]
+DistributionParams = tuple[Tensor, ...]
 
 
 class Posterior(nn.Module, ABC):
@@ -28,34 +28,34 @@ class Posterior(nn.Module, ABC):
         """Noise for :meth:`rsample`, shape (*shape, B, H), of v's type and device."""
 
     @abstractmethod
-    def law(self, v: Tensor) -> Law:
+    def distribution_params(self, v: Tensor) -> DistributionParams:
         """Parameters of q(h|v) as a distribution, each of shape (B, H): what costs a pass through the posterior."""
 
     @abstractmethod
-    def rsample_law(self, law: Law, noise: Tensor) -> Tensor:
-        """Reparametrised h, shape (*L, B, H), of a law and noise (*L, B, H)."""
+    def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
+        """Reparametrised h, shape (*L, B, H), of q's parameters and noise (*L, B, H)."""
 
     @abstractmethod
-    def log_prob_law(self, law: Law, h: Tensor) -> Tensor:
-        """log q(h), shape (*L, B), of a law and h (*L, B, H)."""
+    def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
+        """log q(h), shape (*L, B), of q's parameters and h (*L, B, H)."""
 
     @abstractmethod
-    def information_law(self, law: Law) -> Law:
-        """Fisher information of h about the parameters of a law, which is diagonal, each of shape (B, H)."""
+    def information_given(self, q_params: DistributionParams) -> DistributionParams:
+        """Fisher information of h about these parameters, which is diagonal, each of shape (B, H)."""
 
     def rsample(self, v: Tensor, noise: Tensor) -> Tensor:
         """Reparametrised h ~ q(h|v), shape (*L, B, H), of v (B, *event) and noise (*L, B, H)."""
-        return self.rsample_law(self.law(v), noise)
+        return self.rsample_given(self.distribution_params(v), noise)
 
     def log_prob(self, h: Tensor, v: Tensor) -> Tensor:
         """log q(h|v), shape (*L, B), of h (*L, B, H) and v (B, *event)."""
-        return self.log_prob_law(self.law(v), h)
+        return self.log_prob_given(self.distribution_params(v), h)
 
     def rsample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """h ~ q(h|v) and log q(h|v), in one pass through the posterior."""
-        law = self.law(v)
-        h = self.rsample_law(law, noise)
-        return h, self.log_prob_law(law, h)
+        q_params = self.distribution_params(v)
+        h = self.rsample_given(q_params, noise)
+        return h, self.log_prob_given(q_params, h)
 
     @abstractmethod
     def mean(self, v: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.posteriors.base import Law, Posterior
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["BernoulliPosterior"]
 
@@ -50,32 +50,32 @@ class BernoulliPosterior(Posterior):
 
     def logits(self, v: Tensor) -> Tensor:
         """Logits of q(h=1|v), shape (B, H)."""
-        return at_least_float32(self.linear(v))
+        return self.distribution_params(v)[0]
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Uniform numbers in [0, 1), shape (*shape, B, H)."""
         size = (*shape, len(v), self.h_dim)
         return torch.rand(size, generator=generator, dtype=v.dtype, device=v.device)
 
-    def law(self, v: Tensor) -> Law:
-        """The logits."""
-        return (self.logits(v),)
+    def distribution_params(self, v: Tensor) -> DistributionParams:
+        """The logits of q(h=1|v)."""
+        return (at_least_float32(self.linear(v)),)
 
-    def rsample_law(self, law: Law, noise: Tensor) -> Tensor:
+    def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
         """Relaxed h in (0, 1), shape (*L, B, H)."""
         # half a float32 spacing keeps both logarithms finite; u = 0 does occur
-        perturbed = law[0] + torch.logit(noise, eps=6e-8)
+        perturbed = q_params[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
             return (perturbed > 0).to(perturbed.dtype)
         return torch.sigmoid(perturbed / self.temperature)
 
-    def log_prob_law(self, law: Law, h: Tensor) -> Tensor:
+    def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
         """log q(h), shape (*L, B)."""
-        return (h * law[0] - softplus(law[0])).sum(-1)
+        return (h * q_params[0] - softplus(q_params[0])).sum(-1)
 
-    def information_law(self, law: Law) -> Law:
+    def information_given(self, q_params: DistributionParams) -> DistributionParams:
         """q (1 - q)."""
-        q = law[0].sigmoid()
+        q = q_params[0].sigmoid()
         return (q * (1 - q),)
 
     def mean(self, v: Tensor) -> Tensor:

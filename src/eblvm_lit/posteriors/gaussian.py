@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import at_least_float32
-from eblvm_lit.posteriors.base import Law, Posterior
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["GaussianPosterior", "LinearGaussianPosterior", "NetworkGaussianPosterior"]
 
@@ -28,24 +28,24 @@ class GaussianPosterior(Posterior):
         size = (*shape, len(v), self.h_dim)
         return torch.randn(size, generator=generator, dtype=v.dtype, device=v.device)
 
-    def law(self, v: Tensor) -> Law:
+    def distribution_params(self, v: Tensor) -> DistributionParams:
         """Mean and log standard deviation."""
         return self.moments(v)
 
-    def rsample_law(self, law: Law, noise: Tensor) -> Tensor:
+    def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
         """Reparametrised h, shape (*L, B, H)."""
-        mean, log_std = law
+        mean, log_std = q_params
         return mean + log_std.exp() * noise
 
-    def log_prob_law(self, law: Law, h: Tensor) -> Tensor:
+    def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
         """log q(h), shape (*L, B)."""
-        mean, log_std = law
+        mean, log_std = q_params
         standardised = (h - mean) * (-log_std).exp()
         return (-0.5 * standardised.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
-    def information_law(self, law: Law) -> Law:
+    def information_given(self, q_params: DistributionParams) -> DistributionParams:
         """1 / std^2 about the mean, 2 about the log standard deviation."""
-        return (-2 * law[1]).exp(), torch.full_like(law[1], 2.0)
+        return (-2 * q_params[1]).exp(), torch.full_like(q_params[1], 2.0)
 
     def mean(self, v: Tensor) -> Tensor:
         """E_q[h|v], shape (B, H)."""

@@ -18,7 +18,7 @@ from eblvm_lit.callbacks.ema import ExponentialAverage
 from eblvm_lit.distributed.launch import is_first, launched
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
-from eblvm_lit.methods.checkpoint_identity import check_resumable
+from eblvm_lit.methods.checkpoint_weights import check_resumable
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config

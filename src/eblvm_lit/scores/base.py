@@ -1,4 +1,4 @@
-"""What every estimator of the score offers that needs nothing but the model."""
+"""The contract of score estimators: exact, bi-level, variational and by importance sampling."""
 
 from __future__ import annotations
 
@@ -10,25 +10,36 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.objectives.base import ScoreFunction
+from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["ScoreEstimator"]
 
 
 class ScoreEstimator(ABC):
-    """How the marginal score is had from the energy; its theta-gradient is that of the estimate."""
+    """An estimator of the marginal score from an energy, and from a posterior where it needs one.
+
+    The theta-gradient of an objective is that of the objective of the estimate, taken by differentiation. The
+    variational estimator alone adds a step: its theta-gradient is an estimate too, see
+    :class:`~eblvm_lit.scores.variational.VariationalFunction`.
+
+    Attributes:
+        needs_posterior: Whether the estimate uses q(h|v).
+    """
+
+    needs_posterior = False
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
-        """Refuse an energy whose score cannot be had this way.
+        """Refuse an energy whose score cannot be estimated so.
 
         Raises:
             ConfigError: Saying what can.
         """
 
-    def noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:  # noqa: ARG002
+    def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:  # noqa: ARG002
         """The random numbers of one estimate at v, shape (B, *event)."""
         return None
 
     @abstractmethod
-    def function(self, energy: Energy, noise: Any) -> ScoreFunction:
-        """The estimate as a function of v, at fixed random numbers."""
+    def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
+        """The estimate as a function of points (B, *event), with latents drawn at v (B, *event)."""

@@ -1,18 +1,20 @@
-"""The surrogate score of bi-level score matching."""
+"""The surrogate score of bi-level score matching: the score of -E - log q at one latent of each v."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from eblvm_lit.core.autograd import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.scores.base import ScoreEstimator
 
-__all__ = ["BilevelScore"]
+__all__ = ["Bilevel", "BilevelScore"]
 
 
 class BilevelScore:
-    r"""The score of the marginal as one posterior sample sees it.
+    r"""The score of the marginal as estimated with one posterior sample.
 
     .. math:: \hat s(x) = \nabla_x [-E(x, h) - \log q(h|x)], \quad h \sim q(h|v)
 
@@ -36,12 +38,38 @@ class BilevelScore:
 
     def __init__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> None:
         self.energy, self.posterior = energy, posterior
-        self.h = posterior.rsample(v, noise)
+        self.h = posterior.rsample_given(posterior.distribution_params(v), noise)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The surrogate, shape (B, *event)."""
 
         def log_weight(y: Tensor) -> Tensor:
-            return (-self.energy.energy(y, self.h) - self.posterior.log_prob(self.h, y)).sum()
+            energy = self.energy.energy(y, self.h)
+            return (-energy - self.posterior.log_prob_given(self.posterior.distribution_params(y), self.h)).sum()
 
         return grad(log_weight)(x)
+
+
+class Bilevel(ScoreEstimator):
+    """The bi-level score, for any energy with latents and any posterior of them.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> Bilevel().function(p, q, v, Bilevel().noise(p, q, v, torch.Generator()))(v).shape
+        torch.Size([5, 2])
+    """
+
+    needs_posterior = True
+
+    def check(self, energy: Energy) -> None:
+        """Refuse nothing: the posterior is checked against the energy where it is fitted."""
+
+    def noise(self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """Noise of one latent per example, shape (B, H)."""
+        return posterior.noise((), v, generator)
+
+    def function(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> BilevelScore:
+        """The surrogate score with h drawn at v."""
+        return BilevelScore(energy, posterior, v, noise)

@@ -46,7 +46,8 @@ class Exact(ScoreEstimator):
     Example:
         >>> import torch
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> Exact().function(GRBM(v_dim=2, h_dim=3), None)(torch.zeros(5, 2)).shape
+        >>> v = torch.zeros(5, 2)
+        >>> Exact().function(GRBM(v_dim=2, h_dim=3), None, v, None)(v).shape
         torch.Size([5, 2])
     """
 
@@ -58,6 +59,6 @@ class Exact(ScoreEstimator):
                 "use a bi-level or variational method."
             )
 
-    def function(self, energy: MarginalEnergy, noise: Any) -> ExactScore:  # noqa: ARG002
+    def function(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: Any) -> ExactScore:  # noqa: ARG002
         """The exact score."""
         return ExactScore(energy)

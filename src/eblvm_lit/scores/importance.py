@@ -58,7 +58,7 @@ class Importance(ScoreEstimator):
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> score, energy, v = Importance(n_particles=7), GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)
-        >>> score.function(energy, score.noise(energy, v, torch.Generator()))(v).shape
+        >>> score.function(energy, None, v, score.noise(energy, None, v, torch.Generator()))(v).shape
         torch.Size([5, 2])
     """
 
@@ -75,11 +75,11 @@ class Importance(ScoreEstimator):
                 "use a variational method."
             )
 
-    def noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Tensor:
+    def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """Uniform bits, shape (L, B, m)."""
         shape = (self.n_particles, len(v), energy.h_dim)
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 
-    def function(self, energy: Energy, noise: Tensor) -> ImportanceScore:
+    def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:  # noqa: ARG002
         """The estimate with these latents."""
         return ImportanceScore(energy, noise)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.reductions import mean_over_ranks
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
@@ -41,8 +41,8 @@ class Particles(ABC):
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
         """Latents, shape (*shape, B, H)."""
 
-    def diagnostics(self, h: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - part of the contract
-        """What is worth recording about the draw, by name."""
+    def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:  # noqa: ARG002
+        """Numbers to record about the draw h, by name."""
         return {}
 
     def failure_hint(self) -> str | None:
@@ -128,9 +128,9 @@ class RefinedParticles(Particles):
         (refined,) = self.langevin.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))
         return refined
 
-    def diagnostics(self, h: Tensor) -> dict[str, Tensor]:
+    def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
         """Root mean square of the refined latents, infinite once they are far beyond any posterior."""
-        rms = mean_over_ranks(h.square().mean()).sqrt()
+        rms = minibatch.mean(h.square().mean()).sqrt()
         return {"refined_rms": torch.where(rms > DIVERGED, math.inf, rms)}
 
     def failure_hint(self) -> str:

@@ -22,6 +22,7 @@ from eblvm_lit.core.autograd import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.particles import Particles, PosteriorParticles
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Estimate",
     "Unbiased",
     "VaES",
+    "VariationalFunction",
     "VariationalScore",
     "vages_product",
 ]
@@ -179,7 +181,43 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     return slope[: len(h)].mean(0) + (weights * value[-n:]).sum(0)
 
 
-class VariationalScore:
+class VariationalFunction:
+    """VaES as a score function, and VaGES as the theta-gradient of a product with it.
+
+    Particles are drawn once and held. With separate sets the product of the two estimates is unbiased where they are.
+
+    Args:
+        estimator: Says how the score and the covariance are estimated.
+        energy: Gives E.
+        posterior: Gives q; None where the particles come from p(h|v) itself.
+        sets: Particles of the score, the mean and the covariance, each of shape (L, B, H).
+
+    Attributes:
+        h: The particles of the score, shape (L, B, H).
+    """
+
+    def __init__(
+        self, estimator: VariationalScore, energy: Energy, posterior: Posterior | None, sets: tuple[Tensor, ...]
+    ) -> None:
+        self.estimator, self.energy, self.posterior = estimator, energy, posterior
+        self.h, self.h_mean, self.h_cov = sets
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """VaES, shape (B, *event)."""
+        return self.estimator.estimate(self.energy, self.posterior, x, self.h)
+
+    def product(self, energy: Energy, x: Tensor, z: Tensor) -> Tensor:
+        """A number per example, shape (B,), whose theta-gradient is VaGES(x)' z; see :func:`vages_product`.
+
+        Args:
+            energy: The model as a function of the theta that is differentiated.
+            x: Shape (B, *event).
+            z: The objective's derivative by the score, shape (B, *event); held constant.
+        """
+        return vages_product(energy, x, z, self.h_mean, self.h_cov, self.estimator.covariance)
+
+
+class VariationalScore(ScoreEstimator):
     r"""VaES and VaGES from particles of one source, in three sets: for the score, for the mean, for the covariance.
 
     With separate sets the product of the two estimates is unbiased where they are.
@@ -199,12 +237,10 @@ class VariationalScore:
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
         >>> score = VariationalScore(n_particles=2)
-        >>> sets = score.draw(p, q, v, score.noise(p, q, v, torch.Generator()))
-        >>> [h.shape for h in sets]
-        [torch.Size([2, 5, 3]), torch.Size([2, 5, 3]), torch.Size([2, 5, 3])]
-        >>> z = score.value(p, q, v, sets)
-        >>> z.shape, score.product(p, v, z, sets).shape
-        (torch.Size([5, 2]), torch.Size([5]))
+        >>> vaes = score.function(p, q, v, score.noise(p, q, v, torch.Generator()))
+        >>> z = vaes(v)
+        >>> vaes.h.shape, z.shape, vaes.product(p, v, z).shape
+        (torch.Size([2, 5, 3]), torch.Size([5, 2]), torch.Size([5]))
     """
 
     def __init__(
@@ -232,9 +268,10 @@ class VariationalScore:
                 "does without: use estimate=vaes."
             )
         self.n_particles, self.sets = n_particles, SETS[sets]
+        self.needs_posterior = self.particles.needs_posterior
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy the particles cannot be had for.
+        """Refuse an energy whose particles cannot be drawn.
 
         Raises:
             ConfigError: Saying which can.
@@ -246,15 +283,7 @@ class VariationalScore:
         n_sets = max(self.sets) + 1
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
-    def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> tuple[Tensor, ...]:
-        """The particles of the score, the mean and the covariance, each of shape (L, B, H), drawn in one pass."""
+    def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
+        """VaES and VaGES with particles drawn at v, all sets in one pass."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
-        return tuple(drawn[i] for i in self.sets)
-
-    def value(self, energy: Energy, posterior: Posterior | None, v: Tensor, sets: tuple[Tensor, ...]) -> Tensor:
-        """The score's estimate, shape (B, *event)."""
-        return self.estimate(energy, posterior, v, sets[0])
-
-    def product(self, energy: Energy, v: Tensor, z: Tensor, sets: tuple[Tensor, ...]) -> Tensor:
-        """What has the theta-gradient VaGES(v)' z, shape (B,); see :func:`vages_product`."""
-        return vages_product(energy, v, z, sets[1], sets[2], self.covariance)
+        return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))

@@ -1,0 +1,91 @@
+"""The base of methods with one loss: subclasses are their equations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method, MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.optimizers.base import Optimizer
+
+__all__ = ["LossMethod"]
+
+
+class LossMethod(Method):
+    """One step an iteration down one loss of one network. A subclass gives ``noise`` and ``loss``.
+
+    The same loss is descended in training and logged at validations.
+
+    Args:
+        energy: The model, network ``theta``; None where a subclass has other networks.
+        optimizer: The update rule.
+        seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
+
+    Raises:
+        ConfigError: For an energy that is not of :attr:`energy_type`.
+
+    Attributes:
+        trained: The network whose parameters move.
+        energy_type: ``MarginalEnergy`` where the loss needs the free energy.
+    """
+
+    trained = "theta"
+    energy_type: type[Energy] = Energy
+
+    def __init__(
+        self,
+        *,
+        optimizer: Optimizer,
+        energy: Energy | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        self.optimizer = optimizer
+        if energy is not None:
+            if not isinstance(energy, self.energy_type):
+                raise ConfigError(
+                    f"{type(energy).__name__} has no tractable free energy, which {type(self).__name__} needs."
+                )
+            self.energy = energy
+
+    def networks(self) -> dict[str, nn.Module]:
+        """The model."""
+        return {"theta": self.energy}
+
+    @property
+    def parts(self) -> MethodParts:
+        """The energy."""
+        return MethodParts(energy=self.energy)
+
+    @abstractmethod
+    def noise(self, v: Tensor, generator: torch.Generator) -> Any:
+        """The random numbers of one evaluation of the loss."""
+
+    @abstractmethod
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,), of v (B, *event) at the state's parameters."""
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """One group."""
+        return {"upper": ParamGroup(self.trained, self.optimizer)}
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the step."""
+        return {"upper": self.noise(v, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """One step down the loss."""
+        return self.descend(
+            state, "upper", lambda params: self.loss(state.at(**{self.trained: params}), v, noise["upper"])
+        )
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss itself, per example, shape (B,)."""
+        return self.loss(self.live_state(), v, self.noise(v, generator))

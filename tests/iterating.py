@@ -1,0 +1,60 @@
+"""The steps of a method's iteration, one by one: what each descends, and some of them without the others."""
+
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+
+from eblvm_lit.methods.base import Method
+
+__all__ = ["Found", "found", "run", "start"]
+
+
+class Found(NamedTuple):
+    """What a step was given: see ``Method.update``."""
+
+    loss: Any
+    grads: Any
+    diagnostics: Any = None
+    buffers: Any = None
+
+
+def start(method, lr=None):
+    """Where a first iteration starts: live tensors, fresh optimizers, each at its own rate if not at this one."""
+    optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
+    dtype = next(method.parameters()).dtype
+    rates = {name: torch.tensor(group.optimizer.lr if lr is None else lr) for name, group in method.groups.items()}
+    return method.train_state(optimizers, {name: rate.to(dtype) for name, rate in rates.items()})
+
+
+@contextmanager
+def updating(method, update):
+    """Inside, the steps of the method end in another update."""
+    with mock.patch.object(type(method), "update", update):
+        yield
+
+
+def run(method, state, v, noise, only=None, in_place=False):
+    """Where an iteration ends, and its record; ``only`` names the groups whose steps are made."""
+    plain = Method.update
+
+    def update(self, state, name, *args):
+        return plain(self, state, name, *args) if only is None or name in only else state
+
+    with updating(method, update):
+        end = method.iteration(state._replace(in_place=in_place), v, noise)
+    return end, end.record()
+
+
+def found(method, state, v, noise):
+    """What each step of an iteration would descend from this state, if no step before it moved anything."""
+    steps = {name: [] for name in method.groups}
+
+    def update(self, state, name, *args):
+        steps[name].append(Found(*args))
+        return state
+
+    with updating(method, update):
+        method.iteration(state, v, noise)
+    return steps
