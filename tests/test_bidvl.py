@@ -1,13 +1,12 @@
-"""The method BiDVL: which level moves what, bit for bit, buffers included; and where it ends on a Gaussian."""
+"""The method BiDVL: what each step moves, bit for bit, buffers included; and where it ends on a Gaussian."""
 
 import copy
 
 import pytest
 import torch
-from eblvm_lit.methods.levels import run_levels
 from torch import nn
 
-import doubly
+import bidvl_networks
 from eblvm_lit.bidvl.losses import FullLatentTerm, OffsetLatentTerm
 from eblvm_lit.bidvl.method import BiDVL
 from eblvm_lit.bidvl.ratios import ConstantRatio
@@ -27,12 +26,13 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.runtime import run
+from eblvm_lit.runtime import run as training
 from image_files import write_cifar10
+from iterating import found, run, start
 from shell import configure
 
 SHAPE, H_DIM = (1, 8, 8), 3
-every_loss = pytest.mark.parametrize("name", doubly.LOSSES)
+every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
 
 
 def make(loss, **options):
@@ -50,15 +50,10 @@ def make(loss, **options):
     )
 
 
-def start(method):
-    optimizers = {level.name: o for level, o in zip(method.levels(), method.configure_optimizers(), strict=True)}
-    return method.situation(optimizers, {level.name: torch.tensor(level.optimizer.lr) for level in method.levels()})
-
-
-def flat(situation):
+def flat(state):
     """All that lasts beside the optimizers, by name."""
-    params = {f"{player}.{name}": p for player, own in situation.params.items() for name, p in own.items()}
-    return {**params, **situation.memory}
+    params = {f"{network}.{name}": p for network, own in state.params.items() for name, p in own.items()}
+    return {**params, **state.buffers}
 
 
 def changed(before, after):
@@ -71,41 +66,39 @@ def minibatch(method, n=6):
     return v, method.draw_noise(v, generator)
 
 
-# ------------------------------------------------------------------ who moves
+# ------------------------------------------------------------------ what moves
 
 
 @every_loss
-def test_each_level_moves_its_own_players_and_nothing_else(name, float64):
+def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
     """Parameters, running statistics and spectral norms: bit-equal where they must not move."""
-    method = make(doubly.LOSSES[name])
+    method = make(bidvl_networks.LOSSES[name])
     v, noise = minibatch(method)
-    method.advance(start(method), v, noise)  # the optimizers have moments now
+    method.run_iteration(start(method), v, noise)  # the optimizers have moments now
     prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
-    for level in method.levels():
+    for group in method.groups:
         begin = start(method)
         copied = {key: value.clone() for key, value in flat(begin).items()}
         with plain_autograd():
-            end, _ = run_levels([level], begin, v, noise)
+            end, _ = run(method, begin, v, noise, only=[group])
         moved = changed(begin, end)
-        own = {key for key in copied if key.startswith(prefixes[level.name])}
+        own = {key for key in copied if key.startswith(prefixes[group])}
         assert moved <= own
         assert {key for key in own if "bias" not in key and "weight" in key and "norm" not in key} & moved
-        assert any(key in method.memory() for key in moved)
+        assert any(key in method.persistent_buffers() for key in moved)
         assert all(torch.equal(copied[key], value) for key, value in flat(start(method)).items())
-    assert [level.name for level in method.levels()] == [
-        *(["upper", "upper_encoder", "lower"] if name == "complete" else ["upper", "lower"])
-    ]
+    assert list(method.groups) == [*(["upper", "upper_encoder", "lower"] if name == "complete" else ["upper", "lower"])]
 
 
 @pytest.mark.parametrize("name", ["offset", "complete"])
-def test_encoder_hears_of_the_latent_term_in_the_complete_variant_alone(name, float64):
-    method, without = make(doubly.LOSSES[name]), doubly.LOSSES["without"]
+def test_the_latent_term_has_a_gradient_for_the_encoder_in_the_complete_loss_alone(name, float64):
+    method, without = make(bidvl_networks.LOSSES[name]), bidvl_networks.LOSSES["without"]
     v, noise = minibatch(method)
-    level, situation = method.levels()[-1], start(method)
+    state = start(method)
     with plain_autograd():
-        grads = level.gradient(situation, v, noise["lower"], 0).grads
+        grads = found(method, state, v, noise)["lower"][0].grads
         method.loss = without
-        fewer = level.gradient(situation, v, noise["lower"], 0).grads
+        fewer = found(method, state, v, noise)["lower"][0].grads
     same = {key: torch.allclose(grads[key], fewer[key], rtol=1e-12, atol=1e-15) for key in grads}
     heads = [key for key in grads if "head" in key and "weight" in key]
     assert all(same[key] == (name == "offset") for key in heads)
@@ -114,7 +107,7 @@ def test_encoder_hears_of_the_latent_term_in_the_complete_variant_alone(name, fl
 
 def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
     """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
-    method = make(doubly.LOSSES["offset"])
+    method = make(bidvl_networks.LOSSES["offset"])
     v, noise = minibatch(method)
     draw = noise["lower"][0]
     encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
@@ -122,19 +115,19 @@ def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples
     generator(encoder.rsample(v, draw["eps"]))
     encoder.distribution_params(v_hat)
     with plain_autograd():
-        found = method.levels()[-1].gradient(start(method), v, noise["lower"], 0).memory
+        buffers = found(method, start(method), v, noise)["lower"][0].buffers
     wanted = {f"omega.encoder.{key}": b for key, b in encoder.named_buffers()}
     wanted |= {f"omega.generator.{key}": b for key, b in generator.named_buffers()}
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(buffers, wanted)
 
 
 @every_loss
 def test_both_kinds_of_differentiation_agree(name, float64):
-    method = make(doubly.LOSSES[name], n_lower_steps=2)
+    method = make(bidvl_networks.LOSSES[name], n_lower_steps=2)
     v, noise = minibatch(method)
     with plain_autograd():
-        plain, record = run_levels(method.levels(), start(method), v, noise)
-    other, other_record = run_levels(method.levels(), start(method), v, noise)
+        plain, record = run(method, start(method), v, noise)
+    other, other_record = run(method, start(method), v, noise)
     torch.testing.assert_close(flat(plain), flat(other))
     torch.testing.assert_close(record, other_record)
 
@@ -143,29 +136,29 @@ def test_both_kinds_of_differentiation_agree(name, float64):
 
 
 def test_order_steps_and_shared_latents():
-    names = [level.name for level in make(doubly.LOSSES["offset"], upper_first=False).levels()]
+    names = list(make(bidvl_networks.LOSSES["offset"], upper_first=False).groups)
     assert names == ["lower", "upper"]
-    method = make(doubly.LOSSES["offset"], n_lower_steps=3)
+    method = make(bidvl_networks.LOSSES["offset"], n_lower_steps=3)
     _, noise = minibatch(method)
     assert len(noise["lower"]) == 3
     assert torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][1]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][0]["eps"])
-    _, noise = minibatch(make(doubly.LOSSES["offset"], share_latents=False))
+    _, noise = minibatch(make(bidvl_networks.LOSSES["offset"], share_latents=False))
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
 def test_record_has_every_term(float64):
-    method = make(doubly.LOSSES["complete"])
+    method = make(bidvl_networks.LOSSES["complete"])
     v, noise = minibatch(method)
-    record = method.advance(start(method), v, noise)
+    record = method.run_iteration(start(method), v, noise)
     terms = [record[f"lower_{term}"] for term in ("reconstruction", "prior", "energy", "latent")]
     torch.testing.assert_close(record["lower_loss"], sum(terms))
     assert {"upper_critic_loss", "upper_grad_norm", "upper_encoder_prior", "lower_grad_norm"} <= set(record)
 
 
 def test_validation_loss_is_the_reconstructions_squared_error(float64):
-    method = make(doubly.LOSSES["offset"]).eval()
+    method = make(bidvl_networks.LOSSES["offset"]).eval()
     v = torch.randn(4, *SHAPE)
     exact = (method.generator(method.posterior.moments(v)[0]) - v).square().sum((1, 2, 3))
     torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
@@ -173,32 +166,32 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
 
 def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
     v = torch.randn(4, *SHAPE)
-    found = [
-        PosteriorDivergence().compute(make(doubly.LOSSES[name]).eval(), v, torch.Generator())
+    metrics = [
+        PosteriorDivergence().compute(make(bidvl_networks.LOSSES[name]).eval(), v, torch.Generator())
         for name in ("offset", "joint")
     ]
-    assert [list(values) for values in found] == [[], ["posterior_fisher"]]
+    assert [list(values) for values in metrics] == [[], ["posterior_fisher"]]
 
 
 def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
-    method, v = make(doubly.LOSSES["offset"]), torch.randn(250, *SHAPE)
-    found = ReconstructionError().compute(method, v, torch.Generator())
+    method, v = make(bidvl_networks.LOSSES["offset"]), torch.randn(250, *SHAPE)
+    metrics = ReconstructionError().compute(method, v, torch.Generator())
     assert method.generator.training
     method.eval()
     error = method.generator(method.posterior.mean(v)) - v
-    assert found == {"rmse": pytest.approx(error.square().mean().sqrt().item(), rel=1e-12)}
+    assert metrics == {"rmse": pytest.approx(error.square().mean().sqrt().item(), rel=1e-12)}
 
 
 @pytest.mark.parametrize("batch_statistics", [True, False])
 def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_for(batch_statistics):
     torch.manual_seed(0)
-    method, data = make(doubly.LOSSES["offset"]), Digits()
+    method, data = make(bidvl_networks.LOSSES["offset"]), Digits()
     nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
-    before = {name: b.clone() for name, b in method.memory().items()}
+    before = {name: b.clone() for name, b in method.persistent_buffers().items()}
     source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
     images = source.images(method, data, 6)
     assert source.supports(method, data)
-    assert all(torch.equal(b, before[name]) for name, b in method.memory().items())
+    assert all(torch.equal(b, before[name]) for name, b in method.persistent_buffers().items())
     assert method.generator.training
     torch.testing.assert_close(source.images(method, data, 3), images[:3])
     generator = copy.deepcopy(method.generator).train(batch_statistics)
@@ -219,7 +212,7 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
     overrides += ["callbacks.progress=null", "show_config=false", "trainer.max_steps=4", "method.compile=false"]
 
     def train(name, *others):
-        run.train(configure(*overrides, f"run_dir={tmp_path / name}", f"outputs_dir={tmp_path}", *others))
+        training.train(configure(*overrides, f"run_dir={tmp_path / name}", f"outputs_dir={tmp_path}", *others))
         return torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True)
 
     whole = train("whole", "n_validations=2")
@@ -254,7 +247,7 @@ class Quadratic(VisibleEnergy):
 
 
 def equilibrium(covariance, r, c):
-    r"""The energy's precision where no player has a gradient left, for a linear encoder and generator.
+    r"""The energy's precision where no network has a gradient left, for a linear encoder and generator.
 
     Term D vanishes where the generator's mean and covariance are the data's: G(h) = A h + b, A A' = C. The encoder,
     which term A alone moves, is then the posterior of v = G(h) + N(0, I/2): W = A' (C + I/2)^-1, covariance S. And the
@@ -266,7 +259,7 @@ def equilibrium(covariance, r, c):
     return (2 * c * W.T @ (eye - W @ A) - 2 * r * moments) @ torch.linalg.inv(A)
 
 
-def test_players_of_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(float64):
+def test_networks_on_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(float64):
     mean, covariance = torch.tensor([1.0, -0.5]), torch.tensor([[1.5, 0.6], [0.6, 0.8]])
     # points whose first two moments are a standard normal's: every expectation here is exact
     points = torch.cat([torch.eye(2), -torch.eye(2)]) * 2**0.5
@@ -282,10 +275,10 @@ def test_players_of_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(flo
         optimizer=SGD(lr=0.4),
         lower_optimizer=SGD(lr=0.2),
     )
-    situation = start(method)
+    state = start(method)
     with plain_autograd():
         for _ in range(700):
-            method.advance(situation, v, {"upper": noise, "lower": [noise]})
+            method.run_iteration(state, v, {"upper": noise, "lower": [noise]})
     A, L = generator.weight.detach(), method.energy.L.detach()
     torch.testing.assert_close(A @ A.T, covariance, rtol=0, atol=3e-3)
     torch.testing.assert_close(generator.bias.detach(), mean, rtol=0, atol=3e-3)
@@ -308,8 +301,8 @@ def parts(**others):
     ("others", "message"),
     [
         (lambda: {"n_lower_steps": 0}, "n_lower_steps must be >= 1"),
-        (lambda: {"loss": doubly.LOSSES["joint"]}, "needs a joint energy"),
-        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all players the same h_dim"),
+        (lambda: {"loss": bidvl_networks.LOSSES["joint"]}, "needs a joint energy"),
+        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all networks the same h_dim"),
         (lambda: {"generator": ConvGenerator(v_shape=[3, 8, 8], h_dim=H_DIM, width=2)}, "the same v_shape"),
     ],
 )

@@ -5,11 +5,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from eblvm_lit.methods.levels import TrainState
 
+import iterating
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
 from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -51,17 +50,14 @@ def make(energy, chain, n_chains=None, optimizer=None):
     )
 
 
-def situation(method):
-    return TrainState({"theta": params_of(method.energy)}, {}, {}, {k: v.clone() for k, v in method.memory().items()})
-
-
-def gradient(method, v, seed=0, memory=None):
-    """One gradient, with its noise."""
-    (level,) = method.levels()
-    start = situation(method)
-    start = start if memory is None else start._replace(memory=memory)
-    noise = level.noise(v, keyed_generator(seed))
-    return level.gradient(start, v, noise, 0), noise
+def gradient(method, v, seed=0, buffers=None):
+    """The gradient of one iteration and the buffers at its end, with the iteration's noise."""
+    start = iterating.start(method)
+    start = start if buffers is None else start._replace(buffers=buffers)
+    noise = method.draw_noise(v, keyed_generator(seed))
+    (found,) = iterating.found(method, start, v, noise)["upper"]
+    end, _ = iterating.run(method, start, v, noise)
+    return found._replace(buffers=end.buffers), noise
 
 
 def autograd_of(loss, energy):
@@ -103,7 +99,7 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
     )
     check_grads(found.grads, autograd_of(loss, energy))
     torch.testing.assert_close(found.loss, loss.detach())
-    assert found.memory == {}
+    assert found.buffers == {}
 
 
 @every_backend
@@ -225,10 +221,10 @@ def test_persistent_chains_from_noise_begin_there_once(float64):
     assert start["h"].abs().max() < 6
     moved = method.chain.run(energy, start, noise["negative"])
     for name in ("v", "h"):
-        torch.testing.assert_close(first.memory[f"chain_{name}"], moved[name])
-    second, noise = gradient(method, v, 1, first.memory)
-    moved = method.chain.run(energy, {name: first.memory[f"chain_{name}"] for name in ("v", "h")}, noise["negative"])
-    torch.testing.assert_close(second.memory["chain_v"], moved["v"])
+        torch.testing.assert_close(first.buffers[f"chain_{name}"], moved[name])
+    second, noise = gradient(method, v, 1, first.buffers)
+    moved = method.chain.run(energy, {name: first.buffers[f"chain_{name}"] for name in ("v", "h")}, noise["negative"])
+    torch.testing.assert_close(second.buffers["chain_v"], moved["v"])
 
 
 @pytest.mark.parametrize(("method", "start"), [("cd", "[0.0,1.0]"), ("pcd", "null")])
@@ -268,25 +264,25 @@ def test_persistent_chains_start_at_the_first_minibatch_and_go_on_from_there(kin
     build, chain, names = CHAINS[kind]
     energy = build()
     method = make(energy, chain, n_chains=6)
-    assert sorted(method.memory()) == sorted(["chain_started", *(f"chain_{name}" for name in names)])
+    assert sorted(method.persistent_buffers()) == sorted(["chain_started", *(f"chain_{name}" for name in names)])
     v, w, short = torch.randn(6, V_DIM), torch.randn(6, V_DIM) + 5, torch.randn(4, V_DIM) - 5
     # the first iteration is that of CD
     first, noise = gradient(method, v, 0)
     anew, _ = gradient(make(energy, chain), v, 0)
     check_grads(first.grads, anew.grads)
-    assert first.memory["chain_started"]
+    assert first.buffers["chain_started"]
     # later ones go on, whatever the minibatch; in a short one all chains move
-    memory = first.memory
+    buffers = first.buffers
     for batch, seed in ((w, 1), (short, 2)):
-        after, noise = gradient(method, batch, seed, memory)
-        state = {name: memory[f"chain_{name}"] for name in names}
+        after, noise = gradient(method, batch, seed, buffers)
+        state = {name: buffers[f"chain_{name}"] for name in names}
         moved = chain.run(energy, state, noise["negative"])
         for name in names:
-            torch.testing.assert_close(after.memory[f"chain_{name}"], moved[name].detach())
-            assert after.memory[f"chain_{name}"].shape[0] == 6
-            assert not torch.equal(after.memory[f"chain_{name}"], memory[f"chain_{name}"])
-        memory = after.memory
-    assert memory["chain_started"]
+            torch.testing.assert_close(after.buffers[f"chain_{name}"], moved[name].detach())
+            assert after.buffers[f"chain_{name}"].shape[0] == 6
+            assert not torch.equal(after.buffers[f"chain_{name}"], buffers[f"chain_{name}"])
+        buffers = after.buffers
+    assert buffers["chain_started"]
 
 
 def test_too_few_rows_start_the_chains_over_and_over(float64):
@@ -297,7 +293,7 @@ def test_too_few_rows_start_the_chains_over_and_over(float64):
     h = energy.draw_latent(v, noise["positive"])[[0, 1, 2, 0, 1, 2, 0]]
     v_minus = energy.draw_visible(h, noise["negative"]["v"][0]).detach()
     expected = energy.draw_latent(v_minus, noise["negative"]["h"][0]).detach()
-    torch.testing.assert_close(found.memory["chain_h"], expected)
+    torch.testing.assert_close(found.buffers["chain_h"], expected)
 
 
 def test_an_iteration_moves_theta_and_chains_and_nothing_else_does(float64):
@@ -306,9 +302,7 @@ def test_an_iteration_moves_theta_and_chains_and_nothing_else_does(float64):
     state = {name: value.clone() for name, value in method.state_dict().items()}
     method.validation_loss(v, keyed_generator(0))
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
-    (optimizer,) = method.configure_optimizers()
-    start = method.situation({"upper": optimizer}, {"upper": torch.tensor(0.1)})
-    method.advance(start, v, method.draw_noise(v, keyed_generator(0)))
+    method.run_iteration(iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
     assert all(not torch.equal(value, state[name]) for name, value in method.state_dict().items())
     assert set(state) == {
         *("energy.W", "energy.b", "energy.c", "energy.log_std"),
@@ -365,11 +359,10 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(chain, n_chains
             p.mul_(0.01)
         energy.log_std.fill_(start)
     method = make(energy, chain, n_chains, Adam(lr=0.02))
-    (optimizer,) = method.configure_optimizers()
+    state = iterating.start(method)
     for i in range(20):
         v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
-        now = method.situation({"upper": optimizer}, {"upper": torch.tensor(0.02)})
-        method.advance(now, v, method.draw_noise(v, keyed_generator(0, i)))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
     assert (energy.log_std.abs() < abs(start) - 0.1).all()
 
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from eblvm_lit.methods.levels import run_levels
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d
 from torch.nn.functional import elu as torch_elu
 
+import iterating
 from cases import IMAGE, POSTERIORS, SUMMED, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.core.functional import bind, params_of
@@ -303,7 +303,7 @@ def test_visible_energies_are_marginals_of_nothing(case, float64):
     expected = -torch.autograd.grad(whole.sum(), v)[0]
     for backend in (nullcontext, plain_autograd):
         with backend():
-            torch.testing.assert_close(Exact().function(energy, None)(v.detach()), expected)
+            torch.testing.assert_close(Exact().function(energy, None, v, None)(v.detach()), expected)
     for name, g in zip(params_of(energy), torch.autograd.grad(energy(v).sum(), energy.parameters()), strict=True):
         assert g.abs().max() > 1e-6, name
 
@@ -314,7 +314,7 @@ def test_objectives_of_visible_energies_against_autograd(case, objective, float6
     energy, v = case.make(), torch.randn(5, V_DIM)
     noise = objective.noise(v, (), keyed_generator(0))
     x = objective.perturb(v, noise).requires_grad_()
-    loss = objective.loss(Exact().function(energy, None), x.detach(), noise)
+    loss = objective.loss(Exact().function(energy, None, x, None), x.detach(), noise)
     s = -torch.autograd.grad(energy(x).sum(), x, create_graph=True)[0]
     rows = [torch.autograd.grad(s[:, i].sum(), x, retain_graph=True)[0] for i in range(V_DIM)]
     jacobian = torch.stack(rows, 1)
@@ -387,27 +387,23 @@ def image_method(kind, energy=None, n_lower_steps=2, **network):
     return VaGES(**parts, score=VariationalScore(n_particles=2, particles=particles))
 
 
-def situation(method):
-    optimizers = dict(zip([level.name for level in method.levels()], method.configure_optimizers(), strict=True))
-    return method.situation(optimizers, {name: torch.tensor(1e-3) for name in optimizers})
-
-
 def upper_gradient(method, v):
-    level = method.levels()[-1]
-    return level.gradient(situation(method), v, level.noise(v, keyed_generator(0)), 0)
+    return iterating.found(method, iterating.start(method, 1e-3), v, method.draw_noise(v, keyed_generator(0)))["upper"][
+        0
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_iteration_on_images_moves_every_network(kind, float64):
     method, v = image_method(kind), torch.rand(4, *IMAGE)
-    before = situation(method)
+    before = iterating.start(method, 1e-3)
     with plain_autograd():
-        after, record = run_levels(method.levels(), before, v, method.draw_noise(v, keyed_generator(1)))
+        after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(1)))
     assert all(value.isfinite() for value in record.values())
-    for player, params in before.params.items():
+    for network, params in before.params.items():
         for name, p in params.items():
             # no score sees an additive constant of the energy, nor does the difference of two energies
-            assert torch.equal(after.params[player][name], p) == (name == "head.square.bias"), name
+            assert torch.equal(after.params[network][name], p) == (name == "head.square.bias"), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -501,7 +497,7 @@ def test_passes_of_an_iteration_through_the_trunk(kind):
     noise = method.draw_noise(v, keyed_generator(0))
     calls = count_calls(method.energy)
     with plain_autograd():
-        run_levels(method.levels(), situation(method), v, noise)
+        iterating.run(method, iterating.start(method, 1e-3), v, noise)
     assert calls == [(4, *IMAGE)] * (PASSES[kind] + (0 if kind == "mdsm" else 4))
 
 
@@ -617,10 +613,10 @@ def test_variational_methods_refine_the_particles_of_deep_models_of_images():
 )
 def test_methods_on_images_are_built(overrides, tmp_path):
     cfg = configure("model=deep", "data=mnist", *SMALL, *overrides, f"run_dir={tmp_path}")
-    method = build(cfg).method
-    assert method.energy.event_shape == (1, 8, 8)
-    if method.posterior is not None:
-        assert method.posterior.mean_head.in_features == 256
+    parts = build(cfg).method.parts
+    assert parts.energy.event_shape == (1, 8, 8)
+    if parts.posterior is not None:
+        assert parts.posterior.mean_head.in_features == 256
 
 
 @pytest.mark.parametrize("method", ["vages_mdsm", "mdsm"])

@@ -5,13 +5,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from eblvm_lit.methods.critic import bracket
-from eblvm_lit.methods.fisher_critic import FisherCritic
-from eblvm_lit.methods.levels import run_levels
-from eblvm_lit.methods.vages_fisher import VaGESFisher
 from pytorch_lightning import LightningModule
 from torch import nn
 
+import iterating
 from cases import binary, hermite, product, randomise
 from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.core.functional import params_of
@@ -24,10 +21,10 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.critic_divergence import CriticDivergence
+from eblvm_lit.methods.critics import FisherCritic, VaGESFisher, bracket
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.vector_field import VectorField
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
@@ -143,26 +140,17 @@ def variational(energy, **options):
     return VaGESFisher(energy=energy, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-2), **options)
 
 
-def situation_of(method):
-    players = method.players()
-    optimizers = {
-        level.name: StatefulOptimizer(dict(players[level.player].named_parameters()), level.optimizer)
-        for level in method.levels()
-    }
-    return method.situation(optimizers, {level.name: torch.tensor(0.01) for level in method.levels()})
-
-
-def moved(method, levels):
-    """Names of the players whose parameters some levels move; and the record."""
-    before = situation_of(method)
+def moved(method, only=None):
+    """Names of the networks whose parameters move, if the named groups alone make their steps; and the record."""
+    before = iterating.start(method)
     v = torch.randn(8, 2)
-    after, record = run_levels(levels, before, v, method.draw_noise(v, keyed_generator(0)))
+    after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(0)), only=only)
     return {name for name in before.params if not same(before.params[name], after.params[name])}, record
 
 
 def test_the_critic_alone_moves(model):
     method = exact(model)
-    names, record = moved(method, method.levels())
+    names, record = moved(method)
     assert names == {"critic"}
     assert record.keys() == {"upper_loss", "upper_grad_norm"}
     assert same(params_of(model), params_of(PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)))
@@ -171,18 +159,20 @@ def test_the_critic_alone_moves(model):
 @pytest.mark.parametrize("k", [0, 1, 5])
 def test_lower_steps_move_q_and_the_upper_one_the_critic(k, model):
     method = variational(model, n_lower_steps=k)
-    lower, upper = method.levels()
-    assert (lower.n_steps, method.inner_steps()) == (k, k + 1)
-    assert moved(method, [lower])[0] == ({"phi"} if k else set())
-    assert moved(method, [upper])[0] == {"critic"}
-    assert moved(method, [lower, upper])[0] == {"critic"} | ({"phi"} if k else set())
+    v = torch.randn(8, 2)
+    steps = iterating.found(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
+    assert {name: len(made) for name, made in steps.items()} == {"lower": k, "upper": 1}
+    assert method.inner_steps() == k + 1
+    assert moved(method, only=["lower"])[0] == ({"phi"} if k else set())
+    assert moved(method, only=["upper"])[0] == {"critic"}
+    assert moved(method)[0] == {"critic"} | ({"phi"} if k else set())
 
 
 def test_a_step_goes_along_the_gradient_of_the_bracket(model):
     method, v = exact(model), torch.randn(8, 2)
     noise = method.noise(v, keyed_generator(0))
     assert noise["u"].unique().tolist() == [-1, 1]
-    found = method.levels()[0].gradient(situation_of(method), v, noise, 0)
+    (found,) = iterating.found(method, iterating.start(method), v, {"upper": noise})["upper"]
     loss = -bracket(method.critic, model.score(v).detach(), v, noise["u"]).mean()
     torch.testing.assert_close(found.loss, loss.detach())
     names, parameters = zip(*method.critic.named_parameters(), strict=True)
@@ -199,7 +189,7 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
         logits = v @ phi["linear.weight"].T + phi["linear.bias"]
         h = ((logits + torch.logit(u)) / 0.1).sigmoid().mean(0)
         expected = model.b - v + h @ model.W.T
-        torch.testing.assert_close(method.model_score({"phi": phi}, v, u), expected.detach())
+        torch.testing.assert_close(method.model_score(method.live_state().at(phi=phi), v, u), expected.detach())
 
 
 def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
@@ -211,7 +201,7 @@ def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
     h, p = binary(3).unsqueeze(1), model.latent_mean(v).detach()
     weights = (h * p + (1 - h) * (1 - p)).prod(-1)
     noise = h * (1 - p / 2) + (1 - h) * (1 - p) / 2  # the middle of the range that gives h
-    values = [bracket(method.critic, method.model_score({}, v, row.unsqueeze(0)), v, signs) for row in noise]
+    values = [bracket(method.critic, method.model_score(method.live_state(), v, row.unsqueeze(0)), v, signs) for row in noise]
     expected = bracket(method.critic, model.score(v), v, signs)
     torch.testing.assert_close((weights * torch.stack(values)).sum(0), expected)
     assert torch.stack(values).std(0).min() > 1e-3
@@ -227,9 +217,9 @@ def test_a_residual_critic_is_added_to_the_model_score(backend, model):
     for method in (exact(model, residual=True), variational(model, posterior=q, residual=True)):
         expected = bracket(lambda x, f=method.critic: f(x) + model.score(x), model.score(v), v, u)
         with plain_autograd() if backend == "autograd" else nullcontext():
-            torch.testing.assert_close(method.model_field({}, v), model.score(v))
-            torch.testing.assert_close(bracket(method.field({}), model.score(v), v, u), expected)
-        assert moved(method, method.levels()[-1:])[0] == {"critic"}
+            torch.testing.assert_close(method.model_field(method.live_state(), v), model.score(v))
+            torch.testing.assert_close(bracket(method.field(method.live_state()), model.score(v), v, u), expected)
+        assert moved(method, only=["upper"])[0] == {"critic"}
 
 
 def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
@@ -238,10 +228,10 @@ def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
     method, v = variational(energy, posterior=q, divergence=Fisher(), residual=True), torch.randn(4, 2)
     x, h = v.clone().requires_grad_(), q.mean(v).detach()
     (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
-    torch.testing.assert_close(method.model_field({}, v), expected)
-    slope = torch.autograd.functional.jacobian(lambda x: method.model_field({}, x).sum(0), v)
+    torch.testing.assert_close(method.model_field(method.live_state(), v), expected)
+    slope = torch.autograd.functional.jacobian(lambda x: method.model_field(method.live_state(), x).sum(0), v)
     step = 1e-6 * torch.ones(2)  # the mean of q moves with v
-    change = (method.model_field({}, v + step) - method.model_field({}, v - step)) / 2e-6
+    change = (method.model_field(method.live_state(), v + step) - method.model_field(method.live_state(), v - step)) / 2e-6
     torch.testing.assert_close(slope.sum(-1).T, change, rtol=1e-6, atol=1e-8)
 
 
@@ -250,12 +240,11 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
     model.b.data.fill_(1.0)
     method = FisherCritic(energy=model, critic=VectorField(v_dim=2, n_layers=1), optimizer=SGD(lr=0.05))
     truth = half_mean_square(optimum(model))
-    situation, generator = situation_of(method), keyed_generator(0)
-    situation.lrs["upper"].fill_(0.05)
+    state, generator = iterating.start(method), keyed_generator(0)
     start = mean_bracket(method.critic, model.score)
     for _ in range(200):
         v = torch.randn(500, 2, generator=generator)
-        method.advance(situation, v, method.draw_noise(v, generator))
+        method.run_iteration(state, v, method.draw_noise(v, generator))
     assert start < 0.5 * truth
     torch.testing.assert_close(mean_bracket(method.critic, model.score), truth, rtol=0.02, atol=0)
 
@@ -273,7 +262,7 @@ def test_deep_models_have_a_critic_with_the_estimated_score_alone(float64):
         exact(energy)
     q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
     method = variational(energy, posterior=q, divergence=Fisher())
-    assert moved(method, method.levels())[0] == {"phi", "critic"}
+    assert moved(method)[0] == {"phi", "critic"}
     found = CriticDivergence(data_energy=PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0))
     assert list(found.compute(method, torch.randn(5, 2), keyed_generator(0))) == ["fisher_divergence"]
 
@@ -376,8 +365,8 @@ def test_the_published_experiment(tmp_path):
     assert (cfg.model.v_dim, cfg.model.h_dim, cfg.data_energy.v_dim) == (500, 500, 500)
     assert (cfg.trainer.max_steps, cfg.data.batch_size) == (20_000, 100)
     method = build(cfg).method
-    assert (method.lower.n_steps, method.n_particles, method.optimizer.lr) == (5, 1, 2e-4)
-    assert method.optimizer.betas == method.lower.optimizer.betas == (0.9, 0.999)
+    assert (method.n_lower_steps, method.n_particles, method.optimizer.lr) == (5, 1, 2e-4)
+    assert method.optimizer.betas == method.groups["lower"].optimizer.betas == (0.9, 0.999)
     schedule = method.optimizer.schedule
     assert schedule(2e-4, 19_999, 20_000) == pytest.approx(2e-4)
     shapes = [tuple(layer.weight.shape) for layer in method.critic.layers if isinstance(layer, nn.Linear)]

@@ -17,6 +17,7 @@ from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from iterating import found, start
 
 
 def at_the_true_posterior(energy, posterior):
@@ -40,7 +41,7 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
     torch.manual_seed(0)
     method = at_the_true_posterior(model(v_dim=3, h_dim=4), posterior(v_dim=3, h_dim=4))
     v, generator = torch.randn(7, 3), torch.Generator().manual_seed(1)
-    noise = method.lower.noise(v, 1, generator)
+    noise = method.fit.noise(v, 1, generator)
     data = {name: value[0] for name, value in noise["data"].items()}
     points = method.objective.perturb(v, data)
 
@@ -53,22 +54,17 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
     phi = params_of(method.posterior)
     w = {name: torch.randn_like(value) for name, value in phi.items()}
     expected = hessian_product(BilevelProblem(None, lower, None, {}, 0.1), {}, phi, w)
-    found = method.information_product(phi, w, v, noise)
+    product = method.fit.information_product(phi, w, v, noise)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(product[name], value, rtol=1e-10, atol=1e-12)
 
 
 def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
     torch.manual_seed(0)
     method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4))
     v = torch.randn(50, 3)
-    upper = method.levels()[-1]
-    noise = upper.noise(v, torch.Generator().manual_seed(1))
-    situation = method.situation(
-        dict(zip(("lower", "upper"), method.configure_optimizers(), strict=True)),
-        {"lower": torch.tensor(1e-3), "upper": torch.tensor(1e-3)},
-    )
-    grads = upper.gradient(situation, v, noise, 0).grads
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    grads = found(method, start(method), v, noise)["upper"][0].grads
     # c does not appear in the surrogate score: all of its gradient is the indirect term.
     assert grads["c"].abs().min() > 0
 

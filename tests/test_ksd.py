@@ -139,7 +139,7 @@ def test_importance_score_over_all_latents_is_the_score(case):
 
 def test_importance_draws_fresh_fair_bits_for_each_v():
     energy, v = GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
-    h = Importance(n_particles=7).noise(energy, v, keyed_generator(0))
+    h = Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
     assert h.shape == (7, 300, H_DIM)
     assert h.dtype == v.dtype
     assert set(h.unique().tolist()) == {0.0, 1.0}
@@ -150,9 +150,11 @@ def test_importance_draws_fresh_fair_bits_for_each_v():
 def test_importance_score_trains_theta_through_all_of_it():
     energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
     score, objective = Importance(n_particles=5), DSM(noise_std=0.3)
-    bits, noise = score.noise(energy, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
+    bits, noise = score.noise(energy, None, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
     theta = params_of(energy)
-    grads = torch.func.grad(lambda t: objective.loss(score.function(bind(energy, t), bits), v, noise).mean())(theta)
+    grads = torch.func.grad(lambda t: objective.loss(score.function(bind(energy, t), None, v, bits), v, noise).mean())(
+        theta
+    )
     weights = torch.softmax(-energy.energy(v, bits), 0)
     each = [-torch.func.grad(lambda x, h=h: energy.energy(x, h).sum())(v) for h in bits]
     s = weights.unsqueeze(-1) * torch.stack(each)

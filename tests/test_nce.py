@@ -6,12 +6,11 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from eblvm_lit.methods.levels import TrainState, run_levels
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
+import iterating
 from cases import H_DIM, NOISE_DISTRIBUTIONS, SUMMED, V_DIM, binary, randomise
 from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
@@ -49,19 +48,15 @@ def vnce(energy, posterior=None, p_n=None, **options):
     return VNCE(energy=energy, noise_distribution=p_n or StandardNormal(), **options)
 
 
-def posterior_of(method):
-    """What latents are drawn from, at the live parameters."""
-    return method.latent_law({name: params_of(player) for name, player in method.players().items()})
+def live_state(method):
+    """The live parameters, through which autograd differentiates what the method computes."""
+    params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
+    return method.live_state()._replace(params=params)
 
 
-def situation(method):
-    players = {name: params_of(player) for name, player in method.players().items()}
-    states = {level.name: level.optimizer.init(players[level.player]) for level in method.levels()}
-    return TrainState(players, states, {level.name: torch.tensor(0.1) for level in method.levels()})
-
-
-def gradient(method, v, noise):
-    return method.levels()[-1].gradient(situation(method), v, noise, 0)
+def terms_of(method, v, noise):
+    """Both terms of the loss at the live parameters."""
+    return method.terms(live_state(method), v, noise)
 
 
 # --- noise distributions ----------------------------------------------------------------------------------
@@ -76,7 +71,7 @@ def skewed(n, d, seed=0):
 @every_noise_distribution
 def test_density_is_torchs_and_draws_have_its_law(noise_case, float64):
     p_n = noise_case.make()
-    law = noise_case.distribution_params(p_n)
+    law = noise_case.law(p_n)
     y = skewed(7, V_DIM)
     torch.testing.assert_close(p_n.log_prob(y), law.log_prob(y))
     # a sample is an affine map of standard normal noise, of which mean and covariance are read off
@@ -153,7 +148,8 @@ def test_loss_is_that_of_a_classifier(energy_case, nu, float64):
     expected = binary_cross_entropy_with_logits(logits, labels, reduction="none")
     expected = expected[:6] + expected[6:].view(nu, 6).sum(0)
     assert logits.abs().max() > 0.5
-    torch.testing.assert_close(gradient(method, v, noise).loss, expected.mean().detach())
+    (found,) = iterating.found(method, iterating.start(method), v, {"upper": noise})["upper"]
+    torch.testing.assert_close(found.loss, expected.mean().detach())
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
 
 
@@ -175,12 +171,12 @@ def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
     # noise whose samples are the nodes of the grid
-    eps = ((grid - noise_case.distribution_params(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
+    eps = ((grid - noise_case.law(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
     noise = {"noise_distribution": eps.expand(nu, -1, -1)}
     torch.testing.assert_close(p_n.sample(eps), grid)
 
     def expected_loss():
-        at_data, at_noise = method.terms(method.model, None, grid, noise)
+        at_data, at_noise = terms_of(method, grid, noise)
         return (data * at_data + density * at_noise).sum()
 
     named = dict(method.model.named_parameters())
@@ -205,20 +201,16 @@ def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float6
     energy, v = energy_case.make(), torch.randn(6, V_DIM)
     plain, variational = nce(energy, nu=nu), vnce(energy, nu=nu)
     noise = variational.noise(v, keyed_generator(3))
-    expected = plain.terms(plain.model, None, v, noise)
-    found = variational.terms(variational.model, posterior_of(variational), v, noise)
+    expected = terms_of(plain, v, noise)
+    found = terms_of(variational, v, noise)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
     # as it is with a posterior that equals p(h|v), a relaxation among them, for every h
     learned = vnce(energy, energy_case.exact_posterior(energy), nu=nu)
     noise = learned.noise(v, keyed_generator(3))
-    for one, other in zip(
-        learned.terms(learned.model, posterior_of(learned), v, noise),
-        plain.terms(plain.model, None, v, noise),
-        strict=True,
-    ):
+    for one, other in zip(terms_of(learned, v, noise), terms_of(plain, v, noise), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-    assert [level.name for level in variational.levels()] == ["upper"]
+    assert list(variational.groups) == ["upper"]
     assert variational.posterior is None
     assert learned.posterior is not None
 
@@ -233,8 +225,8 @@ def test_with_the_true_posterior_the_expected_gradient_of_the_data_term_is_that_
         parameters = [dict(model.named_parameters())[name] for name in named]
         return torch.autograd.grad(term.sum(), parameters, allow_unused=True)
 
-    expected = grads(plain.model, plain.terms(plain.model, None, v, noise)[0])
-    p, q = energy.latent_mean(v).detach(), posterior_of(variational)
+    expected = grads(plain.model, terms_of(plain, v, noise)[0])
+    p = energy.latent_mean(v).detach()
     total = [torch.zeros_like(x) for x in named.values()]
     for row in range(len(v)):
         for h in binary(H_DIM):
@@ -245,7 +237,7 @@ def test_with_the_true_posterior_the_expected_gradient_of_the_data_term_is_that_
                 "at_data": u.view(1, 1, -1),
                 "at_noise": noise["at_noise"][:, :1],
             }
-            term = variational.terms(variational.model, q, v[row : row + 1], one)[0]
+            term = terms_of(variational, v[row : row + 1], one)[0]
             for entry, g in zip(total, grads(variational.model, term), strict=True):
                 entry += weight * g
     for found, value in zip(total, expected, strict=True):
@@ -259,9 +251,10 @@ def test_upper_loss_by_hand(backend, float64):
     v, method = torch.randn(6, V_DIM), vnce(energy, q, n_particles=5, nu=2)
     with torch.no_grad():
         method.model.c.fill_(0.4)
-    noise = method.noise(v, keyed_generator(3))
+    both = method.draw_noise(v, keyed_generator(3))
+    noise = both["upper"]
     with backend():
-        found = gradient(method, v, noise)
+        (found,) = iterating.found(method, iterating.start(method), v, both)["upper"]
 
     def log_weights(x, u):  # -E - log q at the relaxed h, by the equations
         logits = (x @ q.linear.weight.T + q.linear.bias).detach()
@@ -297,39 +290,40 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     ones, losses, pairs = 0, 0, 0
     for i in range(len(states)):
         noise = {**p_n, "at_data": u[i].unsqueeze(0), "at_noise": u[i].unsqueeze(0)}
-        one, _ = method.log_densities(energy, q, v, v, noise)
+        one, _ = method.log_densities(live_state(method), v, v, noise)
         ones = ones + weights[i] * one
-        losses = losses + weights[i] * method.terms(method.model, q, v, noise)[0]
+        losses = losses + weights[i] * terms_of(method, v, noise)[0]
         for j in range(len(states)):
-            two = pair.log_densities(energy, q, v, v, {**noise, "at_noise": torch.stack([u[i], u[j]])})[1]
+            both = {**noise, "at_noise": torch.stack([u[i], u[j]])}
+            two = pair.log_densities(live_state(pair), v, v, both)[1]
             pairs = pairs + weights[i] * weights[j] * two
     exact = nce(energy)
     assert (ones + 1e-3 < pairs).all()
     assert (pairs + 1e-3 < -energy.free_energy(v)).all()
     # so the data's term is an upper bound of NCE's
-    assert (losses > exact.terms(exact.model, None, v, p_n)[0] + 1e-3).all()
+    assert (losses > terms_of(exact, v, p_n)[0] + 1e-3).all()
 
 
 @pytest.mark.parametrize("nu", [1, 2])
 def test_each_level_moves_its_own_parameters_alone(nu, float64):
     energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     method, v = vnce(energy, q, nu=nu, n_lower_steps=2), torch.randn(6, V_DIM)
-    noise, start = method.draw_noise(v, keyed_generator(0)), situation(method)
-    lower, upper = method.levels()
-    assert (lower.n_steps, upper.n_steps) == (2, 1)
-    for level, moves, stays in ((lower, "phi", "theta"), (upper, "theta", "phi")):
-        after, _ = run_levels([level], start, v, noise)
+    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+    found = iterating.found(method, start, v, noise)
+    assert {name: len(steps) for name, steps in found.items()} == {"lower": 2, "upper": 1}
+    for group, moves, stays in (("lower", "phi", "theta"), ("upper", "theta", "phi")):
+        after, _ = iterating.run(method, start, v, noise, only=[group])
         assert all(not torch.equal(x, start.params[moves][k]) for k, x in after.params[moves].items())
         assert all(torch.equal(x, start.params[stays][k]) for k, x in after.params[stays].items())
     assert set(start.params["theta"]) == {"c", "energy.W", "energy.b", "energy.c", "energy.log_std"}
     # the lower level is the KL divergence at the data, c or no c
     with torch.no_grad():
         method.model.c.fill_(3.0)
-    found = lower.gradient(situation(method), v, noise["lower"], 1).grads
+    grads = iterating.found(method, iterating.start(method), v, noise)["lower"][1].grads
     loss = KL().loss(energy, q, v, noise["lower"]["latent"][1]).mean()
     expected = torch.autograd.grad(loss, list(q.parameters()))
     for (name, _), value in zip(q.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(found[name], value)
+        torch.testing.assert_close(grads[name], value)
 
 
 # --- runs -------------------------------------------------------------------------------------------------
@@ -356,14 +350,10 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, fl
     method = METHODS[name](energy)
     method.optimizer = Adam(lr=0.02)
     method.noise_distribution.fit([1.5 * torch.randn(1000, V_DIM)])
-    optimizers = method.configure_optimizers()
+    state = iterating.start(method)
     for i in range(60):
         v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
-        levels = [level.name for level in method.levels()]
-        now = method.situation(
-            dict(zip(levels, optimizers, strict=True)), {level: torch.tensor(0.02) for level in levels}
-        )
-        method.advance(now, v, method.draw_noise(v, keyed_generator(0, i)))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
     assert (energy.log_std.abs() < abs(start) - 0.1).all()
 
 

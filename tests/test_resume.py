@@ -8,6 +8,7 @@ import pytest
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bism import BiSM
 from shell import TINY, checkpoint, curves, of_checkpoint, same_state, start, train
 
 # A rate that falls, validations at 15, 30, 45, 60, checkpoints at multiples of 7 beside them, and three epochs
@@ -170,7 +171,7 @@ def signal_at(monkeypatch, iteration, *numbers, during="training_step"):
     step = getattr(Method, during)
 
     def step_and_send(self, v, i):
-        if self.iteration == iteration:
+        if self.iterations_done == iteration:
             for number in numbers:
                 signal.raise_signal(number)
         return step(self, v, i)
@@ -248,14 +249,14 @@ def test_a_signal_ends_a_block_early_and_the_run_goes_on_in_blocks_of_any_size(
     at, blocks, one_by_one, tmp_path, monkeypatch
 ):
     before, after = blocks
-    draw = Method.draw_noise
+    draw = BiSM.draw_noise
 
     def draw_and_send(self, v, generator):
-        if self.iteration == at:
+        if self.iterations_done == at:
             signal.raise_signal(signal.SIGTERM)
         return draw(self, v, generator)
 
-    monkeypatch.setattr(Method, "draw_noise", draw_and_send)
+    monkeypatch.setattr(BiSM, "draw_noise", draw_and_send)
     with pytest.raises(InterruptedRunError, match=f"Stopped by SIGTERM after iteration {at + 1}; "):
         train(tmp_path / "stopped", *in_blocks(before), *METHODS["bidsm"])
     assert checkpoint(tmp_path / "stopped")["global_step"] == at + 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 
+import iterating
 from cases import ENERGIES, H_DIM, V_DIM, binary, randomise
 from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.core.functional import bind, params_of
@@ -34,6 +35,7 @@ from eblvm_lit.scores.variational import (
     Dropped,
     Unbiased,
     VaES,
+    VariationalFunction,
     VariationalScore,
     vages_product,
 )
@@ -164,21 +166,30 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
     class Exact(VariationalScore):
         """Sums over h with the weights of p(h|v), in the place of means over particles."""
 
-        def product(self, energy, v, z, sets):
+        def function(self, *args):
+            return Summed(*vars(super().function(*args)).values())
+
+    class Summed(VariationalFunction):
+        """The product of :class:`Exact`."""
+
+        def __init__(self, estimator, energy, posterior, *sets):
+            super().__init__(estimator, energy, posterior, sets)
+
+        def product(self, energy, v, z):
             w = probabilities(energy.latent_logits(v).detach())
-            value, slope = torch.func.jvp(lambda x: -energy.energy(x, sets[1]), (v,), (z.detach(),))
+            value, slope = torch.func.jvp(lambda x: -energy.energy(x, self.h_mean), (v,), (z.detach(),))
             s = slope.detach()
             return (w * slope).sum(0) + (w * (s - (w * s).sum(0)) * value).sum(0)
 
     score = Exact(n_particles=2**H_DIM, particles=Enumerated(), estimate=Weighted())
     method = VaGES(energy=energy, objective=objective, score=score, optimizer=Adam(lr=1e-3))
     noise = {"data": objective.noise(v, (), keyed_generator(0)), "latent": None}
-    found, theta = method.upper_gradient(params_of(energy), None, v, noise), params_of(energy)
+    (step,), theta = iterating.found(method, iterating.start(method), v, {"upper": noise})["upper"], params_of(energy)
     points = objective.perturb(v, noise["data"])
     loss = lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise["data"]).mean()  # noqa: E731
-    torch.testing.assert_close(found.loss, loss(theta))
-    assert_close(found.grads, torch.func.grad(loss)(theta))
-    assert all(value.abs().max() > 1e-4 for value in found.grads.values())
+    torch.testing.assert_close(step.loss, loss(theta))
+    assert_close(step.grads, torch.func.grad(loss)(theta))
+    assert all(value.abs().max() > 1e-4 for value in step.grads.values())
 
 
 def test_a_score_of_separate_sets_is_unbiased_and_a_shared_set_is_not():
@@ -206,7 +217,8 @@ def test_a_score_of_separate_sets_is_unbiased_and_a_shared_set_is_not():
         total = []
         for p, h in rows:
             drawn = tuple(h.unsqueeze(1) for _ in range(3))
-            z = objective.cotangent(score.value(energy, None, points, drawn), points, noise)
+            vaes = VariationalFunction(score, energy, None, drawn)(points)
+            z = objective.cotangent(vaes, points, noise)
             total.append(p * tensors(energy, theta, points, z, *drawn[1:]))
         return sum_of(total)
 
@@ -227,7 +239,8 @@ def test_sets_are_what_they_are_called():
     v = torch.randn(5, V_DIM)
     for sets, distinct in (("separate", 3), ("coupled", 2), ("shared", 1)):
         score = VariationalScore(n_particles=4, sets=sets)
-        drawn = score.draw(energy, q, v, score.noise(energy, q, v, keyed_generator(0)))
+        drawn = score.function(energy, q, v, score.noise(energy, q, v, keyed_generator(0)))
+        drawn = (drawn.h, drawn.h_mean, drawn.h_cov)
         assert [h.shape for h in drawn] == [(4, 5, H_DIM)] * 3
         assert len({h.sum().item() for h in drawn}) == distinct
         assert torch.equal(drawn[1], drawn[2]) == (sets != "separate")
@@ -265,16 +278,16 @@ def make(score=None, objective=None, energy=None, posterior=None, **options):
     )
 
 
-def test_exact_particles_have_the_law_of_the_latents():
+def test_exact_particles_are_distributed_as_the_latents():
     energy, v = GRBMS[0].make(), torch.randn(5, V_DIM)
     particles = ExactParticles()
     h = particles.draw(energy, None, v, particles.noise(energy, None, (20_000,), v, keyed_generator(0)))
     assert set(h.unique().tolist()) == {0.0, 1.0}
     assert (h.mean(0) - energy.latent_mean(v)).abs().max() < 4 * 0.5 / 20_000**0.5
     method = make(VariationalScore(particles=particles))
-    assert [level.name for level in method.levels()] == ["upper"]
+    assert list(method.groups) == ["upper"]
     assert method.posterior is None
-    assert list(method.players()) == ["theta"]
+    assert list(method.networks()) == ["theta"]
 
 
 def test_refined_particles_go_to_the_posterior():
@@ -297,22 +310,23 @@ def test_refined_particles_go_to_the_posterior():
 def test_the_upper_gradient_is_for_theta_alone_and_nothing_else_moves():
     method, v = make(), torch.randn(6, V_DIM)
     before = {name: p.clone() for name, p in method.named_parameters()}
-    noise = method.upper_noise(v, keyed_generator(0))
-    theta, phi = params_of(method.energy), params_of(method.posterior)
-    found = method.upper_gradient(theta, phi, v, noise)
+    noise = method.draw_noise(v, keyed_generator(0))
+    state, theta = iterating.start(method), params_of(method.energy)
+    (step,) = iterating.found(method, state, v, noise)["upper"]
     with plain_autograd():
-        again = method.upper_gradient(theta, phi, v, noise)
-    assert_close(found.grads, again.grads)
-    torch.testing.assert_close(found.loss, again.loss)
-    assert found.grads.keys() == theta.keys()
-    assert not any(value.requires_grad for value in (found.loss, *found.grads.values(), *again.grads.values()))
+        (again,) = iterating.found(method, state, v, noise)["upper"]
+    assert_close(step.grads, again.grads)
+    torch.testing.assert_close(step.loss, again.loss)
+    assert step.grads.keys() == theta.keys()
+    assert not any(value.requires_grad for value in (step.loss, *step.grads.values(), *again.grads.values()))
     assert all(torch.equal(before[name], p) for name, p in method.named_parameters())
     # the logged loss is the objective at VaES, not the surrogate
-    points = method.objective.perturb(v, noise["data"])
-    sets = method.score.draw(method.energy, method.posterior, points, noise["latent"])
-    s = VaES()(method.energy, None, points, sets[0])
-    expected = 0.5 * (s + noise["data"]["eps"] / 0.3).square().sum(-1).mean()
-    torch.testing.assert_close(found.loss, expected.detach())
+    upper = noise["upper"]
+    points = method.objective.perturb(v, upper["data"])
+    h = method.score.function(method.energy, method.posterior, points, upper["latent"]).h
+    s = VaES()(method.energy, None, points, h)
+    expected = 0.5 * (s + upper["data"]["eps"] / 0.3).square().sum(-1).mean()
+    torch.testing.assert_close(step.loss, expected.detach())
 
 
 def test_features_of_v_are_computed_once_for_all_particles():
@@ -383,10 +397,9 @@ def test_training_by_vages_moves_a_wide_model_to_the_data():
         optimizer=Adam(lr=0.02),
     )
     generator, v = keyed_generator(0), 0.3 * torch.randn(400, V_DIM)
-    rules = dict(zip(("lower", "upper"), method.configure_optimizers(), strict=True))
-    situation = method.situation(rules, {"lower": torch.tensor(0.02), "upper": torch.tensor(0.02)})
+    state = iterating.start(method)
     for _ in range(150):
-        method.advance(situation, v, method.draw_noise(v, generator))
+        method.run_iteration(state, v, method.draw_noise(v, generator))
     assert -1.7 < energy.log_std.mean() < -0.8  # log 0.3 = -1.2
 
 
@@ -395,11 +408,9 @@ def test_gaussian_model_trains_with_refined_particles():
     score = VariationalScore(particles=RefinedParticles(n_refine_steps=3, step_size=0.2, noise_std=0.01))
     method = make(score, energy=energy, posterior=LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(6, V_DIM)
-    found = method.upper_gradient(
-        params_of(energy), params_of(method.posterior), v, method.upper_noise(v, keyed_generator(0))
-    )
-    assert found.diagnostics["refined_rms"].isfinite()
-    assert all(value.isfinite().all() for value in found.grads.values())
+    (step,) = iterating.found(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))["upper"]
+    assert step.diagnostics["refined_rms"].isfinite()
+    assert all(value.isfinite().all() for value in step.grads.values())
     assert "step_size=0.2" in method.failure_hint("refined_rms")
     assert method.failure_hint("loss") is None
 

@@ -1,4 +1,4 @@
-"""Whether the parts of doubly variational learning fit together."""
+"""Checks that energy, encoder, generator and loss of BiDVL fit together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
 
 
 def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None, energy: Energy | None = None) -> None:
-    """Refuse players of which one has another number of latents, or another shape of v.
+    """Refuse networks of which one has another number of latents, or another shape of v.
 
     Args:
         generator: Its h_dim and event_shape are looked at where it says them.
@@ -73,5 +73,5 @@ def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None
             if value != said[0][1]:
                 first, other = (list(x) if isinstance(x, tuple) else x for x in (said[0][1], value))
                 raise ConfigError(
-                    f"The {said[0][0]} has {key} {first} and the {name} {other}: give all players the same {key}."
+                    f"The {said[0][0]} has {key} {first} and the {name} {other}: give all networks the same {key}."
                 )

@@ -1,4 +1,4 @@
-"""Doubly variational learning: terms against closed forms, identities of the paper, and who moves whom."""
+"""Losses of BiDVL: terms against closed forms, identities of the paper, and which networks each term moves."""
 
 import itertools
 
@@ -7,42 +7,43 @@ import torch
 from torch import nn
 from torch.distributions import Independent, Normal, kl_divergence
 
-import doubly
+import bidvl_networks
 from cases import hermite, randomise
 from eblvm_lit.bidvl.joint_losses import CanonicalJoint
 from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.networks import Networks
 from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 
-every_loss = pytest.mark.parametrize("name", doubly.LOSSES)
+every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
 ENCODER, GENERATOR, BOTH = {"encoder"}, {"generator"}, {"encoder", "generator"}
 # whose parameters each term has a gradient of, beside the energy's, which the lower level leaves alone
 MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
 
 
-def moved(term, players):
-    """Which players a term has a gradient of; a gradient of exact zeros is none."""
+def moved(term, networks):
+    """Which networks a term has a gradient of; a gradient of exact zeros is none."""
     found = set()
-    for name, player in zip(players._fields, players, strict=True):
-        leaves = [p for p in player.parameters() if p.requires_grad]
+    for name in ("energy", "encoder", "frozen_encoder", "generator"):
+        leaves = [p for p in getattr(networks, name).parameters() if p.requires_grad]
         grads = torch.autograd.grad(term.sum(), leaves, allow_unused=True, retain_graph=True) if leaves else []
         if any(g is not None and bool(g.any()) for g in grads):
             found.add(name)
     return found
 
 
-# ------------------------------------------------------------------ who moves whom
+# ------------------------------------------------------------------ which networks each term moves
 
 
 @every_loss
 def test_each_term_moves_whom_it_should(name, float64):
-    loss = doubly.LOSSES[name]
-    players, v = doubly.players(loss), torch.randn(7, doubly.V_DIM)
-    terms = loss.lower(players, v, doubly.noise(7))
+    loss = bidvl_networks.LOSSES[name]
+    networks, v = bidvl_networks.networks(loss), torch.randn(7, bidvl_networks.V_DIM)
+    terms = loss.lower(networks, v, bidvl_networks.noise(7))
     wanted = {**MOVES, "latent": BOTH} if name == "complete" else MOVES
-    assert {term: moved(value, players) - {"energy"} for term, value in terms.items()} == {
+    assert {term: moved(value, networks) - {"energy"} for term, value in terms.items()} == {
         term: wanted[term] for term in terms
     }
     assert all(value.shape == (7,) for value in terms.values())
@@ -50,22 +51,22 @@ def test_each_term_moves_whom_it_should(name, float64):
 
 @every_loss
 def test_upper_level_moves_the_energy_alone(name, float64):
-    loss = doubly.LOSSES[name]
-    players, v, noise = doubly.players(loss), torch.randn(7, doubly.V_DIM), doubly.noise(7)
-    (gap,) = loss.upper(players, v, noise).values()
-    assert moved(gap, players) == {"energy"}
+    loss = bidvl_networks.LOSSES[name]
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(7, bidvl_networks.V_DIM), bidvl_networks.noise(7)
+    (gap,) = loss.upper(networks, v, noise).values()
+    assert moved(gap, networks) == {"energy"}
     if loss.regularises_encoder:
-        (prior,) = loss.upper_encoder(players, noise).values()
-        assert moved(prior, players) == ENCODER
+        (prior,) = loss.upper_encoder(networks, noise).values()
+        assert moved(prior, networks) == ENCODER
 
 
 def test_variants_have_their_terms():
     def terms(loss):
-        players = doubly.players(loss)
-        return set(loss.lower(players, torch.randn(2, doubly.V_DIM), doubly.noise(2)))
+        networks = bidvl_networks.networks(loss)
+        return set(loss.lower(networks, torch.randn(2, bidvl_networks.V_DIM), bidvl_networks.noise(2)))
 
     a = {"reconstruction", "prior"}
-    found = {name: terms(loss) for name, loss in doubly.LOSSES.items() if "-" not in name}
+    found = {name: terms(loss) for name, loss in bidvl_networks.LOSSES.items() if "-" not in name}
     assert found == {
         "offset": {*a, "energy", "latent"},
         "complete": {*a, "energy", "latent"},
@@ -80,58 +81,58 @@ def test_variants_have_their_terms():
 
 def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
     """r' KL(q(h|v) || p(v, h)) with p(v|h) = N(G(h), I/2), less its constant, h integrated out exactly."""
-    v, d = torch.randn(3, doubly.V_DIM), doubly.V_DIM
-    q = randomise(LinearGaussianPosterior(v_dim=d, h_dim=doubly.H_DIM))
-    g = randomise(nn.Linear(doubly.H_DIM, d))
-    eps, w = hermite(4, doubly.H_DIM)
+    v, d = torch.randn(3, bidvl_networks.V_DIM), bidvl_networks.V_DIM
+    q = randomise(LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
+    g = randomise(nn.Linear(bidvl_networks.H_DIM, d))
+    eps, w = hermite(4, bidvl_networks.H_DIM)
     loss = NoLatentTerm(ratio=ConstantRatio(scale=0.3))
-    energy = doubly.energy().eval()
+    energy = bidvl_networks.energy().eval()
     total = 0.0
     for e, weight in zip(eps, w, strict=True):
-        noise = {"h_hat": torch.zeros(3, doubly.H_DIM), "eps": e.expand(3, -1)}
-        terms = loss.lower(Players(energy, q, q, g), v, noise)
+        noise = {"h_hat": torch.zeros(3, bidvl_networks.H_DIM), "eps": e.expand(3, -1)}
+        terms = loss.lower(Networks(energy, q, q, g), v, noise)
         total = total + weight * (terms["reconstruction"] + terms["prior"])
 
     mean, log_std = q.moments(v)
-    law = Independent(Normal(mean, log_std.exp()), 1)
-    prior = Independent(Normal(torch.zeros(doubly.H_DIM), torch.ones(doubly.H_DIM)), 1)
+    gaussian = Independent(Normal(mean, log_std.exp()), 1)
+    prior = Independent(Normal(torch.zeros(bidvl_networks.H_DIM), torch.ones(bidvl_networks.H_DIM)), 1)
     # E log N(v; A h + a, I/2) in closed form
     centre = v - g(mean)
     spread = (g.weight**2 @ (2 * log_std).exp().T).sum(0)
     log_likelihood = -(centre.square().sum(-1) + spread) - 0.5 * d * torch.log(torch.tensor(torch.pi))
     constant = -0.5 * d * torch.log(torch.tensor(torch.pi))
-    exact = 0.3 * (kl_divergence(law, prior) - log_likelihood + constant)
+    exact = 0.3 * (kl_divergence(gaussian, prior) - log_likelihood + constant)
     torch.testing.assert_close(total, exact)
 
 
 def test_terms_b_c_and_d_have_their_values(float64):
     loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
-    players, v, noise = doubly.players(loss), torch.randn(5, doubly.V_DIM), doubly.noise(5)
-    v_hat = players.generator(noise["h_hat"])
-    lower, upper = loss.lower(players, v, noise), loss.upper(players, v, noise)
-    torch.testing.assert_close(lower["energy"], players.energy(v_hat))
-    error = (players.encoder.moments(v_hat)[0] - noise["h_hat"]) ** 2
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    v_hat = networks.generator(noise["h_hat"])
+    lower, upper = loss.lower(networks, v, noise), loss.upper(networks, v, noise)
+    torch.testing.assert_close(lower["energy"], networks.energy(v_hat))
+    error = (networks.encoder.moments(v_hat)[0] - noise["h_hat"]) ** 2
     torch.testing.assert_close(lower["latent"], error.mean(-1))
-    torch.testing.assert_close(upper["critic_loss"], players.energy(v) - players.energy(v_hat))
+    torch.testing.assert_close(upper["critic_loss"], networks.energy(v) - networks.energy(v_hat))
     fixed = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3), latent_weight=1e-4, critic_loss="hinge")
-    torch.testing.assert_close(fixed.lower(players, v, noise)["latent"], 1e-4 * error.sum(-1))
-    margins = (1 + players.energy(v)).clamp(min=0) + (1 - players.energy(v_hat)).clamp(min=0)
-    torch.testing.assert_close(fixed.upper(players, v, noise)["critic_loss"], margins)
+    torch.testing.assert_close(fixed.lower(networks, v, noise)["latent"], 1e-4 * error.sum(-1))
+    margins = (1 + networks.energy(v)).clamp(min=0) + (1 - networks.energy(v_hat)).clamp(min=0)
+    torch.testing.assert_close(fixed.upper(networks, v, noise)["critic_loss"], margins)
 
 
 def test_complete_takes_a_sample_of_the_encoder_and_regularises_it_at_samples(float64):
     loss = FullLatentTerm(ratio=ConstantRatio(scale=0.3))
-    players, v, noise = doubly.players(loss), torch.randn(5, doubly.V_DIM), doubly.noise(5)
-    mean, log_std = players.encoder.moments(players.generator(noise["h_hat"]))
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    mean, log_std = networks.encoder.moments(networks.generator(noise["h_hat"]))
     sample = mean + log_std.exp() * noise["eps_hat"]
-    torch.testing.assert_close(loss.lower(players, v, noise)["latent"], (sample - noise["h_hat"]).square().mean(-1))
-    law, prior = Normal(mean, log_std.exp()), Normal(torch.zeros_like(mean), torch.ones_like(mean))
-    exact = kl_divergence(law, prior).mean(-1)
-    torch.testing.assert_close(loss.upper_encoder(players, noise)["prior"], exact)
+    torch.testing.assert_close(loss.lower(networks, v, noise)["latent"], (sample - noise["h_hat"]).square().mean(-1))
+    gaussian, prior = Normal(mean, log_std.exp()), Normal(torch.zeros_like(mean), torch.ones_like(mean))
+    exact = kl_divergence(gaussian, prior).mean(-1)
+    torch.testing.assert_close(loss.upper_encoder(networks, noise)["prior"], exact)
 
 
 def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):
-    energy, v = doubly.energy().eval(), torch.randn(6, doubly.V_DIM, requires_grad=True)
+    energy, v = bidvl_networks.energy().eval(), torch.randn(6, bidvl_networks.V_DIM, requires_grad=True)
     e = energy(v).detach()
     excess = e.mean() - e
     sigmoid, exponential = SigmoidRatio(scale=0.1)(energy, v), ClampedExponentialRatio(scale=0.1)(energy, v)
@@ -227,7 +228,7 @@ def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergen
     objective = kl(q, p) - kl(g, p)
     aligned = q.sum(1, keepdim=True) * p / p.sum(1, keepdim=True)
     torch.testing.assert_close(objective - kl(q.sum(1), p.sum(1)), kl(q, aligned) - kl(g, p))
-    gap = CanonicalJoint().upper(Players(energy, generator, generator, generator), v, noise)["critic_loss"]
+    gap = CanonicalJoint().upper(Networks(energy, generator, generator, generator), v, noise)["critic_loss"]
     same_objective(gap.mean(), objective + entropy(q) - entropy(g), energy.table)
 
 
@@ -240,7 +241,7 @@ def test_upper_objective_of_a_decoupled_energy_is_the_likelihoods_less_one_diver
     objective = kl(q, p) - kl(g, p)
     torch.testing.assert_close(objective - kl(q.sum(1), p_v), -kl(g, p))
     loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
-    gap = loss.upper(Players(energy, generator, generator, generator), v, noise)["critic_loss"]
+    gap = loss.upper(Networks(energy, generator, generator, generator), v, noise)["critic_loss"]
     constant = entropy(q) - entropy(g) + ((q - g) * posterior.log()).sum()
     same_objective(gap.mean(), objective + constant, energy.table)
 

@@ -1,4 +1,4 @@
-"""Small players of doubly variational learning, and all variants."""
+"""Small networks of BiDVL, and all its losses."""
 
 import copy
 
@@ -8,6 +8,7 @@ from torch import nn
 from cases import randomise
 from eblvm_lit.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
 from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.bidvl.networks import Networks
 from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.networks.mlp import MLP
@@ -42,10 +43,10 @@ def energy(joint=False):
     return randomise(SpectralEnergy(network=network, output="identity"), 0.4)
 
 
-def players(loss):
+def networks(loss):
     q = encoder()
     frozen = copy.deepcopy(q).requires_grad_(False)
-    return Players(energy(loss.joint).eval(), q, frozen, generator())
+    return Networks(energy(loss.joint).eval(), q, frozen, generator())
 
 
 def noise(n):
