@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.callbacks.figures import Figures
@@ -50,6 +49,7 @@ from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.png import export_png
 from shell import configure
+from stand_in import StandIn
 
 N = 2000
 STEP = 0.5
@@ -388,7 +388,7 @@ class Plain(Tiny):
 
 def setting(data=Tiny, seed=5):
     torch.manual_seed(0)
-    method, data = LightningModule(), data()
+    method, data = StandIn(), data()
     data.setup()
     method.energy, method.posterior = Hidden(gaussian(6, 2)), LinearGaussianPosterior(v_dim=6, h_dim=2).double()
     method.seed = seed
@@ -629,7 +629,7 @@ def test_images_are_exported_pixel_by_pixel(tmp_path):
 
 def digits(posterior=True):
     torch.manual_seed(0)
-    method, data = LightningModule(), Digits()
+    method, data = StandIn(), Digits()
     data.setup()
     method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 5
     method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3) if posterior else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -15,6 +14,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Stability", "spectral_norms"]
 
@@ -56,7 +56,8 @@ class Stability(Metric):
         ConfigError: For fewer than two.
 
     Example:
-        >>> Stability(n=8).evaluate(LightningModule(), None, "val", torch.Generator())
+        >>> from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
+        >>> Stability(n=8).evaluate(BatchNormEncoder(v_shape=[1, 8, 8], width=2), None, "val", torch.Generator())
         {}
     """
 
@@ -66,7 +67,7 @@ class Stability(Metric):
         self.n = n
 
     def evaluate(
-        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Norms on a split; see :meth:`Metric.evaluate`. For methods whose levels descend named terms."""
         if not isinstance(method, GeneratorMethod):
@@ -78,7 +79,7 @@ class Stability(Metric):
             found = self._gradients(method, v, generator)
         finally:
             method.train(was_training)
-        return {**found, **(spectral_norms(method.energy) if method.energy is not None else {})}
+        return {**found, **({} if method.energy is None else spectral_norms(method.energy))}
 
     def _gradients(self, method: GeneratorMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         state, noise, found = method.live_state(), method.draw_noise(v, generator), {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
@@ -16,6 +15,7 @@ from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.inpainting import InpaintingSamples
 from eblvm_lit.generation.masks import Mask
 from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Inpainting"]
@@ -38,12 +38,14 @@ class Inpainting(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
         >>> from eblvm_lit.generation.masks import LeftHalf
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 0
+        >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
@@ -65,12 +67,12 @@ class Inpainting(Picture):
 
     def draw(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
     ) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if data.image_shape is None or not self.samples.supports(energy):
             return None
         v = data.as_float(data.splits.test[: self.n])
@@ -83,9 +85,11 @@ class Inpainting(Picture):
         found = {"images, what is kept of them, completions": board}
         return boards(found, data.image_shape, columns=len(v), width=0.6 * len(v))
 
-    def _complete(self, method: LightningModule, v: Tensor, keep: Tensor, seed: int) -> Tensor:
+    def _complete(self, method: Method, v: Tensor, keep: Tensor, seed: int) -> Tensor:
         """Completions, one of each image, then another of each, shape (n_completions n, *event)."""
         times = (self.n_completions, *[1] * (v.ndim - 1))
         total = self.n_completions * len(v) * self.samples.sampler.langevin.n_steps
         with progress_bar("inpainting", total) as on_step:
-            return self.samples.draw(method.energy, v.repeat(times), keep.repeat(times), seed=seed, on_step=on_step)
+            return self.samples.draw(
+                method.parts.energy, v.repeat(times), keep.repeat(times), seed=seed, on_step=on_step
+            )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
@@ -16,6 +15,7 @@ from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.eval_mode import posterior_mean
 from eblvm_lit.generation.interpolation import InterpolationSamples
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
@@ -45,13 +45,15 @@ class Interpolation(Picture):
         ConfigError: For fewer than two points, no line, or rho without shared noise.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy = GaussianLatentModel(v_dim=64, h_dim=3)
-        >>> method.posterior, method.seed = LinearGaussianPosterior(v_dim=64, h_dim=3), 0
+        >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
+        >>> parts = MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q)
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Interpolation(sampler=short, n=3).draw(method, data, torch.Generator())
@@ -77,12 +79,12 @@ class Interpolation(Picture):
         self.samples = InterpolationSamples(sampler=sampler, n=n, shared_noise=shared_noise)
         self.n_lines, self.rho = n_lines, rho
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
         if not encodes_images(method, data):
             return None
         images = [labelled_examples(data, SQUARE)[0], *self._ends(data, generator)]
-        latents = [posterior_mean(method.posterior, v) for v in images]
+        latents = [posterior_mean(method.parts.posterior, v) for v in images]
         lines = "between two images"
         if self.rho is not None:
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
@@ -90,7 +92,7 @@ class Interpolation(Picture):
         total = (self.samples.n**2 + self.n_lines * self.samples.n) * self.samples.sampler.langevin.n_steps
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.rho is not None else images}
         with progress_bar("interpolation", total) as on_step:
-            square, *rows = self.samples.draw(method.energy, latents, on_step=on_step, **options)
+            square, *rows = self.samples.draw(method.parts.energy, latents, on_step=on_step, **options)
         found = {"between three images": data.as_bytes(square), lines: data.as_bytes(torch.cat(rows))}
         return boards(found, data.image_shape, columns=self.samples.n)
 

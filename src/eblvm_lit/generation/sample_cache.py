@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -15,6 +14,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.checked_rows import CheckedRows
 from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.progress import progress_bar
 
@@ -37,11 +37,13 @@ class SampleArchive(ImageSource):
 
     Example:
         >>> import tempfile
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 0
+        >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0), batch_size=4)
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -53,12 +55,12 @@ class SampleArchive(ImageSource):
     def __init__(self, *, sampler: AnnealedSamples, cache_dir: str) -> None:
         self.sampler, self.cache_dir = sampler, Path(cache_dir)
 
-    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are images and the sampler can draw from the model."""
-        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        energy, posterior = method.parts.energy, method.parts.posterior
         return data.image_shape is not None and self.sampler.supports(energy, posterior, data.splits.train)
 
-    def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`.
 
         Raises:
@@ -78,11 +80,11 @@ class SampleArchive(ImageSource):
             raise ConfigError(f"{rows.folder} lacks samples of other processes: set cache_dir to a shared folder.")
         return torch.from_numpy(rows.read(n))
 
-    def rows(self, method: LightningModule, data: ArrayDataModule) -> CheckedRows:
+    def rows(self, method: Method, data: ArrayDataModule) -> CheckedRows:
         """The file of a model's samples, there or not."""
         if data.image_shape is None:
             raise ConfigError(f"{type(data).__name__} has no images: an archive of samples needs data of images.")
-        energy, posterior, examples = method.energy, getattr(method, "posterior", None), data.splits.train
+        energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
         kind, langevin = self.sampler.check(energy, posterior, examples), self.sampler.langevin
         parts = [kind, langevin.step_size, langevin.temperatures, langevin.denoise_std, method.seed]
         # a GPU draws other noise than a CPU; and the same model makes other bytes of another range of values
@@ -93,7 +95,7 @@ class SampleArchive(ImageSource):
             parts += [posterior, len(examples), data.as_float(examples[chosen])]
         return CheckedRows(self.cache_dir / "samples" / digest(*parts), data.image_shape)
 
-    def fill(self, method: LightningModule, data: ArrayDataModule, n: int, *, rank: int = 0, world: int = 1) -> None:
+    def fill(self, method: Method, data: ArrayDataModule, n: int, *, rank: int = 0, world: int = 1) -> None:
         """Draw those of the first n images that are not there and fall to one process of several.
 
         Args:
@@ -111,9 +113,9 @@ class SampleArchive(ImageSource):
         if there.any() and missing:
             log.info("%d of %d samples are there: the others are drawn.", there.sum(), n)
         total = sum(map(len, missing)) * self.sampler.langevin.n_steps
-        options = {"seed": method.seed, "posterior": getattr(method, "posterior", None)}
+        options = {"seed": method.seed, "posterior": method.parts.posterior}
         options |= {"examples": data.splits.train, "as_float": data.as_float}
         with progress_bar("samples", total, visible=rank == 0 and total > 0) as on_step:
             for part in missing:
-                v = self.sampler.draw(method.energy, part, on_step=on_step, **options)
+                v = self.sampler.draw(method.parts.energy, part, on_step=on_step, **options)
                 rows.write(part, data.as_bytes(v).cpu().view(-1, *data.image_shape).numpy())
