@@ -26,7 +26,7 @@ from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.figures.conditional import Conditional
+from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
 from eblvm_lit.figures.interpolation_grid import Interpolation
