@@ -13,7 +13,7 @@ from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Stability", "spectral_norms"]
@@ -37,7 +37,7 @@ def spectral_norms(module: nn.Module) -> dict[str, float]:
         {'weight_norm': 3.0, 'spectral_norm': 1.0}
     """
     layers = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
-    with frozen(module):  # in training a look at the weight would move the power iteration
+    with eval_mode(module):  # in training a look at the weight would move the power iteration
         pairs = [(layer.parametrizations.weight.original, layer.weight) for layer in layers]
     largest = [[float(torch.linalg.matrix_norm(w.flatten(1).float(), 2)) for w in pair] for pair in pairs]
     return dict(zip(("weight_norm", "spectral_norm"), map(max, zip(*largest, strict=True)), strict=False))

@@ -14,7 +14,7 @@ from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.tiles import show_tiles
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.conditional import ConditionalSamples
+from eblvm_lit.generation.conditional import draw_visible
 from eblvm_lit.generation.eval_mode import posterior_mean
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
@@ -72,7 +72,7 @@ class Conditional(Picture):
         h = posterior_mean(method.parts.posterior, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)
         with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
-            v = ConditionalSamples(sampler=self.sampler).draw(method.parts.energy, h, seed=seed, on_step=on_step)
+            v = draw_visible(self.sampler, method.parts.energy, h, seed=seed, on_step=on_step)
         _, height, width = data.image_shape
         figure = new_figure(2.5 * len(given), 3.1 * height / width + 0.4)
         panels = figure.subplots(2, len(given), squeeze=False, height_ratios=(1, 5))

@@ -11,8 +11,8 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
 from eblvm_lit.figures.tiles import boards
+from eblvm_lit.generation.conditional import interpolate
 from eblvm_lit.generation.eval_mode import posterior_mean
-from eblvm_lit.generation.interpolation import interpolate
 from eblvm_lit.generation.reconstructions import decode, reconstructs
 from eblvm_lit.methods.base import Method
 

@@ -13,8 +13,8 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.conditional import draw_between
 from eblvm_lit.generation.eval_mode import posterior_mean
-from eblvm_lit.generation.interpolation import InterpolationSamples
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
@@ -72,12 +72,11 @@ class Interpolation(Picture):
         shared_noise: bool = False,
         rho: float | None = None,
     ) -> None:
-        if n_lines < 1:
-            raise ConfigError(f"Interpolation needs n_lines >= 1, not {n_lines}.")
+        if n < 2 or n_lines < 1:
+            raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
         if rho is not None and not shared_noise:
             raise ConfigError("Lines from rho f to -rho f are not between images: use rho with shared_noise=true.")
-        self.samples = InterpolationSamples(sampler=sampler, n=n, shared_noise=shared_noise)
-        self.n_lines, self.rho = n_lines, rho
+        self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
@@ -89,12 +88,12 @@ class Interpolation(Picture):
         if self.rho is not None:
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
             lines = rf"from $\rho f$ to $-\rho f$, $\rho$ = {self.rho:g}"
-        total = (self.samples.n**2 + self.n_lines * self.samples.n) * self.samples.sampler.langevin.n_steps
-        options = {"seed": derive_seed(method.seed, self.name), "images": None if self.rho is not None else images}
+        options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
+        total = (self.n**2 + self.n_lines * self.n) * self.sampler.langevin.n_steps
         with progress_bar("interpolation", total) as on_step:
-            square, *rows = self.samples.draw(method.parts.energy, latents, on_step=on_step, **options)
+            square, *rows = draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
         found = {"between three images": data.as_bytes(square), lines: data.as_bytes(torch.cat(rows))}
-        return boards(found, data.image_shape, columns=self.samples.n)
+        return boards(found, data.image_shape, columns=self.n)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
         """The images that each line is of: two, or one training image, each of shape (2 or 1, *event)."""

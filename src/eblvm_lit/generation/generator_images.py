@@ -8,10 +8,10 @@ from torch import Tensor
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.generation.image_source import ImageSource
-from eblvm_lit.generation.sample_noise import SampleNoise
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["GeneratedImages"]
 
@@ -53,7 +53,7 @@ class GeneratedImages(ImageSource):
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
         own, made = method.parts.generator, []
-        with frozen(own):
+        with eval_mode(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(method.seed, range(first, first + self.batch_size))
                 h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)

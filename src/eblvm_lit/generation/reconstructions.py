@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import MethodParts
 
 __all__ = ["decode", "reconstruct", "reconstructs"]
@@ -31,7 +31,7 @@ def decode(generator: nn.Module, h: Tensor) -> Tensor:
         >>> decode(nn.Linear(3, 2), torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """
-    with frozen(generator):
+    with eval_mode(generator):
         return torch.cat([generator(part) for part in h.split(ROWS)])
 
 
@@ -45,6 +45,6 @@ def reconstruct(parts: MethodParts, v: Tensor) -> Tensor:
         >>> reconstruct(MethodParts(posterior=q, generator=nn.Linear(3, 2)), torch.zeros(5, 2)).shape
         torch.Size([5, 2])
     """
-    with frozen(parts.posterior):
+    with eval_mode(parts.posterior):
         latents = [parts.posterior.mean(part) for part in v.split(ROWS)]
     return decode(parts.generator, torch.cat(latents))
