@@ -51,10 +51,10 @@ def main(result: str, *overrides: str) -> None:
         sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0)
         before = peak_memory(device)
         sampler.draw(
-            method.energy,
+            method.parts.energy,
             range(sampler.batch_size),
             seed=0,
-            posterior=getattr(method, "posterior", None),
+            posterior=method.parts.posterior,
             examples=parts.data.splits.train,
             as_float=parts.data.as_float,
             on_step=stamps,

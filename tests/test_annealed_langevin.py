@@ -9,9 +9,9 @@ from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.sample_noise import SampleNoise
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
 SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}
 
@@ -37,11 +37,10 @@ def test_a_step_is_the_equation():
     langevin = AnnealedLangevin(step_size=0.3, temperature=4.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.2)
     start = torch.tensor([[2.0, -1.0]], dtype=torch.float64)
     xi = SampleNoise(5, [7])((1, 2), dtype=torch.float64)[0]
-    after, end = langevin.moments(gaussian, (start,), SampleNoise(5, [7]))
+    (after,), (end,) = langevin.trajectory(Chains(gaussian, (start,)), SampleNoise(5, [7]))
     expected = start - 0.5 * 0.09 * (start - 1) + 2.0 * 0.3 * xi
-    torch.testing.assert_close(after.x[0], expected)
-    torch.testing.assert_close(end.x[0], expected - 0.04 * (expected - 1))
-    assert (after.step, end.step) == (1, 2)
+    torch.testing.assert_close(after, expected)
+    torch.testing.assert_close(end, expected - 0.04 * (expected - 1))
 
 
 def test_moments_of_a_gaussian_at_temperature_one():
@@ -49,7 +48,7 @@ def test_moments_of_a_gaussian_at_temperature_one():
     e = 0.5
     langevin = AnnealedLangevin(step_size=e, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0)
     noise = SampleNoise(0, range(4000))
-    (x,) = langevin.run(gaussian, (langevin.start((1,), noise, dtype=torch.float64),), noise)
+    (x,) = langevin.run(Chains(gaussian, (langevin.start((1,), noise, dtype=torch.float64),)), noise)
     a = e**2 / 2
     variance = e**2 / (1 - (1 - a) ** 2)
     assert x.mean().item() == pytest.approx(1, abs=4 * (variance / 4000) ** 0.5)
@@ -59,7 +58,7 @@ def test_moments_of_a_gaussian_at_temperature_one():
 def test_the_temperature_scales_the_noise_alone():
     hot = AnnealedLangevin(step_size=0.5, temperature=9.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0)
     noise = SampleNoise(0, range(4000))
-    (x,) = hot.run(gaussian, (hot.start((1,), noise, dtype=torch.float64),), noise)
+    (x,) = hot.run(Chains(gaussian, (hot.start((1,), noise, dtype=torch.float64),)), noise)
     variance = 9 * 0.25 / (1 - (1 - 0.125) ** 2)
     assert x.var().item() == pytest.approx(variance, rel=4 * (2 / 4000) ** 0.5)
 
@@ -71,7 +70,7 @@ def test_a_sample_is_the_same_in_batches_of_any_size(size):
     def draw(samples):
         noise = SampleNoise(3, samples)
         start = tuple(langevin.start((2, 3), noise, dtype=torch.float64) for _ in range(2))
-        return langevin.run(coupled, start, noise)
+        return langevin.run(Chains(coupled, start), noise)
 
     whole = draw(range(64))
     for first in range(0, 64, size):
@@ -92,13 +91,13 @@ def test_what_does_not_move_stays_and_latents_are_not_denoised():
     noise = SampleNoise(0, range(5))
     v, h = (langevin.start((4,), noise) for _ in range(2))
     keep = torch.tensor([1.0, 0.0, 1.0, 0.0])
-    moments = list(langevin.moments(coupled, (v, h), noise, moving=(1 - keep, 1.0), denoised=(True, False)))
-    end_v, end_h = moments[-1].x
+    chains = Chains(coupled, (v, h), moving=(1 - keep, 1.0), denoised=(True, False))
+    *_, (before_v, before_h), (end_v, end_h) = steps = list(langevin.trajectory(chains, noise))
     assert torch.equal(end_v[:, keep == 1], v[:, keep == 1])
     assert (end_v[:, keep == 0] != v[:, keep == 0]).all()
-    assert torch.equal(end_h, moments[-2].x[1])
-    assert not torch.equal(end_v, moments[-2].x[0])
-    assert [moment.step for moment in moments] == list(range(1, 72))
+    assert torch.equal(end_h, before_h)
+    assert not torch.equal(end_v, before_v)
+    assert len(steps) == langevin.n_steps + 1 == 71
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_the_kind_is_the_first_that_the_model_allows():
     assert short().kind_for(GaussianLatentModel(v_dim=2, h_dim=3), q, examples) == "marginal"
     assert short().kind_for(energy, q, examples) == "posterior"
     assert short().kind_for(energy, None, None) == "joint"
-    assert not short().supports(None, q, examples)
+    assert short().kind_for(None, q, examples) is None
     with pytest.raises(ConfigError, match="of kind posterior: marginal needs"):
         short("posterior").draw(energy, range(2), seed=0)
     with pytest.raises(ConfigError, match="auto, marginal, joint or posterior"):
@@ -160,7 +159,7 @@ def test_latents_are_posterior_means_at_the_samples_own_examples():
     langevin = short().langevin
     start = langevin.start((2,), noise, dtype=torch.float64)
     h = q.mean(examples[noise.integers(50)])
-    (expected,) = langevin.run(lambda v: energy.energy(v, h).sum(), (start,), noise)
+    (expected,) = langevin.run(Chains(lambda v: energy.energy(v, h).sum(), (start,)), noise)
     found = short("posterior").draw(energy, range(5), seed=4, posterior=q, examples=examples)
     torch.testing.assert_close(found, expected)
 

@@ -18,7 +18,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.reconstruction import ReconstructionError
 from eblvm_lit.generation.generator_images import GeneratedImages
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv

@@ -7,7 +7,6 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
@@ -28,6 +27,7 @@ from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.gibbs import Gibbs
+from stand_in import StandIn
 
 BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))
 SHAPE = (1, 3, 2)
@@ -121,7 +121,7 @@ def shifted_grbm():
 
 def setting(data, energy):
     data.setup()
-    method = LightningModule()
+    method = StandIn()
     method.energy = energy
     return method, data, generator()
 
@@ -513,7 +513,7 @@ def test_refusals(make, sentence):
 
 def test_images_of_models_without_conditionals_are_annealed_samples():
     torch.manual_seed(0)
-    data, method = Digits(), LightningModule()
+    data, method = Digits(), StandIn()
     data.setup()
     method.energy, method.seed = DeepVectorEnergy(v_dim=64, h_dim=3), 5
     method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)

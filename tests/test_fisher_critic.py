@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule
 from torch import nn
 
 import iterating
@@ -32,6 +31,7 @@ from eblvm_lit.runtime.build import build
 from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.scores.importance import Importance
 from shell import checkpoint, configure, same, same_state, tiny, train
+from stand_in import StandIn
 
 
 def normal_expectation(n=40):
@@ -308,7 +308,7 @@ def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float6
     assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
     assert zero["fisher_divergence_true"] == 0
     assert list(CriticDivergence().compute(exact(law), v, keyed_generator(0))) == ["fisher_divergence"]
-    other = LightningModule()
+    other = StandIn()
     other.energy = law
     assert CriticDivergence(data_energy=law).compute(other, v, keyed_generator(0)) == {}
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import LightningModule
 from sklearn.decomposition import PCA
 from sklearn.svm import LinearSVC
 
@@ -18,6 +17,7 @@ from eblvm_lit.evaluation.probe import LinearProbe
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from shell import evaluate, of_checkpoint, train
+from stand_in import StandIn
 
 SIZES = (1500, 30, 50)
 
@@ -35,7 +35,7 @@ class Means(Posterior):
         self.calls.append(len(v))
         return self.function(v)
 
-    noise = law = rsample_given = log_prob_given = information_given = None
+    noise = distribution_params = rsample_given = log_prob_given = information_given = None
 
 
 class Points(ArrayDataModule):
@@ -59,7 +59,7 @@ class Points(ArrayDataModule):
 
 def probe(posterior, data, split="test", **options):
     data.setup()
-    method = LightningModule()
+    method = StandIn()
     method.posterior = posterior
     return LinearProbe(**options).evaluate(method, data, split, torch.Generator())
 
@@ -130,7 +130,7 @@ def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
 
     data = Bytes(root=".", value_range="symmetric", val_size=1)
     data.setup()
-    method = LightningModule()
+    method = StandIn()
     method.posterior = Means(lambda v: v.flatten(1)[:, 1:] + 1)
     v = np.arange(16, 1204 * 4).reshape(-1, 4) % 256 / 127.5 - 1
     np.testing.assert_allclose(flat_pixels(data, data.splits.test), v, atol=1e-6)

@@ -11,7 +11,6 @@ import scipy.linalg
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
@@ -34,6 +33,7 @@ from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
 from fake_images import HeldOut, Noise, RandomFeatures, random_inception, textures
 from shell import CONF, evaluate, train
+from stand_in import StandIn
 from test_security import Pickled
 
 TITLES = InceptionFeatures.titles
@@ -72,7 +72,7 @@ def quality(folder, features=None, images=None, **options):
 
 
 def values(metric, split="test", data=None):
-    return metric.evaluate(LightningModule(), data or textures(), split, torch.Generator())
+    return metric.evaluate(StandIn(), data or textures(), split, torch.Generator())
 
 
 # --- the distance -----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_numbers_do_not_depend_on_the_batch_size(batch_size, tmp_path):
 def test_a_sample_passes_once_for_all_criteria_and_data_once_for_all_calls(tmp_path):
     features = RandomFeatures()
     metric = quality(tmp_path, features)
-    metric.prepare(LightningModule(), textures())
+    metric.prepare(StandIn(), textures())
     assert features.n_seen == 50  # the training images, before the first iteration
     values(metric)
     assert features.n_seen == 50 + 37
@@ -625,7 +625,7 @@ def test_too_few_samples_are_refused_before_the_first_iteration(criterion, sente
     images = Noise()
     metric = quality(tmp_path, images=images, criteria={"x": criterion})
     with pytest.raises(ConfigError, match=sentence):
-        metric.prepare(LightningModule(), textures())
+        metric.prepare(StandIn(), textures())
     assert images.n_calls == 0
 
 
@@ -652,7 +652,7 @@ def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
     data = Checkerboard()
     data.setup()
     metric = quality(tmp_path, InceptionFeatures(cache_dir=str(tmp_path)))
-    metric.prepare(LightningModule(), data)
+    metric.prepare(StandIn(), data)
     assert values(metric, data=data) == {}
 
 

@@ -1,4 +1,4 @@
-"""Samples of deep models: known moments of every kind of chain, the archive on disk, and the pictures of them."""
+"""Samples of deep models: known moments of every kind of chain, the cache on disk, and the pictures of them."""
 
 import copy
 import logging
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pytorch_lightning import LightningModule
 from torch import nn
 
 from eblvm_lit.callbacks.figures import Figures
@@ -27,29 +26,27 @@ from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.figures.conditional import Conditional
+from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
 from eblvm_lit.figures.interpolation_grid import Interpolation
 from eblvm_lit.figures.tiles import tile
-from eblvm_lit.generation import sample_cache as archive_module
+from eblvm_lit.generation import sample_cache as cache_module
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.checked_rows import CheckedRows
-from eblvm_lit.generation.conditional import ConditionalSamples
-from eblvm_lit.generation.eval_mode import frozen
-from eblvm_lit.generation.inpainting import InpaintingSamples
-from eblvm_lit.generation.interpolation import InterpolationSamples, interpolate
-from eblvm_lit.generation.latent_samples import LatentSamples
+from eblvm_lit.generation.conditional import draw_between, draw_visible, interpolate
+from eblvm_lit.generation.eval_mode import eval_mode
+from eblvm_lit.generation.inpainting import inpaint
 from eblvm_lit.generation.masks import DrawnMask, LeftHalf
-from eblvm_lit.generation.sample_cache import SampleArchive
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.generation.sample_cache import SampleCache
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.png import export_png
 from shell import configure
+from stand_in import StandIn
 
 N = 2000
 STEP = 0.5
@@ -110,25 +107,10 @@ def check_moments(samples, mean, covariance):
 # --- chains of every kind ---------------------------------------------------------------------------------
 
 
-def test_latents_given_v_have_the_moments_of_the_posterior():
-    model = gaussian()
-    v = torch.tensor([[1.0, -1.0, 0.5, 2.0], [-2.0, 0.0, 1.0, 0.0]], dtype=DOUBLE)
-    h = LatentSamples(sampler=sampler()).draw(model, v.repeat_interleave(N, dim=0), seed=0).detach()
-    assert (model.latent_mean(v)[0] - model.latent_mean(v)[1]).abs().min() > 0.1  # or the test would not see v
-    for part, mean in zip(h.split(N), model.latent_mean(v).detach(), strict=True):
-        check_moments(part, mean, stationary(torch.eye(2, dtype=DOUBLE)))
-
-
-def test_latents_are_not_denoised():
-    v = torch.zeros(5, 4, dtype=DOUBLE)
-    with_, without = (LatentSamples(sampler=sampler(9, denoise_std=s)).draw(gaussian(), v, seed=0) for s in (0.3, 0.0))
-    assert torch.equal(with_, without)
-
-
 def test_visible_units_given_latents_have_the_moments_of_the_conditional():
     model = gaussian()
     h = torch.tensor([[1.0, -1.0], [-2.0, 0.5]], dtype=DOUBLE)
-    v = ConditionalSamples(sampler=sampler()).draw(model, h.repeat_interleave(N, dim=0), seed=0)
+    v = draw_visible(sampler(), model, h.repeat_interleave(N, dim=0), seed=0)
     precision = torch.diag(model.visible_std().detach() ** -2)
     for part, mean in zip(v.split(N), model.visible_mean(h).detach(), strict=True):
         check_moments(part, mean, stationary(precision))
@@ -136,17 +118,17 @@ def test_visible_units_given_latents_have_the_moments_of_the_conditional():
 
 def test_the_last_step_takes_the_data_noise_away_from_visible_units():
     model, h = gaussian(), torch.ones(5, 2, dtype=DOUBLE)
-    noisy, clean = (ConditionalSamples(sampler=sampler(9, denoise_std=s)).draw(model, h, seed=0) for s in (0.0, 0.2))
+    noisy, clean = (draw_visible(sampler(9, denoise_std=s), model, h, seed=0) for s in (0.0, 0.2))
     mean, std = model.visible_mean(h), model.visible_std()
     torch.testing.assert_close(clean - mean, (1 - 0.04 / std**2) * (noisy - mean))
 
 
 def test_conditional_samples_begin_where_they_are_told():
     model, h, start = gaussian(), torch.ones(5, 2), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
-    still = ConditionalSamples(sampler=sampler(3, batch_size=2, step_size=1e-12))
-    torch.testing.assert_close(still.draw(model, h, seed=3, start=start), start, rtol=0, atol=1e-10)
+    still = sampler(3, batch_size=2, step_size=1e-12)
+    torch.testing.assert_close(draw_visible(still, model, h, seed=3, start=start), start, rtol=0, atol=1e-10)
     own = 0.5 + SampleNoise(3, range(5))((4,), dtype=DOUBLE)
-    torch.testing.assert_close(still.draw(model, h, seed=3), own, rtol=0, atol=1e-10)
+    torch.testing.assert_close(draw_visible(still, model, h, seed=3), own, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("size", [1, 3, 64])
@@ -155,9 +137,8 @@ def test_no_chain_depends_on_the_batch_it_is_in(size):
     h, v = torch.randn(7, 2, generator=generator()), torch.randn(7, 4, generator=generator(1))
     keep = torch.randint(2, (7, 4), generator=generator(2))
     for draw in (
-        lambda s: LatentSamples(sampler=s).draw(model, v, seed=5),
-        lambda s: ConditionalSamples(sampler=s).draw(model, h, seed=5),
-        lambda s: InpaintingSamples(sampler=s).draw(model, v, keep, seed=5),
+        lambda s: draw_visible(s, model, h, seed=5),
+        lambda s: inpaint(s, model, v, keep, seed=5),
     ):
         torch.testing.assert_close(draw(part), draw(whole), rtol=0, atol=1e-10)
         assert not torch.allclose(draw(whole)[0], draw(whole)[1])
@@ -175,9 +156,8 @@ def test_interpolation_is_linear_and_row_by_row():
 def test_with_shared_noise_only_latents_make_a_difference():
     """The dynamics of a Gaussian are linear: chains with one noise lie where their latents do."""
     model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
-    samples = InterpolationSamples(sampler=few(7), n=4, shared_noise=True)
-    square, line = samples.draw(model, [corners, corners[:2]], seed=1, images=[torch.zeros(3, 4), torch.zeros(2, 4)])
-    ends = ConditionalSamples(sampler=few()).draw(model, corners, seed=1, samples=[0, 0, 0])
+    square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
+    ends = draw_visible(few(), model, corners, seed=1, samples=[0, 0, 0])
     torch.testing.assert_close(square, interpolate(ends, 4))
     torch.testing.assert_close(line, interpolate(ends[:2], 4))
     assert (square[0] - square[-1]).abs().max() > 1e-3
@@ -186,11 +166,10 @@ def test_with_shared_noise_only_latents_make_a_difference():
 def test_without_shared_noise_chains_begin_between_the_images():
     model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     images = torch.randn(3, 4, dtype=DOUBLE, generator=generator(1))
-    still = InterpolationSamples(sampler=sampler(3, step_size=1e-12), n=4)
-    (square,) = still.draw(model, [corners], seed=0, images=[images])
+    (square,) = draw_between(sampler(3, step_size=1e-12), model, [corners], 4, seed=0, images=[images])
     torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
     equal = torch.zeros(2, 2, dtype=DOUBLE), torch.zeros(2, 4, dtype=DOUBLE)
-    (line,) = InterpolationSamples(sampler=few(), n=4).draw(model, [equal[0]], seed=0, images=[equal[1]])
+    (line,) = draw_between(few(), model, [equal[0]], 4, seed=0, images=[equal[1]])
     assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # equal but for their noise
 
 
@@ -202,7 +181,7 @@ def test_completions_by_the_free_energy_have_the_moments_of_the_conditional():
     law = model.marginal()
     precision, mean = law.precision_matrix.detach(), law.mean.detach()
     v = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
-    full = InpaintingSamples(sampler=sampler(200)).draw(model, v.expand(N, 4), KEEP.expand(N, 4), seed=0)
+    full = inpaint(sampler(200), model, v.expand(N, 4), KEEP.expand(N, 4), seed=0)
     inner = precision[:2, :2]
     pull = precision[:2, 2:] @ (v - mean)[2:]
     assert pull.abs().min() > 0.05  # what is kept matters
@@ -213,7 +192,7 @@ def test_completions_by_the_free_energy_have_the_moments_of_the_conditional():
 def test_completions_by_the_joint_energy_have_the_same_moments():
     model = gaussian()
     v = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
-    full = InpaintingSamples(sampler=sampler(200)).draw(Hidden(model), v.expand(N, 4), KEEP.expand(N, 4), seed=0)
+    full = inpaint(sampler(200), Hidden(model), v.expand(N, 4), KEEP.expand(N, 4), seed=0)
     with torch.no_grad():
         marginal, W = model.marginal(), model.W
         inner = marginal.precision_matrix[:2, :2]
@@ -227,24 +206,23 @@ def test_completions_by_the_joint_energy_have_the_same_moments():
 
 @pytest.mark.parametrize("model", [gaussian(), Hidden(gaussian())], ids=["free", "joint"])
 def test_kept_pixels_stay_bit_by_bit_and_missing_ones_are_not_looked_at(model):
-    samples = InpaintingSamples(sampler=few())
     v = torch.randn(6, 4, generator=generator())
     keep = torch.randint(2, (6, 4), generator=generator(1)).bool()
-    full = samples.draw(model.float(), v, keep, seed=0)
+    full = inpaint(few(), model.float(), v, keep, seed=0)
     assert torch.equal(full[keep], v[keep])
     assert (full[~keep] != v[~keep]).all()
     other = torch.where(keep, v, torch.full_like(v, math.nan))
-    assert torch.equal(samples.draw(model, other, keep, seed=0), full)
+    assert torch.equal(inpaint(few(), model, other, keep, seed=0), full)
     model.double()
 
 
 def test_missing_pixels_begin_at_noise_and_are_denoised_in_the_end():
     model, v = gaussian(), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
     keep = KEEP.expand(5, 4)
-    still = InpaintingSamples(sampler=sampler(3, step_size=1e-12)).draw(model, v, keep, seed=2)
+    still = inpaint(sampler(3, step_size=1e-12), model, v, keep, seed=2)
     noise = SampleNoise(2, range(5))((4,), dtype=DOUBLE)
     torch.testing.assert_close(still, v * KEEP + (0.5 + noise) * (1 - KEEP), rtol=0, atol=1e-10)
-    noisy, clean = (InpaintingSamples(sampler=sampler(9, denoise_std=s)).draw(model, v, keep, seed=2) for s in (0, 0.2))
+    noisy, clean = (inpaint(sampler(9, denoise_std=s), model, v, keep, seed=2) for s in (0, 0.2))
     torch.testing.assert_close(clean, noisy + 0.04 * model.score(noisy) * (1 - KEEP))
 
 
@@ -307,15 +285,15 @@ class Watched(VisibleEnergy):
         return [m.training for m in self.modules()], [p.requires_grad for p in self.parameters()]
 
 
-def test_models_are_frozen_while_chains_move_and_as_before_after_each_batch():
+def test_models_are_in_eval_mode_while_chains_move_and_as_before_after_them():
     model = Watched()
     before = model.state()
     assert before == ([True, True, False], [True, True, False, False])
-    for _ in few(2).batches(model, range(6), seed=0):
-        assert model.state() == before
+    few(2).draw(model, range(6), seed=0)
+    assert model.state() == before
     assert model.seen == {(False, False, False, False)}
     assert all(p.grad is None for p in model.parameters())
-    with suppress(RuntimeError), frozen(model):
+    with suppress(RuntimeError), eval_mode(model):
         raise RuntimeError
     assert model.state() == before
 
@@ -327,7 +305,7 @@ def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
     other = few().draw(model, range(3), seed=0)
     assert torch.equal(one, other)
     assert not other.requires_grad
-    assert not LatentSamples(sampler=few()).draw(model, torch.zeros(2, 4), seed=0).requires_grad
+    assert not draw_visible(few(), model, torch.zeros(2, 2), seed=0).requires_grad
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
@@ -369,7 +347,7 @@ def test_bytes_come_back_from_faces_and_digits(standardise):
     assert Digits().as_bytes(torch.tensor([-0.1, 1.1])).tolist() == [0, 255]
 
 
-# --- the archive ------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------------
 
 
 class Tiny(ArrayDataModule):
@@ -388,7 +366,7 @@ class Plain(Tiny):
 
 def setting(data=Tiny, seed=5):
     torch.manual_seed(0)
-    method, data = LightningModule(), data()
+    method, data = StandIn(), data()
     data.setup()
     method.energy, method.posterior = Hidden(gaussian(6, 2)), LinearGaussianPosterior(v_dim=6, h_dim=2).double()
     method.seed = seed
@@ -410,49 +388,50 @@ class Counted(AnnealedSamples):
         return super().draw(energy, samples, **options)
 
 
-def test_an_archive_holds_the_samplers_own_samples_as_bytes(tmp_path):
+def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
     method, data = setting()
-    images = SampleArchive(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
+    images = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
     options = {"posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
     expected = few(64).draw(method.energy, range(10), seed=5, **options)
     assert images.dtype == torch.uint8
     assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
     assert len(images.unique()) > 10
-    (file,) = tmp_path.glob("samples/*/samples.npy")
-    assert np.array_equal(np.load(file), images)  # as anyone may read it
+    files = sorted(tmp_path.glob("samples/*/*.npz"))
+    parts = [np.load(file) for file in files]  # as anyone may read them
+    assert np.concatenate([part["indices"] for part in parts]).tolist() == list(range(10))
+    assert np.array_equal(np.concatenate([part["images"] for part in parts]), images)
 
 
-def test_an_archive_goes_on_where_it_was(tmp_path):
+def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
     method, data = setting()
-    whole = SampleArchive(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 14)
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 14)
     interrupted = Counted(stop_at=9)
     with pytest.raises(KeyboardInterrupt):
-        SampleArchive(sampler=interrupted, cache_dir=tmp_path / "b").images(method, data, 10)
+        SampleCache(sampler=interrupted, cache_dir=tmp_path / "b").images(method, data, 10)
     again = Counted()
-    first = SampleArchive(sampler=again, cache_dir=tmp_path / "b").images(method, data, 10)
+    first = SampleCache(sampler=again, cache_dir=tmp_path / "b").images(method, data, 10)
     assert (interrupted.drawn, again.drawn) == (list(range(8)), [8, 9])
-    more, archive = Counted(batch_size=3), None
-    archive = SampleArchive(sampler=more, cache_dir=tmp_path / "b")  # the batch size may change
-    longer = archive.images(method, data, 14)
+    more = Counted(batch_size=3)
+    cache = SampleCache(sampler=more, cache_dir=tmp_path / "b")  # the batch size may change
+    longer = cache.images(method, data, 14)
     assert more.drawn == [10, 11, 12, 13]
     assert torch.equal(longer, whole)
     assert torch.equal(first, whole[:10])
-    assert torch.equal(archive.images(method, data, 3), whole[:3])
+    assert torch.equal(cache.images(method, data, 3), whole[:3])
     assert len(more.drawn) == 4  # nothing was drawn again
     longer[:] = 0  # what is done to images does not reach the disk
-    assert torch.equal(archive.images(method, data, 14), whole)
+    assert torch.equal(cache.images(method, data, 14), whole)
 
 
 def test_processes_share_the_work_and_make_the_same_file(tmp_path):
     method, data = setting()
-    whole = SampleArchive(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 19)
-    shares, archives = [Counted() for _ in range(3)], []
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 19)
+    shares, caches = [Counted() for _ in range(3)], []
     for share in shares:
-        archives.append(SampleArchive(sampler=share, cache_dir=tmp_path / "b"))
-    archives[0].rows(method, data).grow(19)
+        caches.append(SampleCache(sampler=share, cache_dir=tmp_path / "b"))
     for rank in (2, 0, 1):
-        archives[rank].fill(method, data, 19, rank=rank, world=3)
-    assert torch.equal(torch.from_numpy(archives[0].rows(method, data).read(19)), whole)
+        caches[rank].fill(method, data, 19, rank=rank, world=3)
+    assert torch.equal(caches[0].images(method, data, 19), whole)
     assert sorted(sum((share.drawn for share in shares), [])) == list(range(19))  # noqa: RUF017 - three short lists
     assert [len(share.drawn) for share in shares] == [8, 7, 4]
 
@@ -468,13 +447,13 @@ def test_shares_of_samples_are_those_of_the_whole_in_double_precision():
 
 def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     local, barrier = threading.local(), threading.Barrier(2, timeout=20)
-    monkeypatch.setattr(archive_module, "rank_and_size", lambda: (local.rank, 2))
-    monkeypatch.setattr(archive_module, "barrier", barrier.wait)
+    monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))
+    monkeypatch.setattr(cache_module, "barrier", barrier.wait)
     found, samplers, pairs = {}, [Counted(), Counted()], [setting(), setting()]
 
     def work(rank):
         local.rank = rank
-        found[rank] = SampleArchive(sampler=samplers[rank], cache_dir=tmp_path).images(*pairs[rank], 14)
+        found[rank] = SampleCache(sampler=samplers[rank], cache_dir=tmp_path).images(*pairs[rank], 14)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -482,7 +461,7 @@ def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     for thread in threads:
         thread.join(30)
     monkeypatch.undo()
-    whole = SampleArchive(sampler=few(), cache_dir=tmp_path / "alone").images(*setting(), 14)
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "alone").images(*setting(), 14)
     assert torch.equal(found[0], whole)
     assert torch.equal(found[1], whole)
     assert [share.drawn for share in samplers] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13]]
@@ -493,7 +472,7 @@ def test_whatever_samples_depend_on_names_their_file(tmp_path):
         method, data = setting(data, seed)
         if change is not None:
             change(method, data)
-        return SampleArchive(sampler=sampler or few(), cache_dir=tmp_path).rows(method, data).folder
+        return SampleCache(sampler=sampler or few(), cache_dir=tmp_path).folder(method, data)
 
     class Symmetric(Tiny):
         def as_bytes(self, batch):
@@ -537,74 +516,86 @@ def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize("name", ["samples.npy", "checksums.npy"])
-def test_a_damaged_row_is_drawn_anew_with_a_warning(name, tmp_path, caplog):
+def test_a_batch_with_any_damaged_byte_is_right_or_drawn_anew(tmp_path):
     method, data = setting()
-    whole = SampleArchive(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
-    (file,) = tmp_path.glob(f"samples/*/{name}")
-    damage(file, -1)  # of the last row
+    cache = SampleCache(sampler=few(), cache_dir=tmp_path)
+    whole = cache.images(method, data, 8).numpy()
+    _, file = sorted(cache.folder(method, data).iterdir())
+    content = file.read_bytes()
+    n_redrawn = 0
+    for place in range(len(content)):
+        damage(file, place)
+        images, there = cache_module._read(file.parent, 8, data.image_shape)
+        assert there[:4].all()
+        assert np.array_equal(images[there], whole[there])
+        n_redrawn += not there[4:].any()
+        file.write_bytes(content)
+    assert n_redrawn > len(content) / 2
+
+
+def test_a_damaged_byte_of_an_image_is_drawn_anew_with_a_warning(tmp_path, caplog):
+    method, data = setting()
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
+    _, file = sorted(tmp_path.glob("samples/*/*.npz"))
+    damage(file, file.read_bytes().index(whole[4:].numpy().tobytes()) + 3)
     again = Counted()
-    assert torch.equal(SampleArchive(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
-    assert again.drawn == [7]
-    assert any("1 samples" in text and "drawn anew" in text for text in warnings_of(caplog))
+    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
+    assert again.drawn == [4, 5, 6, 7]
+    assert len(warnings_of(caplog)) == 1
+    assert "drawn anew" in warnings_of(caplog)[0]
 
 
-@pytest.mark.parametrize("name", ["samples.npy", "checksums.npy"])
 @pytest.mark.parametrize("content", [b"", b"not an array", "cut"])
-def test_a_damaged_file_is_drawn_anew_with_a_warning(name, content, tmp_path, caplog):
+def test_a_damaged_file_is_drawn_anew_with_a_warning(content, tmp_path, caplog):
     method, data = setting()
-    whole = SampleArchive(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
-    (file,) = tmp_path.glob(f"samples/*/{name}")
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
+    file, _ = sorted(tmp_path.glob("samples/*/*.npz"))
     file.write_bytes(file.read_bytes()[:-1] if content == "cut" else content)
     again = Counted()
-    assert torch.equal(SampleArchive(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
-    assert again.drawn == list(range(8))
+    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
+    assert again.drawn == [0, 1, 2, 3]
     assert len(warnings_of(caplog)) == 1
     assert len(list(file.parent.iterdir())) == 2
 
 
-def test_a_row_without_its_checksum_does_not_count(tmp_path):
-    """What a process leaves that is killed between the two."""
-    rows = CheckedRows(tmp_path, (2,))
-    rows.grow(3)
-    rows.write([0, 2], np.array([[0, 0], [5, 6]], dtype=np.uint8))
-    sums = tmp_path / "checksums.npy"
-    content = sums.read_bytes()
-    sums.write_bytes(content[:-4] + bytes(4))
-    assert rows.valid(3).tolist() == [True, False, False]
-    rows.grow(1000)  # in place, with a longer number in its header
-    assert rows.valid(1000).tolist() == [True] + 999 * [False]
-    rows.write([999], np.array([[1, 2]], dtype=np.uint8))
-    assert rows.read(1000)[[0, 2, 999]].tolist() == [[0, 0], [5, 6], [1, 2]]
-    rows.grow(10)
-    assert len(rows.read(1000)) == 1000  # never shorter
+def test_a_file_that_is_not_whole_does_not_count(tmp_path, monkeypatch):
+    """A process that is killed while it writes leaves a file under another name."""
+    method, data = setting()
+    cache = SampleCache(sampler=few(), cache_dir=tmp_path)
+    whole = cache.images(method, data, 8)
+    file, _ = sorted(cache.folder(method, data).iterdir())
+    file.rename(file.with_name(f".{file.name}.123.tmp"))
+    again = Counted()
+    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
+    assert again.drawn == [0, 1, 2, 3]
 
 
 def test_a_disk_without_room_is_said_before_anything_is_drawn(tmp_path, monkeypatch):
     method, data = setting()
-    archive = SampleArchive(sampler=Counted(), cache_dir=tmp_path)
+    cache = SampleCache(sampler=Counted(), cache_dir=tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
-    with pytest.raises(ConfigError, match=r"1,000,000 samples in .* need 10 MB more and 3 MB are free: set cache_dir"):
-        archive.images(method, data, 1_000_000)
-    assert archive.sampler.drawn == []
+    sentence = r"1,000,000 samples for cache_dir need 6.0 MB in .* and 3.0 MB are free: make room, or choose another"
+    with pytest.raises(DataError, match=sentence):
+        cache.images(method, data, 1_000_000)
+    assert cache.sampler.drawn == []
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"Samples cannot be written to .*: set cache_dir"):
-        SampleArchive(sampler=few(), cache_dir=tmp_path / "file").images(method, data, 5)
+    with pytest.raises(DataError, match=r"Samples cannot be written to .*: set cache_dir"):
+        SampleCache(sampler=few(), cache_dir=tmp_path / "file").images(method, data, 5)
 
 
-def test_what_cannot_be_archived_is_refused(tmp_path):
-    archive = SampleArchive(sampler=few(), cache_dir=tmp_path)
+def test_what_cannot_be_cached_is_refused(tmp_path):
+    cache = SampleCache(sampler=few(), cache_dir=tmp_path)
     with pytest.raises(ConfigError, match="n >= 1, not 0"):
-        archive.images(*setting(), 0)
+        cache.images(*setting(), 0)
     with pytest.raises(ConfigError, match="Plain has no images"):
-        archive.images(*setting(Plain), 5)
+        cache.images(*setting(Plain), 5)
     method, data = setting()
     method.posterior = None
     with pytest.raises(ConfigError, match="of kind posterior"):
-        SampleArchive(sampler=few(kind="posterior"), cache_dir=tmp_path).images(method, data, 5)
+        SampleCache(sampler=few(kind="posterior"), cache_dir=tmp_path).images(method, data, 5)
     method.energy.model.b.data.fill_(math.nan)
     with pytest.raises(ConfigError, match="diverge"):
-        archive.images(method, data, 5)
+        cache.images(method, data, 5)
     with pytest.raises(ConfigError, match="no sample"):
         few().draw(gaussian(), range(0), seed=0)
 
@@ -629,7 +620,7 @@ def test_images_are_exported_pixel_by_pixel(tmp_path):
 
 def digits(posterior=True):
     torch.manual_seed(0)
-    method, data = LightningModule(), Digits()
+    method, data = StandIn(), Digits()
     data.setup()
     method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 5
     method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3) if posterior else None
@@ -665,7 +656,7 @@ def test_conditional_samples_are_drawn_below_their_images():
     panels = Conditional(sampler=few(7), n=9).draw(method, data, g).axes
     given = labelled_examples(data, (0, 1, 4, 9))[0]
     h = method.posterior.mean(given).repeat_interleave(9, dim=0)
-    v = ConditionalSamples(sampler=few()).draw(method.energy, h, seed=derive_seed(5, "conditional"))
+    v = draw_visible(few(), method.energy, h, seed=derive_seed(5, "conditional"))
     for i in range(4):
         np.testing.assert_allclose(image_of(panels[i]), board(given[i : i + 1]), atol=1e-6)
         np.testing.assert_allclose(image_of(panels[4 + i]), board(v[9 * i : 9 * i + 9]), atol=1.01 / 255)
@@ -677,8 +668,8 @@ def test_interpolations_are_squares_and_lines_between_images():
     square, lines = Interpolation(sampler=few(), n=4, n_lines=3).draw(method, data, g).axes
     images = [labelled_examples(data, (0, 1, 4))[0], *labelled_examples(data, (1, 7), 3)]
     latents = [method.posterior.mean(v).detach() for v in images]
-    samples = InterpolationSamples(sampler=few(64), n=4)
-    first, *rest = samples.draw(method.energy, latents, seed=derive_seed(5, "interpolation"), images=images)
+    options = {"seed": derive_seed(5, "interpolation"), "images": images}
+    first, *rest = draw_between(few(64), method.energy, latents, 4, **options)
     np.testing.assert_allclose(image_of(square), board(first, 4), atol=1.01 / 255)
     np.testing.assert_allclose(image_of(lines), board(torch.cat(rest), 4), atol=1.01 / 255)
 
@@ -691,7 +682,7 @@ def test_lines_through_the_origin_end_at_opposite_latents():
     f = method.posterior.mean(data.splits.train[torch.randint(1400, (2, 1), generator=generator()).flatten()]).detach()
     h = torch.stack([2 * f, 0 * f, -2 * f], dim=1).flatten(0, 1)
     options = {"seed": derive_seed(5, "interpolation"), "samples": [0] * 6}
-    v = ConditionalSamples(sampler=few()).draw(method.energy, h, **options)
+    v = draw_visible(few(), method.energy, h, **options)
     np.testing.assert_allclose(lines, board(v, 3), atol=1.01 / 255)
 
 
@@ -752,11 +743,7 @@ def test_pictures_change_nothing(picture):
         (lambda: Inpainting(sampler=few(), mask=LeftHalf(), n=0), "n >= 1"),
         (lambda: Inpainting(sampler=few(), mask=LeftHalf(), n_completions=0), "n_completions >= 1"),
         (lambda: LeftHalf(inverted=1.5), r"probability in \[0, 1\], not 1.5"),
-        (
-            lambda: LatentSamples(sampler=few()).draw(GRBM(v_dim=2, h_dim=3), torch.zeros(1, 2), seed=0),
-            "GRBM has no real",
-        ),
-        (lambda: LatentSamples(sampler=few()).draw(gaussian(), torch.zeros(0, 4), seed=0), "no sample"),
+        (lambda: draw_visible(few(), gaussian(), torch.zeros(0, 2), seed=0), "no sample"),
     ],
 )
 def test_refusals(make, sentence):

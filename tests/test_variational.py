@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule
 
 import iterating
 from cases import ENERGIES, H_DIM, V_DIM, binary, randomise
@@ -39,6 +38,7 @@ from eblvm_lit.scores.variational import (
     VariationalScore,
     vages_product,
 )
+from stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -439,7 +439,7 @@ def test_biases_of_the_study_are_those_of_the_estimates():
 
 @pytest.mark.parametrize(("case", "q"), [(GRBMS[0], "kl"), (GAUSSIAN, "fisher")])
 def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
-    method = LightningModule()
+    method = StandIn()
     method.energy, v = case.make(), torch.randn(3, V_DIM)
     method.posterior = case.exact_posterior(method.energy)
     study = ScoreBias(levels=[1e-4, 1e-3, 1e-2, 1.0], n_repeats=5)
@@ -456,7 +456,7 @@ def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
 
 
 def test_the_study_passes_over_what_it_has_no_closed_form_for():
-    assert ScoreBias().compute(LightningModule(), torch.zeros(1, 2), keyed_generator(0)) == {}
+    assert ScoreBias().compute(StandIn(), torch.zeros(1, 2), keyed_generator(0)) == {}
     assert draw_score_bias({"test/fisher": 1.0}) is None
     for options in ({"levels": [0.1]}, {"levels": [0.0, 0.1]}, {"n_repeats": 0}, {"example": -1}):
         with pytest.raises(ConfigError, match="bias study needs"):

@@ -41,7 +41,7 @@ class ExponentialAverage(pl.Callback):
         >>> average = ExponentialAverage(decay=0.5, every=1)
         >>> average.follow({"theta": {"w": torch.zeros(1)}}, 0)
         >>> average.follow({"theta": {"w": torch.full((1,), 4.0)}}, 1)
-        >>> average.networks
+        >>> average.averages
         {'theta': {'w': tensor([2.])}}
     """
 

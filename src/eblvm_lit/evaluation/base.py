@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.methods.base import Method
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 
@@ -21,9 +21,7 @@ Module = TypeVar("Module", bound=nn.Module)
 class Metric(ABC):
     """Numbers about a method and a split of its data.
 
-    A method shows its parts as attributes: ``energy``, and perhaps ``posterior``, ``divergence`` and
-    ``objective`` (absent or None where it has none). A metric takes the parts it needs and gives nothing
-    where one is missing.
+    A metric takes the parts that it needs from :attr:`Method.parts`, and returns nothing where one is missing.
 
     Attributes:
         collective: Whether several processes compute it together; other metrics are computed by one of them.
@@ -31,12 +29,12 @@ class Metric(ABC):
 
     collective = False
 
-    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
         """Raise before the first iteration what would stop :meth:`evaluate` after the last: missing files, mostly."""
 
     @abstractmethod
     def evaluate(
-        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Evaluate a method.
 
@@ -55,14 +53,14 @@ class ExampleMetric(Metric):
     """Numbers about a method, computed from all examples of one split and from nothing else."""
 
     def evaluate(
-        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
         v = data.as_float(getattr(data.splits, split))
         return self.compute(method, v.to(device=method.device, dtype=method.dtype), generator)
 
     @abstractmethod
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Evaluate a method on examples.
 
         Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.core.functional import sum_event
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.critics import Critic
 
 __all__ = ["CriticDivergence"]
@@ -46,7 +46,7 @@ class CriticDivergence(ExampleMetric):
         self.data_energy = data_energy
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The estimate at v, and what it is of; see :meth:`ExampleMetric.compute`."""
         if not isinstance(method, Critic):
             return {}

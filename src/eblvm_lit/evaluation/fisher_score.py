@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.scores.exact import ExactScore
 
@@ -32,9 +32,10 @@ class FisherScore(ExampleMetric):
         ConfigError: For a negative max_differentiated.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method = LightningModule()
-        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(FisherScore().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['fisher']
     """
@@ -45,9 +46,9 @@ class FisherScore(ExampleMetric):
         self.max_differentiated = max_differentiated
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
         """The mean loss of v; see :meth:`ExampleMetric.compute`."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):
             return {}
         closed_form = type(energy).score_divergence is not MarginalEnergy.score_divergence

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from eblvm_lit.core.autograd import grad, grad_and_value
@@ -21,6 +20,8 @@ from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
 from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
@@ -117,14 +118,14 @@ class HypergradientBias(ExampleMetric):
         self.step_size, self.n_series, self.whiten = step_size, n_series, whiten
 
     @staticmethod
-    def draw(method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+    def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The one draw of noise."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((), v, generator),
         }
 
-    def problem(self, method: LightningModule, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
+    def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
         """The bi-level problem of one minibatch and one draw of noise; the descent is still missing."""
         points = method.objective.perturb(v, noise["data"])
         pair = _ExactKL(method.energy, method.posterior)
@@ -136,7 +137,7 @@ class HypergradientBias(ExampleMetric):
             lr=0.0,
         )
 
-    def _descent(self, method: LightningModule, points: Tensor, phi: Params) -> SGD:
+    def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
         """The rule of the lower level, but for its step size."""
         if not self.whiten:
             return SGD(lr=1.0)
@@ -182,7 +183,7 @@ class HypergradientBias(ExampleMetric):
 
     @staticmethod
     def exact_reference(
-        method: LightningModule, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
+        method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
         """The same where the linear Bernoulli posterior can be that of a GRBM."""
         points, energy = method.objective.perturb(v, noise["data"]), bind(method.energy, theta)
@@ -218,7 +219,7 @@ class HypergradientBias(ExampleMetric):
 
     def evaluate(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         split: str,  # noqa: ARG002 - any other is too small
         generator: torch.Generator,
@@ -227,9 +228,9 @@ class HypergradientBias(ExampleMetric):
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
-        if not hasattr(method, "hypergradient") or latent_law(method.posterior, v[:1]) is None:
+        if not isinstance(method, BiSM) or latent_law(method.posterior, v[:1]) is None:
             return {}
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
@@ -13,6 +12,7 @@ from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.methods.base import Method
 
 __all__ = ["LogLikelihood", "exact_log_partition"]
 
@@ -58,8 +58,9 @@ class LogLikelihood(ExampleMetric):
         ConfigError: For a max_enumerated outside of [0, 24], or fewer than two chains or temperatures.
 
     Example:
-        >>> method = LightningModule()
-        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> from types import SimpleNamespace
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(LogLikelihood().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['log_likelihood']
     """
@@ -73,9 +74,9 @@ class LogLikelihood(ExampleMetric):
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas, progress=progress)
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):
             return {}
         log_z, about_log_z = exact_log_partition(energy, self.max_enumerated), {}

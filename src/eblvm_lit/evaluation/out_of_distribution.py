@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
-from pytorch_lightning import LightningDataModule, LightningModule
+from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -16,6 +16,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoise", "detection"]
 
@@ -154,9 +155,11 @@ class OutOfDistribution(ExampleMetric):
         ConfigError: With no particle.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method = LightningModule()
-        >>> method.energy, metric = GRBM(v_dim=2, h_dim=3), OutOfDistribution(sets={"noise": UniformNoise()})
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
+        >>> metric = OutOfDistribution(sets={"noise": UniformNoise()})
         >>> list(metric.compute(method, torch.zeros(5, 2), torch.Generator()))
         ['auroc_noise', 'aupr_noise', 'fpr95_noise']
     """
@@ -167,15 +170,15 @@ class OutOfDistribution(ExampleMetric):
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
 
-    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:  # noqa: ARG002
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: ARG002
         """Load the other data sets, and refuse those that cannot be brought to the shape of these."""
         for outliers in self.sets.values():
             outliers.prepare(data)
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
-        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        energy, posterior = method.parts.energy, method.parts.posterior
         if not has_free_energy_bound(energy, posterior):
             return {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.divergences.fisher import Fisher
@@ -11,6 +10,7 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.evaluation.latent_distributions import latent_law
+from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["PosteriorDivergence"]
@@ -36,10 +36,12 @@ class PosteriorDivergence(ExampleMetric):
         ConfigError: With fewer than one particle.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> method = LightningModule()
-        >>> method.energy, method.posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> parts = MethodParts(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts)
         >>> list(PosteriorDivergence().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['posterior_kl']
     """
@@ -50,9 +52,9 @@ class PosteriorDivergence(ExampleMetric):
         self.n_particles = n_particles
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean divergences at v; see :meth:`ExampleMetric.compute`."""
-        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        energy, posterior = method.parts.energy, method.parts.posterior
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior):
             return {}
         if energy.h_dim == 0:  # a decoupled model's posterior is q itself

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.methods.base import Method
 
 __all__ = ["flat_pixels", "posterior_means"]
 
@@ -15,7 +15,7 @@ ROWS = 500
 
 
 @torch.no_grad()
-def posterior_means(method: LightningModule, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
+def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
     """E_q[h|v] of examples, some at a time.
 
     Args:
@@ -27,15 +27,17 @@ def posterior_means(method: LightningModule, data: ArrayDataModule, rows: Tensor
         float32, shape (n, H).
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> method, data = LightningModule(), Digits()
-        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
-        >>> posterior_means(method, data, torch.zeros(5, 64)).shape
+        >>> parts = MethodParts(posterior=BernoulliPosterior(v_dim=64, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)
+        >>> posterior_means(method, Digits(), torch.zeros(5, 64)).shape
         (5, 3)
     """
     parts = (data.as_float(part).to(device=method.device, dtype=method.dtype) for part in rows.split(ROWS))
-    return torch.cat([method.posterior.mean(v).float().cpu() for v in parts]).numpy()
+    return torch.cat([method.parts.posterior.mean(v).float().cpu() for v in parts]).numpy()
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:

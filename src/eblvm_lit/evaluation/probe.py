@@ -8,7 +8,6 @@ import warnings
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningModule
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
@@ -19,6 +18,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
+from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["LinearProbe"]
@@ -47,11 +47,13 @@ class LinearProbe(Metric):
         ConfigError: For an n_train below two, or no iteration.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> method, data = LightningModule(), Digits()
+        >>> data, parts = Digits(), MethodParts(posterior=BernoulliPosterior(v_dim=64, h_dim=3))
         >>> data.setup()
-        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)
         >>> list(LinearProbe(n_train=100, pixels=False).evaluate(method, data, "test", torch.Generator()))
         ['probe_accuracy']
     """
@@ -68,13 +70,13 @@ class LinearProbe(Metric):
 
     def evaluate(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         split: str,
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
-        posterior, labels = getattr(method, "posterior", None), data.labels
+        posterior, labels = method.parts.posterior, data.labels
         if not isinstance(posterior, Posterior) or labels is None or labels.train.dim() != 1:
             return {}
         examples = data.splits.train[: self.n_train], getattr(data.splits, split)

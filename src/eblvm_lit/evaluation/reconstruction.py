@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
+from eblvm_lit.methods.base import Method
 
 __all__ = ["ReconstructionError"]
 
@@ -25,18 +25,22 @@ class ReconstructionError(ExampleMetric):
     images in [-1, 1]. Reference: Kan et al. 2022, table 1; the scale is not said there.
 
     Example:
-        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> from types import SimpleNamespace
         >>> from torch import nn
-        >>> method = LightningModule()
-        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=2, h_dim=3), nn.Linear(3, 2)
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> parts = MethodParts(posterior=LinearGaussianPosterior(v_dim=2, h_dim=3), generator=nn.Linear(3, 2))
+        >>> method = SimpleNamespace(parts=parts)
         >>> list(ReconstructionError().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['rmse']
     """
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
         """The error at v; see :meth:`ExampleMetric.compute`. Nothing without an encoder and a generator."""
-        if not reconstructs(method):
+        if not reconstructs(method.parts):
             return {}
-        found = mean_over_rows(lambda x: {"mse": (reconstruct(method, x) - x).square().flatten(1).mean(1)}, v, ROWS)
+        found = mean_over_rows(
+            lambda x: {"mse": (reconstruct(method.parts, x) - x).square().flatten(1).mean(1)}, v, ROWS
+        )
         return {"rmse": math.sqrt(found["mse"])}

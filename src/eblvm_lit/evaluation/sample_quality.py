@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.distributed.ranks import rank_and_size
@@ -19,6 +18,7 @@ from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.io import write_json
 
 __all__ = ["SampleQuality"]
@@ -72,7 +72,7 @@ class SampleQuality(Metric):
         self._records: dict[str, Any] = {}
         self._warned: set[int] = set()
 
-    def prepare(self, method: LightningModule, data: ArrayDataModule) -> None:
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Find the network's weights, or train it, and compute what it says of the data, where that is not known."""
         if self.images.supports(method, data):
             for n in self.n_samples.values():
@@ -83,14 +83,14 @@ class SampleQuality(Metric):
         for criterion in self.criteria.values():
             criterion.check(n, self.reference.size(data))
 
-    def _load(self, method: LightningModule, data: ArrayDataModule) -> tuple[FeatureSet, Path]:
+    def _load(self, method: Method, data: ArrayDataModule) -> tuple[FeatureSet, Path]:
         self.features.prepare(data)
         rows = any(criterion.needs_rows for criterion in self.criteria.values())
         return self.reference.load(data, self.features, device=method.device, rows=rows)
 
     def evaluate(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         split: str,
         generator: torch.Generator,  # noqa: ARG002 - the images have seeds of their own

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -15,6 +14,7 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.evaluation.latent_distributions import BernoulliLaw, GaussianLaw, latent_law
+from eblvm_lit.methods.base import Method
 
 __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
 
@@ -101,9 +101,11 @@ class ScoreBias(ExampleMetric):
         ConfigError: For fewer than two levels, a level that is not positive, or numbers below their range.
 
     Example:
+        >>> from types import SimpleNamespace
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> method = LightningModule()
-        >>> method.energy, method.posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> parts = MethodParts(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts)
         >>> found = ScoreBias(levels=[1e-3, 1e-2]).compute(method, torch.ones(1, 2), torch.Generator())
         >>> found["score_bias_slope_vaes_kl"] > 0.45, found["score_bias_bound_ratio"] < 1
         (True, True)
@@ -123,10 +125,10 @@ class ScoreBias(ExampleMetric):
         self.levels, self.n_repeats, self.example = sorted(levels), n_repeats, example
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases, divergences, bounds and slopes; see :meth:`ExampleMetric.compute`."""
-        energy = getattr(method, "energy", None)
-        if not isinstance(energy, GRBM | GaussianLatentModel) or getattr(method, "posterior", None) is None:
+        energy, posterior = method.parts.energy, method.parts.posterior
+        if not isinstance(energy, GRBM | GaussianLatentModel) or posterior is None:
             return {}
         energy, v = in_float64(energy), v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W

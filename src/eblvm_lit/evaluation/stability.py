@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -14,7 +13,8 @@ from eblvm_lit.core.autograd import plain_autograd
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.eval_mode import eval_mode
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Stability", "spectral_norms"]
 
@@ -37,7 +37,7 @@ def spectral_norms(module: nn.Module) -> dict[str, float]:
         {'weight_norm': 3.0, 'spectral_norm': 1.0}
     """
     layers = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
-    with frozen(module):  # in training a look at the weight would move the power iteration
+    with eval_mode(module):  # in training a look at the weight would move the power iteration
         pairs = [(layer.parametrizations.weight.original, layer.weight) for layer in layers]
     largest = [[float(torch.linalg.matrix_norm(w.flatten(1).float(), 2)) for w in pair] for pair in pairs]
     return dict(zip(("weight_norm", "spectral_norm"), map(max, zip(*largest, strict=True)), strict=False))
@@ -56,7 +56,8 @@ class Stability(Metric):
         ConfigError: For fewer than two.
 
     Example:
-        >>> Stability(n=8).evaluate(LightningModule(), None, "val", torch.Generator())
+        >>> from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
+        >>> Stability(n=8).evaluate(BatchNormEncoder(v_shape=[1, 8, 8], width=2), None, "val", torch.Generator())
         {}
     """
 
@@ -66,7 +67,7 @@ class Stability(Metric):
         self.n = n
 
     def evaluate(
-        self, method: LightningModule, data: ArrayDataModule, split: str, generator: torch.Generator
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Norms on a split; see :meth:`Metric.evaluate`. For methods whose levels descend named terms."""
         if not isinstance(method, GeneratorMethod):
@@ -78,7 +79,7 @@ class Stability(Metric):
             found = self._gradients(method, v, generator)
         finally:
             method.train(was_training)
-        return {**found, **(spectral_norms(method.energy) if method.energy is not None else {})}
+        return {**found, **({} if method.energy is None else spectral_norms(method.energy))}
 
     def _gradients(self, method: GeneratorMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         state, noise, found = method.live_state(), method.draw_noise(v, generator), {}

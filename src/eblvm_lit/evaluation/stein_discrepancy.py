@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
+from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.ksd import median_distance, stein_kernel
 
 __all__ = ["SteinDiscrepancy"]
@@ -34,9 +34,10 @@ class SteinDiscrepancy(ExampleMetric):
         ConfigError: For a bandwidth that is not positive, or fewer than two points.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method = LightningModule()
-        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(SteinDiscrepancy().compute(method, torch.randn(5, 2), torch.Generator()))
         ['ksd']
     """
@@ -49,9 +50,9 @@ class SteinDiscrepancy(ExampleMetric):
         self.bandwidth, self.max_points = bandwidth, max_points
 
     @torch.no_grad()
-    def compute(self, method: LightningModule, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
         """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
-        energy, v = getattr(method, "energy", None), v[: self.max_points].double()
+        energy, v = method.parts.energy, v[: self.max_points].double()
         if not isinstance(energy, MarginalEnergy) or len(v) < 2:
             return {}
         x, s = v.flatten(1), in_float64(energy).score(v).flatten(1)

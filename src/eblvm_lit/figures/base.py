@@ -8,9 +8,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.methods.base import Method
 
 __all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
 
@@ -38,11 +38,11 @@ class Picture(ABC):
         """
 
     @abstractmethod
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it.
 
         Args:
-            method: The method, with its parts as attributes, on some device.
+            method: The method, on some device.
             data: The data it was trained on, set up.
             generator: Source of all randomness, on the method's device.
 

@@ -6,7 +6,6 @@ import math
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
@@ -15,6 +14,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import exact_log_partition
 from eblvm_lit.figures.base import INK, Picture, frame, new_figure, plane
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Density", "density_on_grid"]
 
@@ -73,10 +73,11 @@ class Density(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method, data = LightningModule(), Checkerboard()
-        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> method, data = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3))), Checkerboard()
         >>> data.setup()
         >>> figure = Density().draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
@@ -92,12 +93,12 @@ class Density(Picture):
 
     def draw(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if data.bounds is None or not isinstance(energy, MarginalEnergy):
             return None
         observed = self._histogram(data.splits.train, data.bounds)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -16,6 +15,7 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Energies"]
 
@@ -39,11 +39,13 @@ class Energies(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method, data = LightningModule(), Digits()
+        >>> data, parts = Digits(), MethodParts(energy=GRBM(v_dim=64, h_dim=3))
         >>> data.setup()
-        >>> method.energy = GRBM(v_dim=64, h_dim=3)
+        >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)
         >>> [panel.get_title() for panel in Energies(n=20).draw(method, data, torch.Generator()).axes]
         ['data', 'data and noise']
     """
@@ -55,9 +57,9 @@ class Energies(Picture):
             raise ConfigError(f"Energies need n >= 1 and n_particles >= 1, not {n} and {n_particles}.")
         self.n, self.n_particles = n, n_particles
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For a free energy, or a posterior that bounds one."""
-        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+        energy, posterior = method.parts.energy, method.parts.posterior
         if not has_free_energy_bound(energy, posterior):
             return None
         examples = self._examples(data, generator)

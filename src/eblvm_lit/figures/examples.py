@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["encodes_images", "labelled_examples"]
 
 
-def encodes_images(method: LightningModule, data: ArrayDataModule) -> bool:
+def encodes_images(method: Method, data: ArrayDataModule) -> bool:
     """Whether v are images and a method has latents for them: an energy E(v, h) and a posterior."""
-    energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
+    energy, posterior = method.parts.energy, method.parts.posterior
     joint = isinstance(energy, Energy) and energy.h_dim > 0
     return data.image_shape is not None and joint and isinstance(posterior, Posterior)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.tiles import boards
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Filters"]
 
@@ -25,9 +25,10 @@ class Filters(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> method = LightningModule()
-        >>> method.energy = GRBM(v_dim=64, h_dim=100)
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=100)))
         >>> len(Filters().draw(method, Digits(), torch.Generator()).axes)
         1
     """
@@ -42,12 +43,12 @@ class Filters(Picture):
     @torch.no_grad()
     def draw(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For a GRBM on images."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if data.image_shape is None or not isinstance(energy, GRBM):
             return None
         filters = energy.coupling().T[: self.n]

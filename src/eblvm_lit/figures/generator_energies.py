@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -16,6 +15,7 @@ from eblvm_lit.figures.base import INK, Picture, new_figure
 from eblvm_lit.figures.energies import histograms
 from eblvm_lit.generation.image_source import ImageSource
 from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
+from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedEnergies"]
 
@@ -34,15 +34,17 @@ class GeneratedEnergies(Picture):
         ConfigError: For none.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> from eblvm_lit.generation.generator_images import GeneratedImages
-        >>> method, data = LightningModule(), Digits()
+        >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()
-        >>> method.energy, method.seed, method.h_dim = GRBM(v_dim=64, h_dim=3), 0, 3
-        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=64, h_dim=3), nn.Linear(3, 64)
+        >>> parts = MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q, generator=nn.Linear(3, 64))
+        >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
         >>> figure = GeneratedEnergies(images=GeneratedImages(), n=20).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['data, samples and reconstructions']
@@ -55,9 +57,9 @@ class GeneratedEnergies(Picture):
             raise ConfigError(f"Energies need n >= 1, not {n}.")
         self.images, self.n = images, n
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For marginal energies beside a generator of images."""
-        energy = getattr(method, "energy", None)
+        energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy) or not self.images.supports(method, data):
             return None
         found = {}
@@ -73,10 +75,10 @@ class GeneratedEnergies(Picture):
         panel.set_ylabel("share of examples", color=INK, fontsize=9)
         return figure
 
-    def _examples(self, method: LightningModule, data: ArrayDataModule) -> dict[str, Tensor]:
+    def _examples(self, method: Method, data: ArrayDataModule) -> dict[str, Tensor]:
         """Examples of each kind, shape (n, *event), on the method's device."""
         options = {"device": method.device, "dtype": method.dtype}
         v = data.as_float(data.splits.test[: self.n]).to(**options)
         made = data.as_float(self.images.images(method, data, self.n)).to(**options).view(-1, *v.shape[1:])
         examples = {"test data": v, "samples": made}
-        return {**examples, "reconstructions": reconstruct(method, v)} if reconstructs(method) else examples
+        return {**examples, "reconstructions": reconstruct(method.parts, v)} if reconstructs(method.parts) else examples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
@@ -12,9 +11,10 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
 from eblvm_lit.figures.tiles import boards
+from eblvm_lit.generation.conditional import interpolate
 from eblvm_lit.generation.eval_mode import posterior_mean
-from eblvm_lit.generation.interpolation import interpolate
 from eblvm_lit.generation.reconstructions import decode, reconstructs
+from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedInterpolation"]
 
@@ -34,12 +34,15 @@ class GeneratedInterpolation(Picture):
         ConfigError: For fewer than two points, or no line.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> method, data = LightningModule(), Digits()
+        >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()
-        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=64, h_dim=3), nn.Linear(3, 64)
+        >>> method = SimpleNamespace(
+        ...     parts=MethodParts(posterior=q, generator=nn.Linear(3, 64)), device="cpu", dtype=torch.float32)
         >>> figure = GeneratedInterpolation(n=3, n_lines=2).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['between three images', 'between two images']
@@ -52,12 +55,12 @@ class GeneratedInterpolation(Picture):
             raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
         self.n, self.n_lines = n, n_lines
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
-        if data.image_shape is None or not reconstructs(method):
+        if data.image_shape is None or not reconstructs(method.parts):
             return None
         images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
-        latents = [interpolate(posterior_mean(method.posterior, v), self.n) for v in images]
-        square, *lines = (data.as_bytes(decode(method, h)) for h in latents)
+        latents = [interpolate(posterior_mean(method.parts.posterior, v), self.n) for v in images]
+        square, *lines = (data.as_bytes(decode(method.parts.generator, h)) for h in latents)
         found = {"between three images": square, "between two images": torch.cat(lines)}
         return boards(found, data.image_shape, columns=self.n)

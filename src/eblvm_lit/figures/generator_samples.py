@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedSamples"]
 
@@ -26,12 +26,14 @@ class GeneratedSamples(Picture):
         ConfigError: For none.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.generation.generator_images import GeneratedImages
-        >>> method, data = LightningModule(), Digits()
+        >>> data, parts = Digits(), MethodParts(generator=nn.Linear(3, 64))
         >>> data.setup()
-        >>> method.generator, method.seed, method.h_dim = nn.Linear(3, 64), 0, 3
+        >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
         >>> figure = GeneratedSamples(images=GeneratedImages(), n=4).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['data', 'generator']
@@ -44,7 +46,7 @@ class GeneratedSamples(Picture):
             raise ConfigError(f"Generated samples need n >= 1, not {n}.")
         self.images, self.n = images, n
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and methods with a generator."""
         if not self.images.supports(method, data):
             return None

@@ -7,7 +7,7 @@ import re
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.base import frame, new_figure
-from eblvm_lit.figures.results import ResultPicture
+from eblvm_lit.figures.final_metrics import ResultPicture
 
 __all__ = ["BiasCurves", "draw_bias"]
 

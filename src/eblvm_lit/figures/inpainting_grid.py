@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
-from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
@@ -13,9 +11,10 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.inpainting import InpaintingSamples
+from eblvm_lit.generation.inpainting import can_inpaint, inpaint
 from eblvm_lit.generation.masks import Mask
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Inpainting"]
@@ -38,12 +37,14 @@ class Inpainting(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
         >>> from eblvm_lit.generation.masks import LeftHalf
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 0
+        >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
@@ -56,8 +57,7 @@ class Inpainting(Picture):
     def __init__(self, *, sampler: AnnealedSamples, mask: Mask, n: int = 10, n_completions: int = 4) -> None:
         if n < 1 or n_completions < 1:
             raise ConfigError(f"Inpainting needs n >= 1 and n_completions >= 1, not {n} and {n_completions}.")
-        self.samples, self.mask = InpaintingSamples(sampler=sampler), mask
-        self.n, self.n_completions = n, n_completions
+        self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
 
     def prepare(self) -> None:
         """Let the mask look for its files."""
@@ -65,27 +65,22 @@ class Inpainting(Picture):
 
     def draw(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
     ) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
-        energy = getattr(method, "energy", None)
-        if data.image_shape is None or not self.samples.supports(energy):
+        if data.image_shape is None or not can_inpaint(method.parts.energy):
             return None
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        full = self._complete(method, v, keep.reshape(v.shape), seed)
+        times = (self.n_completions, *[1] * (v.ndim - 1))  # a completion of each image, then another of each
+        given = v.repeat(times), keep.reshape(v.shape).repeat(times)
+        with progress_bar("inpainting", len(given[0]) * self.sampler.langevin.n_steps) as on_step:
+            full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, on_step=on_step)
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
         found = {"images, what is kept of them, completions": board}
         return boards(found, data.image_shape, columns=len(v), width=0.6 * len(v))
-
-    def _complete(self, method: LightningModule, v: Tensor, keep: Tensor, seed: int) -> Tensor:
-        """Completions, one of each image, then another of each, shape (n_completions n, *event)."""
-        times = (self.n_completions, *[1] * (v.ndim - 1))
-        total = self.n_completions * len(v) * self.samples.sampler.langevin.n_steps
-        with progress_bar("inpainting", total) as on_step:
-            return self.samples.draw(method.energy, v.repeat(times), keep.repeat(times), seed=seed, on_step=on_step)

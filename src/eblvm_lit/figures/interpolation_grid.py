@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
@@ -14,8 +13,9 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.conditional import draw_between
 from eblvm_lit.generation.eval_mode import posterior_mean
-from eblvm_lit.generation.interpolation import InterpolationSamples
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
@@ -45,13 +45,15 @@ class Interpolation(Picture):
         ConfigError: For fewer than two points, no line, or rho without shared noise.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy = GaussianLatentModel(v_dim=64, h_dim=3)
-        >>> method.posterior, method.seed = LinearGaussianPosterior(v_dim=64, h_dim=3), 0
+        >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
+        >>> parts = MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q)
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Interpolation(sampler=short, n=3).draw(method, data, torch.Generator())
@@ -70,29 +72,28 @@ class Interpolation(Picture):
         shared_noise: bool = False,
         rho: float | None = None,
     ) -> None:
-        if n_lines < 1:
-            raise ConfigError(f"Interpolation needs n_lines >= 1, not {n_lines}.")
+        if n < 2 or n_lines < 1:
+            raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
         if rho is not None and not shared_noise:
             raise ConfigError("Lines from rho f to -rho f are not between images: use rho with shared_noise=true.")
-        self.samples = InterpolationSamples(sampler=sampler, n=n, shared_noise=shared_noise)
-        self.n_lines, self.rho = n_lines, rho
+        self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
         if not encodes_images(method, data):
             return None
         images = [labelled_examples(data, SQUARE)[0], *self._ends(data, generator)]
-        latents = [posterior_mean(method.posterior, v) for v in images]
+        latents = [posterior_mean(method.parts.posterior, v) for v in images]
         lines = "between two images"
         if self.rho is not None:
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
             lines = rf"from $\rho f$ to $-\rho f$, $\rho$ = {self.rho:g}"
-        total = (self.samples.n**2 + self.n_lines * self.samples.n) * self.samples.sampler.langevin.n_steps
-        options = {"seed": derive_seed(method.seed, self.name), "images": None if self.rho is not None else images}
+        options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
+        total = (self.n**2 + self.n_lines * self.n) * self.sampler.langevin.n_steps
         with progress_bar("interpolation", total) as on_step:
-            square, *rows = self.samples.draw(method.energy, latents, on_step=on_step, **options)
+            square, *rows = draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
         found = {"between three images": data.as_bytes(square), lines: data.as_bytes(torch.cat(rows))}
-        return boards(found, data.image_shape, columns=self.samples.n)
+        return boards(found, data.image_shape, columns=self.n)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
         """The images that each line is of: two, or one training image, each of shape (2 or 1, *event)."""

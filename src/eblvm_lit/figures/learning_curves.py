@@ -11,10 +11,10 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import INK, TICK_STEPS, Picture, frame, new_figure
+from eblvm_lit.methods.base import Method
 
 __all__ = ["LearningCurves", "draw_curves", "read_curves"]
 
@@ -132,7 +132,7 @@ class LearningCurves(Picture):
 
     def draw(
         self,
-        method: LightningModule,  # noqa: ARG002 - the file knows
+        method: Method,  # noqa: ARG002 - the file knows
         data: ArrayDataModule,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> Figure | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
+from eblvm_lit.methods.base import Method
 
 __all__ = ["Reconstructions"]
 
@@ -26,12 +26,15 @@ class Reconstructions(Picture):
         ConfigError: For a number below one.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> method, data = LightningModule(), Digits()
+        >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()
-        >>> method.posterior, method.generator = LinearGaussianPosterior(v_dim=64, h_dim=3), nn.Linear(3, 64)
+        >>> method = SimpleNamespace(
+        ...     parts=MethodParts(posterior=q, generator=nn.Linear(3, 64)), device="cpu", dtype=torch.float32)
         >>> figure = Reconstructions(n=4, columns=2).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['test images and their reconstructions, in pairs']
@@ -44,11 +47,11 @@ class Reconstructions(Picture):
             raise ConfigError(f"Reconstructions need n >= 1 and columns >= 1, not {n} and {columns}.")
         self.n, self.columns = n, columns
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
-        if data.image_shape is None or not reconstructs(method):
+        if data.image_shape is None or not reconstructs(method.parts):
             return None
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
-        pairs = data.as_bytes(torch.stack([v, reconstruct(method, v)], dim=1).flatten(0, 1))
+        pairs = data.as_bytes(torch.stack([v, reconstruct(method.parts, v)], dim=1).flatten(0, 1))
         found = {"test images and their reconstructions, in pairs": pairs}
         return boards(found, data.image_shape, columns=2 * self.columns, width=6.0)

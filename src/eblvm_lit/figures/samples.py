@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
@@ -13,6 +12,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.utils.progress import progress_bar
@@ -45,10 +45,11 @@ class Samples(Picture):
         ConfigError: For a number below one, or a step size that is not positive.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> method, data = LightningModule(), Checkerboard()
-        >>> method.energy = GRBM(v_dim=2, h_dim=3)
+        >>> method, data = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3))), Checkerboard()
         >>> data.setup()
         >>> figure = Samples(n_points=50, n_steps=5).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
@@ -71,9 +72,9 @@ class Samples(Picture):
         self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
         self.langevin, self.annealed = Langevin(n_steps=1, step_size=step_size), annealed
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
-        energy, images = getattr(method, "energy", None), data.image_shape is not None
+        energy, images = method.parts.energy, data.image_shape is not None
         if Gibbs.supports(energy) and (images or data.bounds is not None):
             samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images)
             title = f"Gibbs samples, {self.n_steps} sweeps"
@@ -101,10 +102,10 @@ class Samples(Picture):
             v, h = self.langevin.run(lambda v, h: energy.energy(v, h).sum(), (v, h), noise)
         return v
 
-    def _annealed(self, energy: Energy, method: LightningModule, data: ArrayDataModule) -> Tensor:
+    def _annealed(self, energy: Energy, method: Method, data: ArrayDataModule) -> Tensor:
         """Images, shape (n, *event); their noise is a function of the run's seed."""
         examples = {"examples": data.splits.train, "as_float": data.as_float}
-        posterior = getattr(method, "posterior", None)
+        posterior = method.parts.posterior
         with progress_bar("samples", self.n * self.annealed.langevin.n_steps) as on_step:
             return self.annealed.draw(
                 energy, range(self.n), seed=method.seed, posterior=posterior, on_step=on_step, **examples

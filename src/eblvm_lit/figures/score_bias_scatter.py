@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.base import frame, new_figure
-from eblvm_lit.figures.results import ResultPicture
+from eblvm_lit.figures.final_metrics import ResultPicture
 
 __all__ = ["ScoreBiasCurves", "draw_score_bias"]
 

@@ -7,13 +7,13 @@ import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 from sklearn.manifold import TSNE
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior_means import posterior_means
 from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["PosteriorMap"]
@@ -35,11 +35,13 @@ class PosteriorMap(Picture):
         ConfigError: With fewer than three.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> method, data = LightningModule(), Digits()
+        >>> data, parts = Digits(), MethodParts(posterior=BernoulliPosterior(v_dim=64, h_dim=3))
         >>> data.setup()
-        >>> method.posterior = BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)
         >>> PosteriorMap(n=20).draw(method, data, torch.Generator()).axes[0].get_title()
         't-SNE of posterior means, 20 test examples'
     """
@@ -51,9 +53,9 @@ class PosteriorMap(Picture):
             raise ConfigError(f"A map of posterior means needs n >= 3, not {n}.")
         self.n = n
 
-    def draw(self, method: LightningModule, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For methods with a posterior of two latents or more."""
-        posterior, test = getattr(method, "posterior", None), data.splits.test
+        posterior, test = method.parts.posterior, data.splits.test
         if not isinstance(posterior, Posterior) or posterior.h_dim < 2 or len(test) < 3:
             return None
         rows = torch.randperm(len(test), generator=generator, device=generator.device).cpu()[: self.n].sort().values

@@ -1,8 +1,8 @@
-"""Samples of deep models by annealed Langevin dynamics: marginal, joint, or through the posterior."""
+"""Samples of deep models by annealed Langevin dynamics on v, on (v, h), or on v at latents of the posterior."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -10,11 +10,10 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.annealed_chains import Chains, free_energy, joint_energy, visible_energy
-from eblvm_lit.generation.eval_mode import frozen, posterior_mean
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.generation.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedSamples"]
 
@@ -22,12 +21,12 @@ Kind = Literal["auto", "marginal", "joint", "posterior"]
 
 
 class AnnealedSamples:
-    r"""Draws v of a model whose conditionals cannot be drawn from.
+    r"""Draws v of a model whose conditionals cannot be sampled directly.
 
     ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
-    ``posterior``: h is the mean of q(h|v) at a random training example and stays, v moves down E(., h): the published
-    way for EBLVMs. ``auto``: the first of marginal, posterior and joint that the model allows. Sample i depends on the
-    seed and on i, not on the batch it is drawn in. Reference: Bao et al. 2020 and 2021, code.
+    ``posterior``: h is the mean of q(h|v) at a random training example and stays fixed, and v moves down E(., h): the
+    published procedure for EBLVMs. ``auto``: the first of marginal, posterior and joint that the model allows. Sample i
+    depends on the seed and on i, not on its batch. Reference: Bao et al. 2020 and 2021, code.
 
     Args:
         langevin: The dynamics.
@@ -51,10 +50,6 @@ class AnnealedSamples:
         if batch_size < 1:
             raise ConfigError(f"Samples need batch_size >= 1, not {batch_size}.")
         self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
-
-    def supports(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> bool:
-        """Whether such samples of a model can be drawn."""
-        return self.kind_for(energy, posterior, examples) is not None
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
         """The kind of samples that are drawn of a model; None where it does not allow any."""
@@ -80,6 +75,47 @@ class AnnealedSamples:
             )
         return kind
 
+    def draw(
+        self,
+        energy: Energy,
+        samples: Sequence[int],
+        *,
+        seed: int,
+        posterior: Posterior | None = None,
+        examples: Tensor | None = None,
+        as_float: Callable[[Tensor], Tensor] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Tensor:
+        """Samples of the model, shape (n, *event).
+
+        Args:
+            energy: The model.
+            samples: Their indices.
+            seed: The run's seed.
+            posterior: q, for latents.
+            examples: Training examples, shape (n, *event), for latents.
+            as_float: Converts examples that are bytes to floats.
+            on_step: Called with the number of samples that have moved a step.
+
+        Raises:
+            ConfigError: If the model does not allow samples of this kind, or if they diverge.
+        """
+        kind, langevin = self.check(energy, posterior, examples), self.langevin
+        dtype = next(energy.parameters()).dtype
+
+        def prepare(_: slice, noise: SampleNoise) -> Chains:
+            v = langevin.start(tuple(energy.event_shape), noise, dtype=dtype)
+            if kind == "marginal":
+                return Chains(lambda v: energy.free_energy(v).sum(), (v,))
+            if kind == "joint":
+                h = langevin.start((energy.h_dim,), noise, dtype=dtype)
+                return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, False))
+            rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
+            h = posterior_mean(posterior, (rows if as_float is None else as_float(rows)).to(dtype))
+            return Chains(lambda v: energy.energy(v, h).sum(), (v,))
+
+        return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
+
     def run(
         self,
         energy: Energy,
@@ -88,8 +124,8 @@ class AnnealedSamples:
         *,
         seed: int,
         on_step: Callable[[int], None] | None = None,
-    ) -> Iterator[tuple[Tensor, ...]]:
-        """Where chains of any kind end, batch by batch, each variable of shape (at most batch_size, *its shape).
+    ) -> Tensor:
+        """The end of any chains, batch by batch: their first variable, shape (n, *its shape).
 
         Args:
             energy: The model; it is in evaluation mode while the chains move.
@@ -103,58 +139,10 @@ class AnnealedSamples:
         """
         if len(samples) < 1:
             raise ConfigError("Annealed Langevin dynamics were asked for no sample: ask for n >= 1.")
-        device = next(energy.parameters()).device
-        for first in range(0, len(samples), self.batch_size):
-            rows = slice(first, min(first + self.batch_size, len(samples)))
-            noise = SampleNoise(seed, samples[rows], device=device)
-            with frozen(energy):  # not while the caller has the batch
-                x = prepare(rows, noise)
-                options = {"moving": x.moving, "denoised": x.denoised, "on_step": on_step}
-                end = self.langevin.run(x.energy, x.start, noise, **options)
-            yield end
-
-    def batches(
-        self,
-        energy: Energy,
-        samples: Sequence[int],
-        *,
-        seed: int,
-        posterior: Posterior | None = None,
-        examples: Tensor | None = None,
-        as_float: Callable[[Tensor], Tensor] | None = None,
-        on_step: Callable[[int], None] | None = None,
-    ) -> Iterator[Tensor]:
-        """The samples, batch by batch, each of shape (at most batch_size, *event).
-
-        Args:
-            energy: The model.
-            samples: Their indices.
-            seed: The run's seed.
-            posterior: q, for latents.
-            examples: Training examples, shape (n, *event), for latents.
-            as_float: What makes floats of examples that are bytes.
-            on_step: Called with the number of samples that have moved a step.
-
-        Raises:
-            ConfigError: If the model does not allow samples of this kind, or if they diverge.
-        """
-        kind = self.check(energy, posterior, examples)
-        p = next(energy.parameters())
-
-        def prepare(_: slice, noise: SampleNoise) -> Chains:
-            v = self.langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
-            if kind == "marginal":
-                return Chains(free_energy(energy), (v,))
-            if kind == "joint":
-                h = self.langevin.start((energy.h_dim,), noise, dtype=p.dtype)
-                return Chains(joint_energy(energy), (v, h), denoised=(True, False))
-            rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
-            rows = (rows if as_float is None else as_float(rows)).to(v.dtype)
-            return Chains(visible_energy(energy, posterior_mean(posterior, rows)), (v,))
-
-        for end in self.run(energy, prepare, samples, seed=seed, on_step=on_step):
-            yield end[0]
-
-    def draw(self, energy: Energy, samples: Sequence[int], **options: object) -> Tensor:
-        """All samples at once, shape (n, *event); the options are those of :meth:`batches`."""
-        return torch.cat(list(self.batches(energy, samples, **options)))
+        device, ends = next(energy.parameters()).device, []
+        with eval_mode(energy):
+            for first in range(0, len(samples), self.batch_size):
+                rows = slice(first, min(first + self.batch_size, len(samples)))
+                noise = SampleNoise(seed, samples[rows], device=device)
+                ends.append(self.langevin.run(prepare(rows, noise), noise, on_step=on_step)[0])
+        return torch.cat(ends)

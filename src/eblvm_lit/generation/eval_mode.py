@@ -1,4 +1,4 @@
-"""Models that are only looked at."""
+"""Evaluation mode for a block of code: no gradients of parameters, no statistics of the batch."""
 
 from __future__ import annotations
 
@@ -10,31 +10,25 @@ from torch import Tensor, nn
 
 from eblvm_lit.posteriors.base import Posterior
 
-__all__ = ["frozen", "posterior_mean"]
+__all__ = ["eval_mode", "posterior_mean"]
 
 
 @contextmanager
-def frozen(*modules: nn.Module) -> Iterator[None]:
-    """Within, modules are in evaluation mode and their parameters need no gradient; after it all is as before.
-
-    Args:
-        modules: Any number of them.
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Set a module to evaluation mode and its parameters to need no gradient, and restore both afterwards.
 
     Example:
         >>> layer = nn.Linear(2, 3)
-        >>> with frozen(layer):
+        >>> with eval_mode(layer):
         ...     layer.training, layer.weight.requires_grad
         (False, False)
         >>> layer.training, layer.weight.requires_grad
         (True, True)
     """
-    modes = [(part, part.training) for module in modules for part in module.modules()]
-    flags = [(p, p.requires_grad) for module in modules for p in module.parameters()]
+    modes = [(part, part.training) for part in module.modules()]
+    flags = [(p, p.requires_grad) for p in module.parameters()]
     try:
-        for part, _ in modes:
-            part.training = False
-        for p, _ in flags:
-            p.requires_grad_(False)
+        module.eval().requires_grad_(False)
         yield
     finally:
         for part, mode in modes:
@@ -44,7 +38,7 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
 
 
 def posterior_mean(posterior: Posterior, v: Tensor) -> Tensor:
-    """E_q[h|v], shape (B, H), of a posterior that is in evaluation mode for as long as that takes.
+    """E_q[h|v], shape (B, H), with the posterior in evaluation mode.
 
     Args:
         posterior: q.
@@ -55,5 +49,5 @@ def posterior_mean(posterior: Posterior, v: Tensor) -> Tensor:
         >>> posterior_mean(LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)).requires_grad
         False
     """
-    with frozen(posterior), torch.no_grad():
+    with eval_mode(posterior), torch.no_grad():
         return posterior.mean(v.to(next(posterior.parameters())))

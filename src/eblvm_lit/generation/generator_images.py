@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-from pytorch_lightning import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.eval_mode import frozen
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.generation.image_source import ImageSource
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["GeneratedImages"]
 
@@ -30,10 +30,13 @@ class GeneratedImages(ImageSource):
         ConfigError: For a batch size below one, or below two with batch statistics.
 
     Example:
+        >>> from types import SimpleNamespace
+        >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
-        >>> method, data = LightningModule(), Digits()
-        >>> method.generator, method.seed, method.h_dim = nn.Linear(3, 64), 0, 3
-        >>> GeneratedImages().images(method, data, 6).shape
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> parts = MethodParts(generator=nn.Linear(3, 64))
+        >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
+        >>> GeneratedImages().images(method, Digits(), 6).shape
         torch.Size([6, 1, 8, 8])
     """
 
@@ -42,15 +45,15 @@ class GeneratedImages(ImageSource):
             raise ConfigError(f"Generated images need a batch_size >= {1 + batch_statistics}, not {batch_size}.")
         self.batch_statistics, self.batch_size = batch_statistics, batch_size
 
-    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are images and the method has a generator."""
-        return data.image_shape is not None and isinstance(getattr(method, "generator", None), nn.Module)
+        return data.image_shape is not None and method.parts.generator is not None
 
     @torch.no_grad()
-    def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
-        own, made = method.generator, []
-        with frozen(own):
+        own, made = method.parts.generator, []
+        with eval_mode(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(method.seed, range(first, first + self.batch_size))
                 h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.methods.base import Method
 
 __all__ = ["ImageSource"]
 
@@ -21,16 +21,16 @@ class ImageSource(ABC):
         ...     def images(self, method, data, n):
         ...         return torch.zeros(n, *data.image_shape, dtype=torch.uint8)
         >>> from eblvm_lit.data.digits import Digits
-        >>> Black().images(LightningModule(), Digits(), 5).shape
+        >>> Black().images(None, Digits(), 5).shape
         torch.Size([5, 1, 8, 8])
     """
 
-    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:  # noqa: ARG002 - some look at it
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - some look at it
         """Whether there are such images of the method; by default, whether the data are images."""
         return data.image_shape is not None
 
     @abstractmethod
-    def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images.
 
         Args:

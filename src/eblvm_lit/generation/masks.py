@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.sample_noise import SampleNoise
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["DrawnMask", "LeftHalf", "Mask"]
 

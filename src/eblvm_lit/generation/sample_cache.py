@@ -1,51 +1,56 @@
-"""Thousands of samples of a model, drawn once and kept on disk."""
+"""A cache on disk of a model's samples as images, one file for each batch."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
+import numpy as np
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.distributed.ranks import barrier, rank_and_size
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.checked_rows import CheckedRows
 from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.digest import digest
+from eblvm_lit.utils.disk import check_room
+from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.progress import progress_bar
 
-__all__ = ["SampleArchive"]
+__all__ = ["SampleCache"]
 
 log = logging.getLogger(__name__)
-N_EXAMPLES = 1000  # training images that tell one set from another
+N_EXAMPLES = 1000  # training images that are part of the digest
 
 
-class SampleArchive(ImageSource):
-    """Samples as bytes in a file named by all that they depend on; only those that are not there yet are drawn.
+class SampleCache(ImageSource):
+    """Samples as bytes in a folder named by a digest of all that they depend on; only missing samples are drawn.
 
-    They reach the disk batch by batch: what was interrupted goes on where it was, and a longer request goes on where a
-    shorter one ended. Processes of one group draw every so-many-th batch each, into the same file, which all of them
-    must see. Image i is the same whatever the number of processes, and to rounding whatever the batch size.
+    Each batch is one file, written as a whole: an interrupted run resumes at the first missing batch, and a longer
+    request draws only what a shorter one has not. Of several processes each draws every so-many-th batch, into the same
+    folder, which all of them must see. Image i is the same whatever the number of processes, and to rounding whatever
+    the batch size.
 
     Args:
-        sampler: How they are drawn.
-        cache_dir: Folder that runs share; they are in ``samples/<digest>/`` there.
+        sampler: How samples are drawn.
+        cache_dir: Folder that runs share; the files are in ``samples/<digest>/`` there.
 
     Example:
         >>> import tempfile
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy, method.seed = GaussianLatentModel(v_dim=64, h_dim=3), 0
+        >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0), batch_size=4)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     images = SampleArchive(sampler=short, cache_dir=folder).images(method, data, 6)
+        ...     images = SampleCache(sampler=short, cache_dir=folder).images(method, data, 6)
         >>> images.shape, images.dtype
         (torch.Size([6, 1, 8, 8]), torch.uint8)
     """
@@ -53,67 +58,96 @@ class SampleArchive(ImageSource):
     def __init__(self, *, sampler: AnnealedSamples, cache_dir: str) -> None:
         self.sampler, self.cache_dir = sampler, Path(cache_dir)
 
-    def supports(self, method: LightningModule, data: ArrayDataModule) -> bool:
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are images and the sampler can draw from the model."""
-        energy, posterior = getattr(method, "energy", None), getattr(method, "posterior", None)
-        return data.image_shape is not None and self.sampler.supports(energy, posterior, data.splits.train)
+        kind = self.sampler.kind_for(method.parts.energy, method.parts.posterior, data.splits.train)
+        return data.image_shape is not None and kind is not None
 
-    def images(self, method: LightningModule, data: ArrayDataModule, n: int) -> Tensor:
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`.
 
         Raises:
-            ConfigError: For n < 1, data without images, a model that cannot be sampled so or diverges, or a disk
-                without room.
+            ConfigError: For n < 1, data without images, a model that cannot be sampled so or diverges, or processes
+                that do not share the folder.
+            DataError: If the disk has no room, or cannot be written to.
         """
         if n < 1:
-            raise ConfigError(f"An archive of samples needs n >= 1, not {n}.")
+            raise ConfigError(f"A cache of samples needs n >= 1, not {n}.")
         rank, world = rank_and_size()
-        rows = self.rows(method, data)
-        if rank == 0:
-            rows.grow(n)
-        barrier()
         self.fill(method, data, n, rank=rank, world=world)
         barrier()
-        if world > 1 and not rows.valid(n).all():
-            raise ConfigError(f"{rows.folder} lacks samples of other processes: set cache_dir to a shared folder.")
-        return torch.from_numpy(rows.read(n))
+        images, there = _read(self.folder(method, data), n, data.image_shape)
+        if not there.all():
+            raise ConfigError(f"{self.cache_dir} lacks samples of other processes: set cache_dir to a shared folder.")
+        return torch.from_numpy(images)
 
-    def rows(self, method: LightningModule, data: ArrayDataModule) -> CheckedRows:
-        """The file of a model's samples, there or not."""
+    def folder(self, method: Method, data: ArrayDataModule) -> Path:
+        """The folder of a model's samples, which need not exist yet."""
         if data.image_shape is None:
-            raise ConfigError(f"{type(data).__name__} has no images: an archive of samples needs data of images.")
-        energy, posterior, examples = method.energy, getattr(method, "posterior", None), data.splits.train
+            raise ConfigError(f"{type(data).__name__} has no images: a cache of samples needs data of images.")
+        energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
         kind, langevin = self.sampler.check(energy, posterior, examples), self.sampler.langevin
         parts = [kind, langevin.step_size, langevin.temperatures, langevin.denoise_std, method.seed]
-        # a GPU draws other noise than a CPU; and the same model makes other bytes of another range of values
+        # A GPU draws other noise than a CPU, and another range of values gives other bytes.
         parts += [next(energy.parameters()).device.type, energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
-        if kind == "posterior":  # samples begin at training images
+        if kind == "posterior":  # the latents are those of training images
             chosen = torch.linspace(0, len(examples) - 1, min(N_EXAMPLES, len(examples))).long()
             parts += [posterior, len(examples), data.as_float(examples[chosen])]
-        return CheckedRows(self.cache_dir / "samples" / digest(*parts), data.image_shape)
+        return self.cache_dir / "samples" / digest(*parts)
 
-    def fill(self, method: LightningModule, data: ArrayDataModule, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw those of the first n images that are not there and fall to one process of several.
+    def fill(self, method: Method, data: ArrayDataModule, n: int, *, rank: int = 0, world: int = 1) -> None:
+        """Draw the missing ones of the first n images, as far as they are one process's share.
 
         Args:
             method: The method.
             data: Its data, set up.
-            n: Number of images, for which there is room.
+            n: Number of images.
             rank: Which process this is.
             world: Number of processes.
         """
-        rows, size = self.rows(method, data), self.sampler.batch_size
-        there = rows.valid(n)
-        # batches of fixed places, so that a process need not know what others have done
+        folder, size = self.folder(method, data), self.sampler.batch_size
+        _, there = _read(folder, n, data.image_shape)
+        # The places of the batches are fixed: a process need not know what others have done.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
-        if there.any() and missing:
+        if not missing:
+            return
+        check_room(folder, int((~there).sum() * np.prod(data.image_shape)), f"{n:,} samples for cache_dir")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"Samples cannot be written to {folder} ({error.strerror}): set cache_dir to another folder."
+            ) from error
+        if there.any():
             log.info("%d of %d samples are there: the others are drawn.", there.sum(), n)
-        total = sum(map(len, missing)) * self.sampler.langevin.n_steps
-        options = {"seed": method.seed, "posterior": getattr(method, "posterior", None)}
+        options = {"seed": method.seed, "posterior": method.parts.posterior}
         options |= {"examples": data.splits.train, "as_float": data.as_float}
-        with progress_bar("samples", total, visible=rank == 0 and total > 0) as on_step:
+        with progress_bar(
+            "samples", sum(map(len, missing)) * self.sampler.langevin.n_steps, visible=rank == 0
+        ) as on_step:
             for part in missing:
-                v = self.sampler.draw(method.energy, part, on_step=on_step, **options)
-                rows.write(part, data.as_bytes(v).cpu().view(-1, *data.image_shape).numpy())
+                v = self.sampler.draw(method.parts.energy, part, on_step=on_step, **options)
+                images = data.as_bytes(v).cpu().view(-1, *data.image_shape).numpy()
+                _write(folder / f"{part[0]:06}-{part[-1]:06}.npz", part, images)
+
+
+def _write(path: Path, indices: list[int], images: np.ndarray) -> None:
+    # A .npz file carries checksums, which numpy verifies when it reads.
+    write_whole(path, lambda file: np.savez(file, indices=indices, images=images))
+
+
+def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
+    images, there = np.zeros((n, *image_shape), np.uint8), np.zeros(n, bool)
+    for path in sorted(folder.glob("*.npz")):
+        try:
+            with np.load(path) as file:
+                indices, rows = file["indices"], file["images"]
+            known = indices < n
+            images[indices[known]] = rows[known]
+            there[indices[known]] = True
+        except Exception as error:  # a damaged archive raises a dozen types
+            log.warning("%s is damaged (%s): its samples are drawn anew.", path, type(error).__name__)
+    return images, there

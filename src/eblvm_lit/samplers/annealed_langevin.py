@@ -1,4 +1,4 @@
-"""Langevin dynamics at a falling temperature."""
+"""Annealed Langevin dynamics: Langevin dynamics at a falling temperature, and a denoising step at the end."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.sample_noise import SampleNoise
-from eblvm_lit.samplers.energy_grad import CapturedSlope, slope
+from eblvm_lit.samplers.energy_grad import CapturedGrad, energy_grad
+from eblvm_lit.samplers.sample_noise import SampleNoise
 
-__all__ = ["AnnealedLangevin", "Moment"]
+__all__ = ["AnnealedLangevin", "Chains"]
 
-CHUNK = 2**22  # numbers of noise drawn at a time: few calls, little memory
-LARGEST = 1e6  # no data are that large
+CHUNK = 2**22  # random numbers drawn at a time: few calls, little memory
+LARGEST = 1e6  # larger values mean that the chains diverge
 
 
-class Moment(NamedTuple):
-    """Where the chains are.
+class Chains(NamedTuple):
+    """Chains that run together.
 
     Attributes:
-        step: Steps done.
-        x: The variables, each of shape (B, *its shape).
+        energy: Total energy of all chains, a scalar function of the variables.
+        start: The variables, each of shape (B, *its shape).
+        moving: Factors of drift and noise of each variable, for example 0 where a pixel is kept; None: all move.
+        denoised: Whether the last step moves each variable; None: all of them. Latents carry no data noise.
     """
 
-    step: int
-    x: tuple[Tensor, ...]
+    energy: Callable[..., Tensor]
+    start: tuple[Tensor, ...]
+    moving: tuple[Tensor | float, ...] | None = None
+    denoised: tuple[bool, ...] | None = None
 
 
 class AnnealedLangevin:
-    r"""Langevin dynamics whose noise is cooled down, and a last step that takes the data noise away.
+    r"""Langevin dynamics whose temperature falls, and a last step that removes the data noise.
 
     .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
@@ -58,7 +62,8 @@ class AnnealedLangevin:
     Example:
         >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
         >>> noise = SampleNoise(0, range(4))
-        >>> (end,) = langevin.run(lambda x: (x - 3).square().sum() / 2, (langevin.start((1,), noise),), noise)
+        >>> chains = Chains(lambda x: (x - 3).square().sum() / 2, (langevin.start((1,), noise),))
+        >>> (end,) = langevin.run(chains, noise)
         >>> end.shape, langevin.n_steps
         (torch.Size([4, 1]), 35)
     """
@@ -103,41 +108,29 @@ class AnnealedLangevin:
         """Where a variable begins: 0.5 + N(0, I), shape (B, *shape)."""
         return 0.5 + noise(shape, dtype=dtype)
 
-    def moments(
-        self,
-        energy: Callable[..., Tensor],
-        start: tuple[Tensor, ...],
-        noise: SampleNoise,
-        *,
-        moving: tuple[Tensor | float, ...] | None = None,
-        denoised: tuple[bool, ...] | None = None,
-    ) -> Iterator[Moment]:
-        """Where the chains are after each step, and at last after the denoising; to be drawn or counted on the way.
+    def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """The variables after each of the :attr:`n_steps` steps, and after the denoising step, if there is one.
 
         Args:
-            energy: Total energy of all chains, a scalar, of the variables.
-            start: The variables, each of shape (B, *its shape).
-            noise: Of the samples, B of them.
-            moving: What drift and noise of each variable are multiplied by, such as 0 where a pixel is kept.
-            denoised: Which variables the last step moves; all, if not given. Latents carry no data noise.
+            chains: B chains.
+            noise: Of B samples.
         """
-        x = tuple(part.detach() for part in start)
-        moving = moving or (1.0,) * len(x)
-        gradient = CapturedSlope(energy, x) if self.capture and x[0].is_cuda else slope
+        x = tuple(part.detach() for part in chains.start)
+        moving, denoised = chains.moving or (1.0,) * len(x), chains.denoised or (True,) * len(x)
+        gradient = CapturedGrad(chains.energy, x) if self.capture and x[0].is_cuda else energy_grad
         drift = 0.5 * self.step_size**2
-        for step, (temperature, xi) in enumerate(zip(self.temperatures.tolist(), self._noise(x, noise), strict=True)):
+        for temperature, xi in zip(self.temperatures.tolist(), self._noise(x, noise), strict=True):
             scale = math.sqrt(temperature) * self.step_size
-            moves = zip(x, gradient(energy, x), xi, moving, strict=True)
+            moves = zip(x, gradient(chains.energy, x), xi, moving, strict=True)
             x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
-            yield Moment(step + 1, x)
+            yield x
         if self.denoise_std > 0:
-            which = denoised or (True,) * len(x)
-            moves = zip(x, gradient(energy, x), moving, which, strict=True)
+            moves = zip(x, gradient(chains.energy, x), moving, denoised, strict=True)
             x = tuple((part - m * self.denoise_std**2 * g).detach() if yes else part for part, g, m, yes in moves)
-            yield Moment(self.n_steps + 1, x)
+            yield x
 
     def _noise(self, x: tuple[Tensor, ...], noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Noise of every step; drawn in pieces whose length no batch size changes."""
+        """Noise of every step, drawn in pieces whose length does not depend on the batch size."""
         shapes = [part.shape[1:] for part in x]
         sizes = [shape.numel() for shape in shapes]
         length = max(1, min(50, CHUNK // (64 * sum(sizes))))
@@ -147,34 +140,24 @@ class AnnealedLangevin:
                 yield tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
 
     def run(
-        self,
-        energy: Callable[..., Tensor],
-        start: tuple[Tensor, ...],
-        noise: SampleNoise,
-        *,
-        moving: tuple[Tensor | float, ...] | None = None,
-        denoised: tuple[bool, ...] | None = None,
-        on_step: Callable[[int], None] | None = None,
+        self, chains: Chains, noise: SampleNoise, *, on_step: Callable[[int], None] | None = None
     ) -> tuple[Tensor, ...]:
-        """Where the chains are at the end.
+        """The variables at the end of the trajectory.
 
         Args:
-            energy: This and what follows, but for the last, as for :meth:`moments`.
-            start: The variables.
-            noise: Of the samples.
-            moving: What drift and noise are multiplied by.
-            denoised: Which variables the last step moves.
-            on_step: Called with the number of chains after each of the :attr:`n_steps` steps.
+            chains: B chains.
+            noise: Of B samples.
+            on_step: Called with B after each of the :attr:`n_steps` steps.
 
         Raises:
             ConfigError: If the chains diverge.
         """
-        end = start
-        for moment in self.moments(energy, start, noise, moving=moving, denoised=denoised):
-            end = moment.x
-            if on_step is not None and moment.step <= self.n_steps:
+        end = chains.start
+        for step, x in enumerate(self.trajectory(chains, noise)):
+            end = x
+            if on_step is not None and step < self.n_steps:
                 on_step(len(noise))
-        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # false for NaN, too
+        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # also false for NaN
             raise ConfigError(
                 "Annealed Langevin dynamics diverge: use a smaller step_size, or a model that is trained longer."
             )

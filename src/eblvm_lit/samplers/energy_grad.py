@@ -1,4 +1,4 @@
-"""The gradient that a step of Langevin dynamics takes."""
+"""The gradient of an energy, eagerly or as a captured CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from torch import Tensor
 
 from eblvm_lit.core.autograd import grad, plain_autograd
 
-__all__ = ["CapturedSlope", "slope"]
+__all__ = ["CapturedGrad", "energy_grad"]
 
-N_WARM_UP = 3  # calls before a graph is captured: libraries choose their kernels in the first ones
+N_WARM_UP = 3  # calls before the capture: libraries choose their kernels in the first calls
 
 
-def slope(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The gradient of a total energy in all its variables, of first order: by plain autograd, which leaves no graph.
+def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The first-order gradient of a total energy in each of its variables.
 
     Args:
         energy: Maps the variables to a scalar.
         x: The variables.
 
     Example:
-        >>> slope(lambda x, y: (x * x * y).sum(), (torch.tensor([3.0]), torch.tensor([2.0])))
+        >>> energy_grad(lambda x, y: (x * x * y).sum(), (torch.tensor([3.0]), torch.tensor([2.0])))
         (tensor([12.]), tensor([9.]))
     """
     with plain_autograd():
         return grad(energy, argnums=tuple(range(len(x))))(*x)
 
 
-class CapturedSlope:
-    """:func:`slope` at variables of one shape, as a CUDA graph: its kernels are launched at once and not one by one.
+class CapturedGrad:
+    """:func:`energy_grad` as a CUDA graph, for variables of fixed shapes: one launch instead of one for each kernel.
 
-    That saves time where kernels are short. What a call returns holds until the next call.
+    This saves time where kernels are short. The result of a call is overwritten by the next call.
 
     Args:
-        energy: Maps the variables to a scalar; its parameters must stay where they are.
+        energy: Maps the variables to a scalar; its parameters must stay at their addresses.
         x: Variables of the shapes and types to come, on a GPU.
     """
 
@@ -45,14 +45,14 @@ class CapturedSlope:
         side.wait_stream(main)
         with torch.cuda.stream(side):
             for _ in range(N_WARM_UP):
-                slope(energy, self.x)
+                energy_grad(energy, self.x)
         main.wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.gradient = slope(energy, self.x)
+            self.gradient = energy_grad(energy, self.x)
 
     def __call__(self, energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # noqa: ARG002
-        """The gradient of the energy that was captured, at x."""
+        """The gradient at x of the captured energy."""
         for place, part in zip(self.x, x, strict=True):
             place.copy_(part)
         self.graph.replay()

@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics."""
+"""Unadjusted Langevin dynamics of a few steps, with noise that the caller draws."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Langevin:
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
-    With s = sqrt(a) its stationary law is exp(-E) up to O(a). VaGES refines latents with s apart from a, mostly much
-    smaller: then it descends the energy more than it samples (Bao et al. 2021, appendix G).
+    With s = sqrt(a) its stationary distribution is exp(-E) up to O(a). VaGES refines latents with another s, mostly
+    much smaller: then it descends the energy more than it samples (Bao et al. 2021, appendix G).
 
     Args:
         n_steps: Number of steps.
@@ -63,9 +63,9 @@ class Langevin:
             noise: Of each variable, shape (n_steps, *shape of the variable).
         """
         x = tuple(part.detach() for part in start)
-        slope = grad(energy, argnums=tuple(range(len(x))))
+        energy_grad = grad(energy, argnums=tuple(range(len(x))))
         for step in range(self.n_steps):
-            moves = zip(x, slope(*x), noise, strict=True)
+            moves = zip(x, energy_grad(*x), noise, strict=True)
             x = tuple(part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
             x = tuple(part.detach() for part in x)
         return x

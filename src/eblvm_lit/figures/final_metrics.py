@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import Picture
+from eblvm_lit.methods.base import Method
 
 __all__ = ["ResultPicture"]
 
@@ -35,7 +35,7 @@ class ResultPicture(Picture):
 
     def draw(
         self,
-        method: LightningModule,  # noqa: ARG002 - what is drawn has been computed before
+        method: Method,  # noqa: ARG002 - what is drawn has been computed before
         data: ArrayDataModule,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> Figure | None:

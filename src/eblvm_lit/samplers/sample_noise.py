@@ -1,4 +1,4 @@
-"""Noise that belongs to a sample and not to the batch it is drawn in."""
+"""Noise that is a function of the sample's index, not of the batch in which the sample is drawn."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ __all__ = ["SampleNoise"]
 
 
 class SampleNoise:
-    """Standard normal numbers of each sample's own.
+    """A random number generator for each sample of a batch.
 
-    Those of sample i are a function of (seed, i) and of what was asked for before: the same in a batch of 1 and of 64,
-    in this process and in another. An index that is given twice gets the same numbers twice, which is how samples
-    share their noise.
+    The numbers of sample i depend on (seed, i) and on the earlier calls alone: they are the same in a batch of 1 and
+    of 64, and in any process. An index that is given twice gets the same numbers twice: two samples share their noise.
 
     Args:
         seed: The run's seed.
         samples: Index of each sample of the batch.
-        device: Where the numbers are drawn; a GPU draws others than a CPU.
+        device: Where the numbers are drawn; a GPU draws other numbers than a CPU.
 
     Example:
         >>> one, all_four = SampleNoise(0, [2]), SampleNoise(0, [0, 1, 2, 3])
@@ -33,7 +32,7 @@ class SampleNoise:
 
     def __init__(self, seed: int, samples: Sequence[int], *, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
-        # Consecutive seeds: hashes of 50,000 indices to 32 bits would meet.
+        # Consecutive seeds do not collide; 32-bit hashes of 50,000 indices would.
         base = derive_seed(seed, "samples")
         self.generators = [torch.Generator(self.device).manual_seed((base + i) % 2**32) for i in samples]
 
@@ -41,11 +40,11 @@ class SampleNoise:
         return len(self.generators)
 
     def __call__(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The next numbers, shape (B, *shape)."""
+        """Standard normal numbers, shape (B, *shape)."""
         options = {"dtype": dtype, "device": self.device}
         return torch.stack([torch.randn(shape, generator=g, **options) for g in self.generators])
 
     def integers(self, high: int) -> Tensor:
-        """One integer in [0, high) for each sample, shape (B,)."""
+        """One uniform integer in [0, high) for each sample, shape (B,)."""
         options = {"device": self.device}
         return torch.cat([torch.randint(high, (1,), generator=g, **options) for g in self.generators])

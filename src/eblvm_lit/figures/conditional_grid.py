@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
@@ -15,8 +14,9 @@ from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.tiles import show_tiles
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.conditional import ConditionalSamples
+from eblvm_lit.generation.conditional import draw_visible
 from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Conditional"]
@@ -38,13 +38,14 @@ class Conditional(Picture):
         ConfigError: For a number below one, or no label.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> method, data = LightningModule(), Digits()
-        >>> method.energy, method.posterior = GRBM(v_dim=64, h_dim=3), BernoulliPosterior(v_dim=64, h_dim=3)
-        >>> method.seed = 0
+        >>> data, q = Digits(), BernoulliPosterior(v_dim=64, h_dim=3)
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q), seed=0)
         >>> data.setup()
         >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> len(Conditional(sampler=short, n=4).draw(method, data, torch.Generator()).axes)
@@ -60,7 +61,7 @@ class Conditional(Picture):
 
     def draw(
         self,
-        method: LightningModule,
+        method: Method,
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
     ) -> Figure | None:
@@ -68,10 +69,10 @@ class Conditional(Picture):
         if not encodes_images(method, data):
             return None
         given = labelled_examples(data, self.labels)[0]
-        h = posterior_mean(method.posterior, given).repeat_interleave(self.n, dim=0)
+        h = posterior_mean(method.parts.posterior, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)
         with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
-            v = ConditionalSamples(sampler=self.sampler).draw(method.energy, h, seed=seed, on_step=on_step)
+            v = draw_visible(self.sampler, method.parts.energy, h, seed=seed, on_step=on_step)
         _, height, width = data.image_shape
         figure = new_figure(2.5 * len(given), 3.1 * height / width + 0.4)
         panels = figure.subplots(2, len(given), squeeze=False, height_ratios=(1, 5))
