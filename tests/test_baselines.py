@@ -1,4 +1,4 @@
-"""The baselines of BiDVL, what it shares with them, and what its iteration costs and tells."""
+"""The baselines VAE and SN-GAN, the cost of an iteration of BiDVL, its unrolled gradient, and its diagnostics."""
 
 import copy
 import math
@@ -6,14 +6,15 @@ from collections import Counter
 
 import pytest
 import torch
-from eblvm_lit.methods.levels import run_levels
 from torch import nn
 from torch.distributions import MultivariateNormal
 
-import doubly
+import bidvl_networks
+import iterating
 from cases import hermite, randomise
 from eblvm_lit.bidvl.losses import Adversarial, OffsetLatentTerm
 from eblvm_lit.bidvl.method import BiDVL
+from eblvm_lit.bidvl.networks import Networks
 from eblvm_lit.bidvl.ratios import ConstantRatio
 from eblvm_lit.bidvl.sngan import SNGAN
 from eblvm_lit.bidvl.terms import non_saturating
@@ -39,8 +40,9 @@ from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build
 from eblvm_lit.runtime.validate import check_config
 from image_files import write_cifar10
+from iterating import start
 from shell import configure
-from test_bidvl import changed, flat, start
+from test_bidvl import changed, flat
 
 SHAPE, H_DIM = (1, 8, 8), 3
 
@@ -68,7 +70,7 @@ def sngan(**options):
 
 def bidvl(loss="offset", **options):
     parts = {"energy": energy(), "posterior": encoder(), "generator": generator()}
-    return BiDVL(**{**parts, "loss": doubly.LOSSES[loss], "optimizer": SGD(lr=0.01), **options})
+    return BiDVL(**{**parts, "loss": bidvl_networks.LOSSES[loss], "optimizer": SGD(lr=0.01), **options})
 
 
 def minibatch(method, n=6):
@@ -79,12 +81,12 @@ def minibatch(method, n=6):
 # ------------------------------------------------------------------ the autoencoder
 
 
-def test_the_autoencoders_loss_is_the_evidence_where_the_encoder_is_the_posterior(float64):
+def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_true_posterior(float64):
     """-log N(v; a, AA' + I/2) of the model N(h; 0, I) N(v; A h + a, I/2), h integrated out exactly."""
     d, n_h = 3, 2
     decoder = randomise(nn.Linear(n_h, d))
     A, a = decoder.weight.detach(), decoder.bias.detach()
-    # a posterior whose covariance is diagonal: that of columns of A that are orthogonal
+    # the columns of A are orthogonal, so that the covariance of the posterior is diagonal
     A = torch.linalg.qr(A)[0] * torch.tensor([1.5, 0.4])
     decoder.weight.data.copy_(A)
     precision = torch.eye(n_h) + 2 * A.T @ A
@@ -97,32 +99,32 @@ def test_the_autoencoders_loss_is_the_evidence_where_the_encoder_is_the_posterio
         def moments(self, x):
             return mean, (-0.5 * precision.diag().log()).expand_as(mean)
 
-    players = Players(None, Posterior(v_dim=d, h_dim=n_h), None, decoder)
+    networks = Networks(None, Posterior(v_dim=d, h_dim=n_h), None, decoder)
     eps, w = hermite(4, n_h)
     total = 0.0
     for e, weight in zip(eps, w, strict=True):
-        terms = method.terms(players, v, {"eps": e.expand(len(v), -1)})
+        terms = method.bound(networks, v, {"eps": e.expand(len(v), -1)})
         total = total + weight * (terms["reconstruction"] + terms["prior"])
     exact = -MultivariateNormal(a, A @ A.T + 0.5 * torch.eye(d)).log_prob(v)
     torch.testing.assert_close(total + 0.5 * d * math.log(math.pi), exact)
 
 
-def test_the_autoencoder_is_term_a_of_bidvl_with_a_ratio_of_one(float64):
+def test_the_autoencoders_loss_is_term_a_of_bidvl_with_a_ratio_of_one(float64):
     method, v, noise = vae(), torch.randn(5, *SHAPE), {"eps": torch.randn(5, H_DIM)}
-    players = Players(None, method.posterior, None, method.generator)
-    terms = OffsetLatentTerm(ratio=ConstantRatio(scale=1.0)).reconstruction(players, v, noise)
-    torch.testing.assert_close(method.terms(players, v, noise), terms)
+    networks = Networks(None, method.posterior, None, method.generator)
+    terms = OffsetLatentTerm(ratio=ConstantRatio(scale=1.0)).reconstruction(networks, v, noise)
+    torch.testing.assert_close(method.bound(networks, v, noise), terms)
 
 
 def test_a_step_of_the_autoencoder_descends_its_loss_and_moves_both_networks(float64):
     method = vae(optimizer=SGD(lr=1e-4))
     v, noise = minibatch(method)
     before = copy.deepcopy(method)
-    record = method.advance(start(method), v, noise)
+    record = method.run_iteration(start(method), v, noise)
     torch.testing.assert_close(record["lower_loss"], record["lower_reconstruction"] + record["lower_prior"])
     with plain_autograd():
-        after = method.levels()[0].gradient(start(method), v, noise["lower"], 0).loss
-    assert after < record["lower_loss"]
+        (found,) = iterating.found(method, start(method), v, noise)["lower"]
+    assert found.loss < record["lower_loss"]
     moved = changed(start(before), start(method))
     assert {name.split(".")[1] for name in moved} == {"encoder", "generator"}
     assert method.energy is None
@@ -132,30 +134,34 @@ def test_a_step_of_the_autoencoder_descends_its_loss_and_moves_both_networks(flo
 # ------------------------------------------------------------------ the adversarial network
 
 
-@pytest.mark.parametrize("gap", ["hinge", "softplus", "difference"])
-def test_each_level_of_the_adversarial_network_moves_its_own_player_the_right_way(gap, float64):
-    method = sngan(loss=Adversarial(critic_loss=gap), n_upper_steps=1)
+@pytest.mark.parametrize("critic_loss", ["hinge", "softplus", "difference"])
+def test_each_step_of_the_adversarial_network_moves_one_network_down_its_loss(critic_loss, float64):
+    method = sngan(loss=Adversarial(critic_loss=critic_loss), n_upper_steps=1)
     v, noise = minibatch(method)
-    upper, lower = method.levels()
     noise["upper"] = [noise["lower"]]
 
-    def gap(situation):
-        return upper.gradient(situation, v, noise["upper"], 0).diagnostics["energy_gap"]
+    def step_of(name, state):
+        (found,) = iterating.found(method, state, v, noise)[name]
+        return found
+
+    def gap(state):
+        return step_of("upper", state).diagnostics["energy_gap"]
 
     begin = start(method)
     with plain_autograd():
-        middle, _ = run_levels([upper], begin, v, noise)
-        end, record = run_levels([lower], middle, v, noise)
-        assert gap(middle) < gap(begin)  # E of data falls below E of samples
-        assert lower.gradient(end, v, noise["lower"], 0).loss < record["lower_loss"]  # and E of samples falls
+        middle, _ = iterating.run(method, begin, v, noise, only=["upper"])
+        end, record = iterating.run(method, middle, v, noise, only=["lower"])
+        assert gap(middle) < gap(begin)  # the critic's step lowers E(v) - E(v_hat)
+        assert step_of("lower", end).loss < record["lower_loss"]  # the generator's step lowers E(v_hat)
     assert {name.split(".")[0] for name in changed(begin, middle)} == {"theta"}
     assert {name.split(".")[0] for name in changed(middle, end)} == {"omega"}
 
 
-def test_the_critic_has_so_many_steps_each_with_samples_of_its_own():
+def test_the_critic_has_n_upper_steps_each_with_fresh_samples():
     method = sngan(n_upper_steps=3)
-    _, noise = minibatch(method)
-    assert [level.n_steps for level in method.levels()] == [3, 1]
+    v, noise = minibatch(method)
+    steps = iterating.found(method, start(method), v, noise)
+    assert {name: len(found) for name, found in steps.items()} == {"upper": 3, "lower": 1}
     assert len({tuple(draw["h_hat"].flatten().tolist()) for draw in [*noise["upper"], noise["lower"]]}) == 4
 
 
@@ -165,11 +171,11 @@ def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(flo
     torch.testing.assert_close(non_saturating(real, fake), -is_data[0].log() - (1 - is_data[1]).log())
 
 
-# ------------------------------------------------------------------ one pass for all levels
+# ------------------------------------------------------------------ passes that steps share
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "functional"])
-def test_a_pullback_is_the_gradient(plain, float64):
+def test_a_pullback_of_a_cotangent_is_the_gradient_of_the_product_with_it(plain, float64):
     x = {"a": torch.randn(3), "unused": torch.randn(2)}
     cotangent = torch.randn(3)
 
@@ -190,30 +196,49 @@ def test_a_pullback_is_the_gradient(plain, float64):
     torch.testing.assert_close(found, grad(lambda x: (fn(x)[0] * cotangent).sum())(x))
 
 
+def passes(method, state, v, noise, monkeypatch):
+    """The state and the noise of each pass of the generator in an iteration that starts from a state."""
+    made = []
+
+    def generate(state, drawn):
+        made.append((state, drawn))
+        return type(method).generate(method, state, drawn)
+
+    with monkeypatch.context() as patched, plain_autograd():
+        patched.setattr(method, "generate", generate)
+        iterating.run(method, state, v, noise)
+    return made
+
+
 @pytest.mark.parametrize("name", ["offset", "complete"])
-def test_gradients_are_the_same_with_and_without_the_upper_levels_samples(name, float64):
+def test_lower_gradients_are_the_same_with_shared_samples_and_with_samples_made_again(name, float64, monkeypatch):
     method = bidvl(name)
     v, noise = minibatch(method)
-    situation = start(method)
-    with plain_autograd():
-        upper, lower = method.levels()[0], method.levels()[-1]
-        shared = upper.gradient(situation, v, noise["upper"], 0).reusable
-        again = lower.gradient(situation._replace(reusable=shared), v, noise["lower"], 0)
-        alone = lower.gradient(situation, v, noise["lower"], 0)
-    assert set(shared) == {"omega.generator."}
-    torch.testing.assert_close(again.grads, alone.grads)
-    torch.testing.assert_close(again.memory, alone.memory)
+    state = start(method)
+
+    def lower_step(n_passes):
+        assert len(passes(method, state, v, noise, monkeypatch)) == n_passes
+        with plain_autograd():
+            (found,) = iterating.found(method, state, v, noise)["lower"]
+        return found
+
+    shared = lower_step(n_passes=1)
+    method.share_latents = False  # the noise stays: both levels compute the same samples
+    alone = lower_step(n_passes=2)
+    torch.testing.assert_close(shared.grads, alone.grads)
+    torch.testing.assert_close(shared.buffers, alone.buffers)
 
 
-def test_samples_are_gone_once_the_generator_has_moved():
+def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
     method = bidvl(n_lower_steps=2)
     v, noise = minibatch(method)
-    upper, lower = method.levels()
-    with plain_autograd():
-        middle, _ = run_levels([upper], start(method), v, noise)
-        end, _ = run_levels([lower], middle, v, noise)
-    assert set(middle.reusable) == {"omega.generator."}
-    assert end.reusable == {}
+    begin = start(method)
+    (first, drawn), (second, drawn_again) = passes(method, begin, v, noise, monkeypatch)
+    assert drawn is noise["upper"]
+    assert drawn_again is noise["lower"][1]
+    assert not changed(begin, first)
+    weights = {f"omega.generator.{name}" for name, _ in method.generator.named_parameters() if name.endswith("weight")}
+    assert weights <= changed(begin, second)
 
 
 PASSES = {
@@ -239,11 +264,11 @@ def test_no_pass_is_computed_twice(name, monkeypatch):
     method = {"vae": vae, "sngan": sngan}[name]() if name in ("vae", "sngan") else bidvl(name)
     v, noise = minibatch(method)
     with plain_autograd():
-        method.advance(start(method), v, noise)
+        method.run_iteration(start(method), v, noise)
     assert counted == PASSES[name]
 
 
-# ------------------------------------------------------------------ looking ahead
+# ------------------------------------------------------------------ the unrolled gradient
 
 
 def unrolling(n, **options):
@@ -258,27 +283,31 @@ def unrolling(n, **options):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_the_unrolled_gradient_is_the_slope_of_what_lower_steps_lead_to(n, float64):
+def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(n, float64):
     method, v = unrolling(n), torch.randn(4, 2)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
-    assert len(noise["upper"]["unrolled"]) == n
+    assert len(noise["unrolled"]) == n
+
+    def upper_step(method, state):
+        (found,) = iterating.found(method, state, v, noise)["upper"]
+        return found
 
     def objective():
-        """The energy gap after n steps of the lower level, taken one by one."""
+        """The upper loss after n steps of the lower level, taken one by one."""
         ahead = unrolling(0)
         ahead.load_state_dict(method.state_dict())
-        lower, situation = ahead.levels()[1], start(ahead)
+        state = start(ahead)
         with plain_autograd():
-            for draw in noise["upper"]["unrolled"]:
-                situation, _ = run_levels([lower], situation, v, {"lower": [draw]})
-            return ahead.levels()[0].gradient(situation, v, noise["upper"], 0).loss
+            for draw in noise["unrolled"]:  # one draw for both levels, which share samples
+                state, _ = iterating.run(ahead, state, v, {"upper": draw, "lower": [draw]}, only=["lower"])
+            return upper_step(ahead, state).loss
 
     with plain_autograd():
-        found = method.levels()[0].gradient(start(method), v, noise["upper"], 0)
+        found = upper_step(method, start(method))
     torch.testing.assert_close(found.loss, objective())
     direct = unrolling(0)
     with plain_autograd():
-        plain = direct.levels()[0].gradient(start(direct), v, noise["upper"], 0)
+        plain = upper_step(direct, start(direct))
     for name, p in method.energy.named_parameters():
         slope, step = torch.zeros_like(p), 1e-5
         for i in range(p.numel()):
@@ -292,19 +321,19 @@ def test_the_unrolled_gradient_is_the_slope_of_what_lower_steps_lead_to(n, float
     assert any(not torch.allclose(found.grads[name], g, rtol=1e-3) for name, g in plain.grads.items())
 
 
-def test_looking_ahead_moves_the_energy_alone():
+def test_an_unrolled_upper_step_moves_the_energy_alone():
     method, v = bidvl(n_unroll=1), torch.randn(4, *SHAPE)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     begin = start(method)
     with plain_autograd():
-        end, _ = run_levels(method.levels()[:1], begin, v, noise)
+        end, _ = iterating.run(method, begin, v, noise, only=["upper"])
     assert {name.split(".")[0] for name in changed(begin, end)} == {"theta"}
     assert method.inner_steps() == 3
     assert method.memory_hints()[0] == "lower n_unroll (N=1)"
     assert bidvl().memory_hints() == ["lower data.batch_size"]
 
 
-# ------------------------------------------------------------------ what tells that something goes wrong
+# ------------------------------------------------------------------ diagnostics of a failing run
 
 
 def test_gradient_norms_are_those_of_each_term_and_nothing_moves(float64):
@@ -326,7 +355,7 @@ def test_gradient_norms_are_those_of_each_term_and_nothing_moves(float64):
     assert set(found) == {*(f"{term}_grad_norm" for term in terms), "weight_norm", "spectral_norm"}
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))["lower"][0]
     method.train()
-    lower = method.loss.lower(Players(method.energy, method.posterior, method.posterior, method.generator), v, noise)
+    lower = method.loss.lower(Networks(method.energy, method.posterior, method.posterior, method.generator), v, noise)
     leaves = [*method.omega.parameters()]
     for name, term in lower.items():
         grads = torch.autograd.grad(term.mean(), leaves, retain_graph=True, allow_unused=True)
@@ -334,7 +363,7 @@ def test_gradient_norms_are_those_of_each_term_and_nothing_moves(float64):
         assert found[f"lower_{name}_grad_norm"] == pytest.approx(exact, rel=1e-5)
 
 
-def test_spectral_norms_are_singular_values_before_and_after(float64):
+def test_spectral_norms_are_the_singular_values_before_and_after_normalisation(float64):
     network = energy().train()
     found = spectral_norms(network)
     raw = [p.flatten(1) for name, p in network.named_parameters() if name.endswith("original")]
@@ -342,7 +371,7 @@ def test_spectral_norms_are_singular_values_before_and_after(float64):
     assert found["spectral_norm"] >= 1 - 1e-6
 
 
-def test_the_stop_names_the_term_that_is_not_finite():
+def test_the_error_names_the_term_that_is_not_finite():
     method = bidvl()
     nan, one = torch.tensor(math.nan), torch.tensor(1.0)
     record = {"lower_loss": nan, "lower_grad_norm": nan, "lower_reconstruction": one, "lower_latent": nan}
@@ -372,7 +401,7 @@ def test_outliers_of_another_shape_are_refused_before_the_first_iteration():
 # ------------------------------------------------------------------ bad input
 
 
-def test_the_chains_of_models_without_a_generator_are_refused(tmp_path):
+def test_figures_and_metrics_that_sample_by_chains_are_refused_for_bidvl(tmp_path):
     images = ["method=bidvl", "data=cifar10", f"run_dir={tmp_path}"]
     check_config(configure(*images))
     with pytest.raises(ConfigError, match=r"figures.samples.annealed would draw images by annealed Langevin dynamics"):
@@ -399,7 +428,7 @@ def test_networks_that_do_not_fit_the_images_are_refused(overrides, message, tmp
         build(configure("method=bidvl", *narrow, *overrides, f"run_dir={tmp_path}"))
 
 
-def test_a_short_last_batch_of_one_is_refused(tmp_path, monkeypatch):
+def test_a_last_batch_of_one_example_is_refused(tmp_path, monkeypatch):
     write_cifar10(tmp_path)  # 20 images to train on
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("posterior.network", "generator")]
@@ -424,12 +453,13 @@ def test_bad_input_of_the_baselines_is_refused(make, message):
         make()
 
 
-def test_every_gradient_has_a_parameter():
+def test_each_step_has_a_gradient_for_exactly_the_parameters_of_its_group():
     for method in (vae(), sngan(), bidvl()):
         v, noise = minibatch(method)
         with plain_autograd():
-            for level in method.levels():
-                found = level.gradient(start(method), v, noise[level.name], 0)
-                names = {name for name in params_of(method.players()[level.player]) if level.owns(name)}
-                assert set(found.grads) == names
+            steps = iterating.found(method, start(method), v, noise)
+        for name, group in method.groups.items():
+            names = set(group.of(params_of(method.networks()[group.network])))
+            assert steps[name]
+            assert all(set(found.grads) == names for found in steps[name])
         assert set(flat(start(method)))

@@ -1,4 +1,4 @@
-"""Contrastive divergence: its gradient, its limit, its persistent chains."""
+"""Contrastive divergence: its gradient, the limit of long chains, and persistent chains."""
 
 import math
 from contextlib import nullcontext
@@ -138,7 +138,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
 
 
 def scores_of_gradients(chain, energy, v, expected, n_draws=12):
-    """How many standard errors the mean gradient is off, for each entry."""
+    """The error of the mean gradient in standard errors, for each entry."""
     method = make(energy, chain)
     grads = [gradient(method, v, seed)[0].grads for seed in range(n_draws)]
     draws = torch.stack([torch.cat([g[name].flatten() for name in expected]) for g in grads])
@@ -154,9 +154,9 @@ def test_long_chains_give_the_gradient_of_the_log_likelihood(chain, float64):
     v = torch.randn(8, V_DIM).repeat(50, 1) + 1  # far from the model
     expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
     z = scores_of_gradients(chain, energy, v, expected)
-    # Langevin's law is off by O(a), a hundredth here: within its standard errors
+    # Langevin chains of step size a have a bias of O(a), about 0.01 here, which is within the standard errors
     assert z.abs().max() < 5
-    # one sweep from data is not the same thing
+    # one Gibbs sweep from the data is biased
     assert scores_of_gradients(GibbsChain(n_steps=1), energy, v, expected).abs().max() > 10
 
 
@@ -187,7 +187,7 @@ def test_langevin_chains_of_an_energy_without_latents_reach_its_moments(uniform_
         end = chain.run(energy, chain.begin(positive, noise), noise)
     assert end.keys() == {"v"}
     precision = math.exp(1.0)
-    variance = 1 / (precision * (1 - a * precision / 4))  # of the chain, off the model's by O(a)
+    variance = 1 / (precision * (1 - a * precision / 4))  # of the chain; that of the model differs by O(a)
     x = end["v"].flatten()
     assert (x.mean() - 2).abs() < 5 * (variance / len(x)) ** 0.5
     assert (x.var() - variance).abs() < 5 * variance * (2 / len(x)) ** 0.5
@@ -211,7 +211,7 @@ def test_gradient_of_a_short_run_from_noise(backend, float64):
     assert not torch.allclose(found.loss, other.loss)  # the positive phase is at the data
 
 
-def test_persistent_chains_from_noise_begin_there_once(float64):
+def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):
     energy = JointOnly(make_gaussian_latent())
     method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
     v = torch.randn(3, V_DIM)
@@ -228,7 +228,7 @@ def test_persistent_chains_from_noise_begin_there_once(float64):
 
 
 @pytest.mark.parametrize(("method", "start"), [("cd", "[0.0,1.0]"), ("pcd", "null")])
-def test_the_deep_model_of_images_is_trained_without_naming_its_chain(method, start, tmp_path):
+def test_an_image_model_is_trained_with_the_chain_that_is_its_default(method, start, tmp_path):
     write_images(tmp_path / "images", 12, size=(8, 8))
     data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.size=8"]
     small = ["data.test_size=4", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=3", "n_validations=1"]
@@ -260,18 +260,18 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("kind", CHAINS)
-def test_persistent_chains_start_at_the_first_minibatch_and_go_on_from_there(kind, float64):
+def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_last_states(kind, float64):
     build, chain, names = CHAINS[kind]
     energy = build()
     method = make(energy, chain, n_chains=6)
     assert sorted(method.persistent_buffers()) == sorted(["chain_started", *(f"chain_{name}" for name in names)])
     v, w, short = torch.randn(6, V_DIM), torch.randn(6, V_DIM) + 5, torch.randn(4, V_DIM) - 5
-    # the first iteration is that of CD
+    # the first iteration is one of CD
     first, noise = gradient(method, v, 0)
     anew, _ = gradient(make(energy, chain), v, 0)
     check_grads(first.grads, anew.grads)
     assert first.buffers["chain_started"]
-    # later ones go on, whatever the minibatch; in a short one all chains move
+    # later iterations continue the chains, whatever the minibatch; with a short one, too, all chains move
     buffers = first.buffers
     for batch, seed in ((w, 1), (short, 2)):
         after, noise = gradient(method, batch, seed, buffers)
@@ -285,7 +285,7 @@ def test_persistent_chains_start_at_the_first_minibatch_and_go_on_from_there(kin
     assert buffers["chain_started"]
 
 
-def test_too_few_rows_start_the_chains_over_and_over(float64):
+def test_chains_start_at_repeated_rows_where_the_minibatch_has_fewer_rows_than_chains(float64):
     energy = make_gaussian_latent()
     method = make(energy, GibbsChain(n_steps=1), n_chains=7)
     v = torch.randn(3, V_DIM)
@@ -296,7 +296,7 @@ def test_too_few_rows_start_the_chains_over_and_over(float64):
     torch.testing.assert_close(found.buffers["chain_h"], expected)
 
 
-def test_an_iteration_moves_theta_and_chains_and_nothing_else_does(float64):
+def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(float64):
     method = make(randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=1), n_chains=6)
     v = torch.randn(6, V_DIM)
     state = {name: value.clone() for name, value in method.state_dict().items()}
@@ -310,7 +310,7 @@ def test_an_iteration_moves_theta_and_chains_and_nothing_else_does(float64):
     }
 
 
-# Three epochs of 22 batches the last of which is short, checkpoints at multiples of 7.
+# Three epochs of 22 batches, the last of which is short; a checkpoint every 7 iterations.
 LONG = (
     *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
     *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "test_checkpoint=last"),
@@ -322,7 +322,7 @@ LONG = (
     [("method=pcd",), ("method=pcd", "chain=langevin", "chain.n_steps=2"), ("method=cd",)],
     ids=["pcd", "pcd-langevin", "cd"],
 )
-def test_a_crashed_run_goes_on_bit_by_bit_chains_included(method, tmp_path):
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_chains_included(method, tmp_path):
     train(tmp_path / "straight", *LONG, *method)
     crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "+callbacks.crash.iteration=38")
     with pytest.raises(RuntimeError, match="crashed on purpose"):
@@ -346,7 +346,7 @@ def test_more_chains_than_data(tmp_path):
     assert len(checkpoint(tmp_path)["state_dict"]["chain_h"]) == 2000
 
 
-# --- what it leads to -------------------------------------------------------------------------------------
+# --- short training runs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [-0.6, 0.6])
@@ -413,6 +413,6 @@ def test_refusals(case):
 
 
 @pytest.mark.parametrize("unused", ["objective=ssm", "noise_distribution=standard_normal", "posterior=bernoulli"])
-def test_a_part_that_cd_does_not_have_is_refused(unused, tmp_path):
+def test_a_choice_of_a_part_that_cd_does_not_have_is_refused(unused, tmp_path):
     with pytest.raises(ConfigError, match=f"This method has no {unused.partition('=')[0]}"):
         train(tmp_path, "method=cd", unused)

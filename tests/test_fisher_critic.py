@@ -1,4 +1,4 @@
-"""The Fisher critic: the bracket against closed forms, what moves, and the experiment around it."""
+"""The Fisher critics: the bracket against closed forms, what moves, and the published experiment."""
 
 import math
 from contextlib import nullcontext
@@ -62,7 +62,7 @@ def optimum(model):
 
 
 class Waves(nn.Module):
-    """Smooth, and wrong."""
+    """A smooth critic that is not the best one."""
 
     def __init__(self):
         super().__init__()
@@ -75,22 +75,22 @@ class Waves(nn.Module):
 # --- the bracket ------------------------------------------------------------------------------------------
 
 
-def test_the_best_critic_is_worth_the_divergence(model):
+def test_the_bracket_of_the_best_critic_is_the_divergence(model):
     divergence = half_mean_square(optimum(model))
     assert divergence > 0.5
     torch.testing.assert_close(mean_bracket(optimum(model), model.score), divergence, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0, 0.5, 0.9, 1.1, 2.0])
-def test_a_multiple_of_the_best_critic_is_worth_less(scale, model):
-    # the sign of the score counts: the best critic with the wrong sign is worth -3 times the divergence
+def test_the_bracket_of_a_multiple_of_the_best_critic_is_smaller(scale, model):
+    # the bracket of minus the best critic is -3 times the divergence: a wrong sign of the score is noticed
     divergence = half_mean_square(optimum(model))
     value = mean_bracket(lambda v: scale * optimum(model)(v), model.score)
     torch.testing.assert_close(value, divergence * (2 * scale - scale**2), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_other_critic_is_short_by_its_distance_from_the_best(seed, model):
+def test_the_bracket_of_any_critic_is_the_divergence_less_its_distance_from_the_best(seed, model):
     torch.manual_seed(seed)
     for critic in (randomise(Waves()), randomise(nn.Linear(2, 2)), lambda v: v**3 - 1):
         short = half_mean_square(lambda v, f=critic: f(v) - optimum(model)(v))
@@ -100,7 +100,7 @@ def test_any_other_critic_is_short_by_its_distance_from_the_best(seed, model):
 
 
 def test_divergence_between_two_gaussians_has_its_closed_form(float64):
-    # score of the model -P v + r, of the data -v: half the mean square of (I - P) v + r
+    # the scores are -P v + r (model) and -v (data); the divergence is half the mean square of (I - P) v + r
     model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
     with torch.no_grad():
         randomise(model, 0.3)
@@ -168,7 +168,7 @@ def test_lower_steps_move_q_and_the_upper_one_the_critic(k, model):
     assert moved(method)[0] == {"critic"} | ({"phi"} if k else set())
 
 
-def test_a_step_goes_along_the_gradient_of_the_bracket(model):
+def test_a_step_descends_minus_the_bracket(model):
     method, v = exact(model), torch.randn(8, 2)
     noise = method.noise(v, keyed_generator(0))
     assert noise["u"].unique().tolist() == [-1, 1]
@@ -193,15 +193,16 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
 
 
 def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
-    # the bracket is linear in the score, and VaES is unbiased there: over all latents, without sampling
+    # the bracket is linear in the score and VaES is unbiased there; the mean is over all latents, without sampling
     q = BernoulliPosterior(v_dim=2, h_dim=3, temperature=0.0)
     with torch.no_grad():
         q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
     method, v, signs = variational(model, posterior=q), torch.randn(6, 2), torch.ones(6, 2)
     h, p = binary(3).unsqueeze(1), model.latent_mean(v).detach()
     weights = (h * p + (1 - h) * (1 - p)).prod(-1)
-    noise = h * (1 - p / 2) + (1 - h) * (1 - p) / 2  # the middle of the range that gives h
-    values = [bracket(method.critic, method.model_score(method.live_state(), v, row.unsqueeze(0)), v, signs) for row in noise]
+    noise = h * (1 - p / 2) + (1 - h) * (1 - p) / 2  # the middle of the interval of uniform noise that draws h
+    scores = [method.model_score(method.live_state(), v, row.unsqueeze(0)) for row in noise]
+    values = [bracket(method.critic, s, v, signs) for s in scores]
     expected = bracket(method.critic, model.score(v), v, signs)
     torch.testing.assert_close((weights * torch.stack(values)).sum(0), expected)
     assert torch.stack(values).std(0).min() > 1e-3
@@ -209,7 +210,7 @@ def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
 
 @pytest.mark.parametrize("backend", ["torch.func", "autograd"])
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
-    # f = s + g, its slope by differentiation of the closed form
+    # f is the network plus the model's score, in closed form here
     v, u = torch.randn(8, 2), torch.randn(8, 2)
     q = BernoulliPosterior(v_dim=2, h_dim=3)
     with torch.no_grad():
@@ -228,10 +229,11 @@ def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
     method, v = variational(energy, posterior=q, divergence=Fisher(), residual=True), torch.randn(4, 2)
     x, h = v.clone().requires_grad_(), q.mean(v).detach()
     (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
-    torch.testing.assert_close(method.model_field(method.live_state(), v), expected)
-    slope = torch.autograd.functional.jacobian(lambda x: method.model_field(method.live_state(), x).sum(0), v)
+    live = method.live_state()
+    torch.testing.assert_close(method.model_field(live, v), expected)
+    slope = torch.autograd.functional.jacobian(lambda x: method.model_field(live, x).sum(0), v)
     step = 1e-6 * torch.ones(2)  # the mean of q moves with v
-    change = (method.model_field(method.live_state(), v + step) - method.model_field(method.live_state(), v - step)) / 2e-6
+    change = (method.model_field(live, v + step) - method.model_field(live, v - step)) / 2e-6
     torch.testing.assert_close(slope.sum(-1).T, change, rtol=1e-6, atol=1e-8)
 
 
@@ -256,7 +258,7 @@ def test_validation_loss_is_minus_the_bracket(model):
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
 
 
-def test_deep_models_have_a_critic_with_the_estimated_score_alone(float64):
+def test_deep_models_have_a_critic_only_with_the_estimated_score(float64):
     energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
     with pytest.raises(ConfigError, match="DeepVectorEnergy has no tractable marginal"):
         exact(energy)
@@ -287,8 +289,8 @@ def test_refusals(make, words, model):
 # --- the metric -------------------------------------------------------------------------------------------
 
 
-def test_the_metric_is_the_mean_bracket_beside_the_truth(model):
-    method, v = exact(model), torch.randn(2500, 2)  # more than one block of rows
+def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
+    method, v = exact(model), torch.randn(2500, 2)  # more rows than one block of the metric
     law = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
     found = CriticDivergence(data_energy=law).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)
@@ -316,7 +318,7 @@ def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float6
 # --- data and model ---------------------------------------------------------------------------------------
 
 
-def test_perturbed_models_of_one_seed_lie_on_a_line_whatever_the_run_does(float64):
+def test_perturbed_models_of_one_seed_are_multiples_of_one_another_whatever_the_global_seed(float64):
     torch.manual_seed(1)
     one = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=3)
     torch.manual_seed(2)
@@ -332,7 +334,7 @@ def test_perturbed_models_of_one_seed_lie_on_a_line_whatever_the_run_does(float6
     assert "log_std" not in params_of(one)
 
 
-def test_data_are_standard_normal_and_know_their_score():
+def test_data_are_standard_normal_and_have_the_score_of_that_density():
     data = StandardNormalData(v_dim=5, seed=1)
     splits = data.load()
     assert [tuple(v.shape) for v in splits] == [(16_000, 5), (2_000, 5), (2_000, 5)]
@@ -355,7 +357,7 @@ def test_data_are_standard_normal_and_know_their_score():
     torch.testing.assert_close(torch.autograd.grad(log_p, v)[0], data.score(v).detach())
 
 
-# --- as choices of the configuration ----------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------
 
 NORMAL = ("data=standard_normal", "model=perturbed_grbm", "data.v_dim=6", "data.batch_size=50")
 
@@ -376,7 +378,7 @@ def test_the_published_experiment(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fisher_critic", "vages_fisher"])
-def test_a_run_leaves_estimate_and_truth_and_the_model_as_it_was(method, tmp_path):
+def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(method, tmp_path):
     overrides = [*NORMAL, f"method={method}", "model.perturbation=0.5"]
     metrics = train(tmp_path / "run", *overrides)
     estimate, truth = metrics["test/fisher_divergence"], metrics["test/fisher_divergence_true"]

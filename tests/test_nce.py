@@ -69,12 +69,12 @@ def skewed(n, d, seed=0):
 
 
 @every_noise_distribution
-def test_density_is_torchs_and_draws_have_its_law(noise_case, float64):
+def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
     p_n = noise_case.make()
     law = noise_case.law(p_n)
     y = skewed(7, V_DIM)
     torch.testing.assert_close(p_n.log_prob(y), law.log_prob(y))
-    # a sample is an affine map of standard normal noise, of which mean and covariance are read off
+    # a sample is an affine map of standard normal noise: its offset is the mean, its matrix gives the covariance
     origin, basis = p_n.sample(torch.zeros(1, V_DIM)), p_n.sample(torch.eye(V_DIM))
     jacobian = (basis - origin).T
     torch.testing.assert_close(origin[0], law.mean)
@@ -92,12 +92,12 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
     fitted = covariance.clone()
-    p_n.fit([v + 1])  # not again: a checkpoint's law stays
+    p_n.fit([v + 1])  # a fitted distribution, as from a checkpoint, is not fitted again
     torch.testing.assert_close(p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T, fitted)
     torch.testing.assert_close(p_n.mean, v.mean(0))
 
 
-def test_images_and_vectors_have_the_same_law(float64):
+def test_images_and_vectors_have_the_same_density_and_samples(float64):
     v = skewed(50, 6)
     flat, image = FittedNormal(), FittedNormal()
     for p_n, shape in ((flat, (6,)), (image, (1, 2, 3))):
@@ -109,9 +109,9 @@ def test_images_and_vectors_have_the_same_law(float64):
     torch.testing.assert_close(image.sample(noise.view(-1, 1, 2, 3)).flatten(1), flat.sample(noise))
 
 
-def test_directions_without_variance_are_widened_and_the_log_says_so(float64, caplog):
+def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, caplog):
     v = skewed(200, 3)
-    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a dead pixel, and a copy
+    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a constant pixel, and a copy of the first
     p_n = FittedNormal(min_std=0.05)
     p_n.prepare((5,))
     with caplog.at_level(logging.INFO):
@@ -122,7 +122,7 @@ def test_directions_without_variance_are_widened_and_the_log_says_so(float64, ca
     dead = torch.eye(5)[3]
     copied = (torch.eye(5)[0] - torch.eye(5)[4]) / 2**0.5
     floor = 0.05**2 * (dead.outer(dead) + copied.outer(copied))
-    torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)  # and the rest is as it was
+    torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)  # the other directions keep their variance
     assert p_n.log_prob(v).isfinite().all()
 
 
@@ -131,7 +131,7 @@ def test_directions_without_variance_are_widened_and_the_log_says_so(float64, ca
 
 @every_energy
 @pytest.mark.parametrize("nu", [1, 3])
-def test_loss_is_that_of_a_classifier(energy_case, nu, float64):
+def test_loss_is_the_cross_entropy_of_a_classifier(energy_case, nu, float64):
     energy, v = energy_case.make(), torch.randn(6, V_DIM)
     p_n = FittedNormal()
     p_n.prepare((V_DIM,))
@@ -155,7 +155,7 @@ def test_loss_is_that_of_a_classifier(energy_case, nu, float64):
 
 @pytest.mark.parametrize("nu", [1, 3])
 @every_noise_distribution
-def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_z(noise_case, nu, float64):
+def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log_z(noise_case, nu, float64):
     energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
     p_n = noise_case.make()
     method = nce(energy, p_n, nu=nu)
@@ -164,7 +164,7 @@ def test_the_loss_is_least_where_the_model_is_the_law_of_the_data_and_c_its_log_
     with torch.no_grad():
         energy.log_std.clamp_(-0.5, 0.3)
         method.model.c.copy_(energy.log_partition())
-    axis = torch.linspace(-10, 10, 120)  # both laws are well inside
+    axis = torch.linspace(-10, 10, 120)  # both densities vanish at its ends
     grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
     data = (-energy.free_energy(grid) - energy.log_partition()).exp().detach() * cell
     density = p_n.log_prob(grid).exp() * cell
@@ -205,7 +205,7 @@ def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float6
     found = terms_of(variational, v, noise)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-    # as it is with a posterior that equals p(h|v), a relaxation among them, for every h
+    # the same holds for any sample h of a posterior that equals p(h|v), relaxed ones included
     learned = vnce(energy, energy_case.exact_posterior(energy), nu=nu)
     noise = learned.noise(v, keyed_generator(3))
     for one, other in zip(terms_of(learned, v, noise), terms_of(plain, v, noise), strict=True):
@@ -243,6 +243,33 @@ def test_with_the_true_posterior_the_expected_gradient_of_the_data_term_is_that_
     for found, value in zip(total, expected, strict=True):
         torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-11)
         assert value.abs().max() > 1e-2
+
+
+@every_backend
+def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
+    method = vnce(energy, n_particles=3, nu=2)
+    noise = method.draw_noise(v, keyed_generator(3))
+    with backend():
+        (found,) = iterating.found(method, iterating.start(method), v, noise)["upper"]
+
+    def log_weights(x, u):  # -E - log p(h|x)
+        with torch.no_grad():
+            h = energy.draw_latent(x, u)
+            log_q = energy.free_energy(x) - energy.energy(x, h)
+        return -energy.energy(x, h) - log_q
+
+    drawn = noise["upper"]
+    y = drawn["noise_distribution"].flatten(0, 1)
+    offset = method.model.c + math.log(2)
+    at_data = logsigmoid(log_weights(v, drawn["at_data"])[0] - offset - method.noise_distribution.log_prob(v))
+    bound = log_weights(y, drawn["at_noise"]).logsumexp(0) - math.log(3)
+    at_noise = logsigmoid(offset + method.noise_distribution.log_prob(y) - bound)
+    loss = -at_data.mean() - 2 * at_noise.mean()
+    torch.testing.assert_close(found.loss, loss.detach())
+    named = dict(method.model.named_parameters())
+    for name, value in zip(named, torch.autograd.grad(loss, list(named.values())), strict=True):
+        torch.testing.assert_close(found.grads[name], value)
 
 
 @every_backend
@@ -300,12 +327,12 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     exact = nce(energy)
     assert (ones + 1e-3 < pairs).all()
     assert (pairs + 1e-3 < -energy.free_energy(v)).all()
-    # so the data's term is an upper bound of NCE's
+    # so the term of the data is an upper bound of that of NCE
     assert (losses > terms_of(exact, v, p_n)[0] + 1e-3).all()
 
 
 @pytest.mark.parametrize("nu", [1, 2])
-def test_each_level_moves_its_own_parameters_alone(nu, float64):
+def test_each_step_moves_its_own_parameters_alone(nu, float64):
     energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     method, v = vnce(energy, q, nu=nu, n_lower_steps=2), torch.randn(6, V_DIM)
     noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
@@ -316,7 +343,7 @@ def test_each_level_moves_its_own_parameters_alone(nu, float64):
         assert all(not torch.equal(x, start.params[moves][k]) for k, x in after.params[moves].items())
         assert all(torch.equal(x, start.params[stays][k]) for k, x in after.params[stays].items())
     assert set(start.params["theta"]) == {"c", "energy.W", "energy.b", "energy.c", "energy.log_std"}
-    # the lower level is the KL divergence at the data, c or no c
+    # the lower loss is the KL divergence at the data, whatever c is
     with torch.no_grad():
         method.model.c.fill_(3.0)
     grads = iterating.found(method, iterating.start(method), v, noise)["lower"][1].grads
@@ -372,7 +399,7 @@ LONG = (
     ],
     ids=["nce", "vnce", "vnce-true"],
 )
-def test_a_crashed_run_goes_on_bit_by_bit_and_its_evaluation_needs_no_fit(method, tmp_path, monkeypatch):
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_and_evaluated_without_a_fit(method, tmp_path, monkeypatch):
     train(tmp_path / "straight", *LONG, *method)
     crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "+callbacks.crash.iteration=38")
     with pytest.raises(RuntimeError, match="crashed on purpose"):
@@ -383,11 +410,11 @@ def test_a_crashed_run_goes_on_bit_by_bit_and_its_evaluation_needs_no_fit(method
     state = checkpoint(tmp_path / "resumed")["state_dict"]
     if "noise_distribution=fitted_normal" in method:
         assert state["noise_distribution.fitted"]
-        assert state["noise_distribution.mean"].max() > 0.5  # of the digits
-        assert state["noise_distribution.std"].min() == pytest.approx(0.01)  # of their dead pixels
+        assert state["noise_distribution.mean"].max() > 0.5  # the mean of the digits
+        assert state["noise_distribution.std"].min() == pytest.approx(0.01)  # min_std, for the constant pixels
     assert state["model.c"] != 0
     tensors = {value.data_ptr() for value in state.values()}
-    assert len(tensors) == len(state)  # none under two names
+    assert len(tensors) == len(state)  # no tensor has two names
     best = tmp_path / "resumed" / "checkpoints" / "best.ckpt"
     monkeypatch.setattr(FittedNormal, "fit", None)
     assert evaluate(tmp_path / "again", best) == of_checkpoint(resumed)
