@@ -145,7 +145,7 @@ def test_the_page_without_being_asked_for_is_not_written(simple, tmp_path):
 
 def test_the_table_of_the_page_is_the_table(sweep, reported):
     groups = group_runs(read_runs([sweep.root])[0])
-    expected = lines(groups, ["test/log_likelihood", "test/fisher"])
+    expected = lines(groups, summarise(groups, ["test/log_likelihood", "test/fisher"]))
     assert reported[1].tables[1] == expected
     assert expected[1][1:4] == ["bidsm, n_lower_steps=1, n_unroll=0", "2", "0.1050 ± 0.0071"]
 
@@ -250,7 +250,8 @@ def test_a_heat_map_holds_the_numbers_of_the_table_where_they_belong(sweep):
     assert (grid.rows, grid.columns, grid.axes) == ("method.n_lower_steps", "method.n_unroll", ([1, 5, 10], [0, 5]))
     axes = draw_grid(grid, "test/log_likelihood").axes[0]
     found = {tuple(text.xy): text.get_text().replace("\n", " ") for text in axes.texts}
-    table = {group.label: summarise(group, ["test/log_likelihood"])[0].text(len(group.runs)) for group in groups}
+    texts = summarise(groups, ["test/log_likelihood"])["text"]
+    table = {group.label: text for group, text in zip(groups, texts, strict=True)}
     expected = {
         (column, row): table[f"bidsm, n_lower_steps={k}, n_unroll={n}"]
         for row, k in enumerate((1, 5, 10))

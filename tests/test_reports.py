@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
 from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
-from eblvm_lit.reports.published import Published, direction, find_published
+from eblvm_lit.reports.published import direction, find_published
 from eblvm_lit.reports.runs import flatten, read_runs
-from eblvm_lit.reports.table import Cell, choose_metrics, lines, summarise, to_csv
+from eblvm_lit.reports.table import choose_metrics, is_worse, lines, summarise, to_csv
 from eblvm_lit.reports.terminal import blocks
 from shell import configure
 
@@ -154,9 +155,9 @@ def test_means_and_sample_standard_deviations_by_hand(simple):
     groups = groups_of(simple.root)
     metrics = choose_metrics(groups)
     assert metrics == ["test/log_likelihood", "test/fid"]
-    likelihood, _ = summarise(groups[0], metrics)
+    likelihood, _ = summarise(groups[:1], metrics).itertuples()
     assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))  # (4 + 1 + 9) / 2
-    assert lines(groups, metrics) == [
+    assert lines(groups, summarise(groups, metrics)) == [
         ["data", "method", "n", "test/log_likelihood ↑", "test/fid ↓"],
         ["checkerboard", "dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
         ["checkerboard", "ssm", "1", "-0.25", ""],
@@ -171,15 +172,16 @@ def test_the_last_three_validations_are_averaged_within_runs_first(simple):
     dsm, ssm = groups_of(simple.root)
     name = "val/log_likelihood (last 3)"
     assert choose_metrics([dsm, ssm]) == ["test/log_likelihood", name]
-    (cell,) = summarise(dsm, [name])
-    assert (cell.values, cell.mean, cell.std) == ((4.0, 14.0), 9.0, pytest.approx(50**0.5))
-    assert summarise(ssm, [name])[0].text(1) == ""
+    (cell,) = summarise([dsm], [name]).itertuples()
+    assert [run.metrics[name] for run in dsm.runs] == [4.0, 14.0]
+    assert (cell.mean, cell.std) == (9.0, pytest.approx(50**0.5))
+    assert summarise([ssm], [name])["text"].item() == ""
 
 
 def test_the_rate_is_the_median_of_the_curve_where_the_final_metrics_lack_it(simple):
     simple("a", curves={SPEED: {100: 1.0, 200: 900.0, 300: 7.0}})
     simple("b", "ssm", metrics={SPEED: 5.0}, curves={SPEED: {100: 1.0, 200: 1.0}})
-    assert [summarise(group, [SPEED])[0].mean for group in groups_of(simple.root)] == [7.0, 5.0]
+    assert summarise(groups_of(simple.root), [SPEED])["mean"].tolist() == [7.0, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
     run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
     run_folder(tmp_path / "c", *FREY, "method.n_unroll=2", metrics=metrics)
     groups = groups_of(tmp_path)
-    header, *rows = lines(groups, choose_metrics(groups))
+    header, *rows = lines(groups, summarise(groups, choose_metrics(groups)))
     names = ("test/log_likelihood ↑", "published", "test/fisher ↓", "published", "test/log_z")
     assert tuple(header[3:]) == names
     assert rows[0][3:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
@@ -280,8 +282,8 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
 
 
 def test_without_a_direction_nothing_is_marked():
-    assert [Cell(name, (1.0,), Published(2.0, "")).worse for name in ("test/log_z", "test/auroc")] == [None, True]
-    assert Cell("test/auroc", (), Published(2.0, "")).worse is None
+    assert [is_worse(name, 1.0, 2.0) for name in ("test/log_z", "test/auroc")] == [None, True]
+    assert is_worse("test/auroc", math.nan, 2.0) is None
 
 
 # ---------------------------------------------------------------------- folders
@@ -407,7 +409,7 @@ def test_csv_keeps_every_digit(tmp_path):
         run_folder(tmp_path / str(seed), *FREY, "method.n_unroll=0", f"seed={seed}", metrics=metrics)
     run_folder(tmp_path / "dsm", "data=frey_face", "method=dsm", metrics={"test/fisher": -5900.0})
     groups = groups_of(tmp_path)
-    rows = list(csv.DictReader(to_csv(groups, choose_metrics(groups)).splitlines()))
+    rows = list(csv.DictReader(to_csv(summarise(groups, choose_metrics(groups))).splitlines()))
     assert [(row["method"], row["settings"], row["metric"], row["n"]) for row in rows] == [
         ("bidsm", "n_unroll=0", "test/log_likelihood", "2"),
         ("bidsm", "n_unroll=0", "test/fisher", "2"),

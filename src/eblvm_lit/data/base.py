@@ -1,9 +1,9 @@
 """The base of every data module: whole arrays, in memory or mapped into it, handed out in batches."""
 
-from __future__ import annotations
-
+# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from pytorch_lightning import LightningDataModule
@@ -28,6 +28,7 @@ class Splits(NamedTuple):
     test: torch.Tensor
 
 
+@dataclass(kw_only=True, eq=False)
 class ArrayDataModule(LightningDataModule, ABC):
     """A data set held as whole arrays; a subclass sets the shapes and implements :meth:`load`.
 
@@ -57,18 +58,19 @@ class ArrayDataModule(LightningDataModule, ABC):
         (torch.Size([4, 1]), [[[6.0], [7.0], [8.0]]])
     """
 
-    event_shape: tuple[int, ...]
-    image_shape: tuple[int, int, int] | None = None
-    bounds: Window | None = None
+    event_shape: ClassVar[tuple[int, ...]]
+    image_shape: ClassVar[tuple[int, int, int] | None] = None
+    bounds: ClassVar[Window | None] = None
 
-    def __init__(self, *, batch_size: int = 100, eval_batch_size: int = 1000, seed: int = 0) -> None:
+    batch_size: int = 100
+    eval_batch_size: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        for name, size in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):
-            if size < 1:
-                raise ConfigError(f"data.{name} must be at least 1, and is {size}.")
-        self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size
-        self.seed = seed
+        for name in ("batch_size", "eval_batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"data.{name} must be at least 1, and is {getattr(self, name)}.")
         self.iterations_per_batch = 1
         self.splits: Splits | None = None
         self.labels: Splits | None = None

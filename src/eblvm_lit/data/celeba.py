@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.images import ImageDataModule, Images, ValueRange
+from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.data.prepared_files import decode_once, fetch, fingerprint, open_image, to_array
 from eblvm_lit.errors import ConfigError, DataError
 
@@ -19,6 +20,7 @@ FOLDER = "celeba"
 IMAGES, PARTITION, ATTRIBUTES = "img_align_celeba", "list_eval_partition.txt", "list_attr_celeba.txt"
 
 
+@dataclass(kw_only=True, eq=False)
 class CelebA(ImageDataModule):
     """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
 
@@ -54,37 +56,21 @@ class CelebA(ImageDataModule):
 
     subset_test_size = 1000
 
-    def __init__(
-        self,
-        *,
-        root: str | Path,
-        size: int,
-        crop: int = 140,
-        subset: int | None = None,
-        value_range: ValueRange = "unit",
-        flip: bool = True,
-        val_size: int = 19_867,
-        train_on_val: bool = True,
-        batch_size: int = 100,
-        eval_batch_size: int = 100,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            root=root,
-            value_range=value_range,
-            flip=flip,
-            val_size=val_size,
-            train_on_val=train_on_val,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            seed=seed,
-        )
-        if size < 1 or not 1 <= crop <= 178:
-            raise ConfigError(f"data.size must be at least 1 and data.crop between 1 and 178, not {size} and {crop}.")
-        if subset is not None and subset < 1:
-            raise ConfigError(f"data.subset must be at least 1 or null, not {subset}.")
-        self.size, self.crop, self.subset = size, crop, subset
-        self.event_shape = self.image_shape = (3, size, size)
+    size: int
+    crop: int = 140
+    subset: int | None = None
+    flip: bool = True
+    val_size: int = 19_867
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1 or not 1 <= self.crop <= 178:
+            raise ConfigError(
+                f"data.size must be at least 1 and data.crop between 1 and 178, not {self.size} and {self.crop}."
+            )
+        if self.subset is not None and self.subset < 1:
+            raise ConfigError(f"data.subset must be at least 1 or null, not {self.subset}.")
+        self.event_shape = self.image_shape = (3, self.size, self.size)
 
     def read(self) -> Images:
         """Read the lists, and decode the photographs where that has not been done."""

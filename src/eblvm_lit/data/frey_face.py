@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ SIZES = (1400, 300, 265)
 TRAIN_MEAN, TRAIN_STD = 0.6049, 0.1763
 
 
+@dataclass(kw_only=True, eq=False)
 class FreyFace(ArrayDataModule):
     """The Frey faces as flat vectors, split in the order of the file.
 
@@ -52,18 +54,12 @@ class FreyFace(ArrayDataModule):
     event_shape = (560,)
     image_shape = (1, 28, 20)
 
-    def __init__(
-        self,
-        *,
-        root: str | Path,
-        batch_size: int = 100,
-        eval_batch_size: int = 1000,
-        seed: int = 0,
-        standardise: bool = False,
-    ) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
-        self.root = Path(root)
-        self.standardise = standardise
+    root: str | Path
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.root = Path(self.root)
 
     def load(self) -> Splits:
         """Read the file and split it."""

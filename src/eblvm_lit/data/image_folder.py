@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.images import ImageDataModule, Images, ValueRange
+from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.data.prepared_files import decode_once, fingerprint, open_image, stamps, to_array
 from eblvm_lit.errors import ConfigError, DataError
 
@@ -28,6 +29,7 @@ class Listing(NamedTuple):
     class_names: tuple[str, ...] | None
 
 
+@dataclass(kw_only=True, eq=False)
 class ImageFolder(ImageDataModule):
     """The images below a folder, (channels, H, W); labels are the folders they are in, where there are such.
 
@@ -59,42 +61,22 @@ class ImageFolder(ImageDataModule):
         eblvm_lit.errors.DataError: There is no folder .../nowhere: set data.path to one with images.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str | Path,
-        root: str | Path,
-        size: int | None = None,
-        crop: int | None = None,
-        channels: Literal[1, 3] = 3,
-        split_folders: bool | None = None,
-        test_size: int = 1000,
-        value_range: ValueRange = "unit",
-        flip: bool = False,
-        val_size: int = 1000,
-        train_on_val: bool = True,
-        batch_size: int = 100,
-        eval_batch_size: int = 100,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            root=root,
-            value_range=value_range,
-            flip=flip,
-            val_size=val_size,
-            train_on_val=train_on_val,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            seed=seed,
-        )
-        for name, value in (("size", size), ("crop", crop), ("test_size", test_size)):
-            if value is not None and value < 1:
+    path: str | Path
+    size: int | None = None
+    crop: int | None = None
+    channels: Literal[1, 3] = 3
+    split_folders: bool | None = None
+    test_size: int = 1000
+    val_size: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("size", "crop", "test_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"data.{name} must be at least 1, and is {value}.")
-        if channels not in (1, 3):
-            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), not {channels}.")
-        self.path = Path(path).expanduser().absolute()
-        self.size, self.crop, self.channels = size, crop, channels
-        self.split_folders, self.test_size = split_folders, test_size
+        if self.channels not in (1, 3):
+            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), not {self.channels}.")
+        self.path = Path(self.path).expanduser().absolute()
 
     @functools.cached_property
     def event_shape(self) -> tuple[int, int, int]:

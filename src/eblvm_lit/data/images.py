@@ -1,10 +1,10 @@
 """The base of every set of images: bytes of shape (C, H, W), flipped as bytes and converted in batches."""
 
-from __future__ import annotations
-
+# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -29,6 +29,7 @@ class Images(NamedTuple):
     test_labels: torch.Tensor | None = None
 
 
+@dataclass(kw_only=True, eq=False)
 class ImageDataModule(ArrayDataModule):
     """Images as uint8 arrays, in memory or mapped into it; a subclass implements :meth:`read`.
 
@@ -69,28 +70,22 @@ class ImageDataModule(ArrayDataModule):
         [[255, 0, 0, 255], [0, 255, 0, 255], [255, 0, 0, 255]]
     """
 
-    class_names: tuple[str, ...] | None = None
+    class_names: ClassVar[tuple[str, ...] | None] = None
 
-    def __init__(
-        self,
-        *,
-        root: str | Path,
-        value_range: ValueRange = "unit",
-        flip: bool = False,
-        val_size: int = 10_000,
-        train_on_val: bool = True,
-        batch_size: int = 100,
-        eval_batch_size: int = 100,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
-        if value_range not in ("unit", "symmetric"):
-            raise ConfigError(f"data.value_range is 'unit' or 'symmetric', not {value_range!r}.")
-        if val_size < 1:
-            raise ConfigError(f"data.val_size must be at least 1, and is {val_size}.")
-        self.root = Path(root).expanduser().absolute()
-        self.value_range, self.flip = value_range, flip
-        self.val_size, self.train_on_val = val_size, train_on_val
+    root: str | Path
+    value_range: ValueRange = "unit"
+    flip: bool = False
+    val_size: int = 10_000
+    train_on_val: bool = True
+    eval_batch_size: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.value_range not in ("unit", "symmetric"):
+            raise ConfigError(f"data.value_range is 'unit' or 'symmetric', not {self.value_range!r}.")
+        if self.val_size < 1:
+            raise ConfigError(f"data.val_size must be at least 1, and is {self.val_size}.")
+        self.root = Path(self.root).expanduser().absolute()
         self._images: Images | None = None
 
     @abstractmethod
@@ -150,6 +145,7 @@ class ImageDataModule(ArrayDataModule):
         return batch
 
 
+@dataclass(kw_only=True, eq=False)
 class SmallImageDataModule(ImageDataModule):
     """Images of 32 x 32 pixels, as published, or their averages over squares of pixels, for quick experiments.
 
@@ -167,33 +163,13 @@ class SmallImageDataModule(ImageDataModule):
 
     channels = 3
 
-    def __init__(
-        self,
-        *,
-        root: str | Path,
-        size: Literal[8, 16, 32] = 32,
-        value_range: ValueRange = "unit",
-        flip: bool = False,
-        val_size: int = 10_000,
-        train_on_val: bool = True,
-        batch_size: int = 100,
-        eval_batch_size: int = 100,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            root=root,
-            value_range=value_range,
-            flip=flip,
-            val_size=val_size,
-            train_on_val=train_on_val,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            seed=seed,
-        )
-        if size not in (8, 16, 32):
-            raise ConfigError(f"data.size is 8, 16 or 32, not {size}.")
-        self.size = size
-        self.event_shape = self.image_shape = (self.channels, size, size)
+    size: Literal[8, 16, 32] = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size not in (8, 16, 32):
+            raise ConfigError(f"data.size is 8, 16 or 32, not {self.size}.")
+        self.event_shape = self.image_shape = (self.channels, self.size, self.size)
 
 
 def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:

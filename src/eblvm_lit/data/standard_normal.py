@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
@@ -11,6 +13,7 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["StandardNormalData"]
 
 
+@dataclass(kw_only=True, eq=False)
 class StandardNormalData(ArrayDataModule):
     """Independent standard normal numbers.
 
@@ -38,13 +41,14 @@ class StandardNormalData(ArrayDataModule):
     sizes = (16_000, 2_000, 2_000)
     sample_name = "standard_normal"
 
-    def __init__(
-        self, *, v_dim: int, batch_size: int = 100, eval_batch_size: int = 1000, seed: int = 0, sample_seed: int = 0
-    ) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
-        if v_dim < 1:
-            raise ConfigError(f"data.v_dim must be at least 1, and is {v_dim}.")
-        self.event_shape, self.sample_seed = (v_dim,), sample_seed
+    v_dim: int
+    sample_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.v_dim < 1:
+            raise ConfigError(f"data.v_dim must be at least 1, and is {self.v_dim}.")
+        self.event_shape = (self.v_dim,)
 
     def score(self, v: torch.Tensor) -> torch.Tensor:
         """grad_v log p(v) = -v, shape (B, d)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -12,6 +14,7 @@ from eblvm_lit.data.base import ArrayDataModule, Splits, Window
 __all__ = ["Checkerboard", "ToyDataModule"]
 
 
+@dataclass(kw_only=True, eq=False)
 class ToyDataModule(ArrayDataModule):
     """A fixed finite sample of a law on the plane; a subclass sets the window and implements :meth:`sample`.
 
@@ -35,15 +38,11 @@ class ToyDataModule(ArrayDataModule):
     """
 
     event_shape = (2,)
-    bounds: Window
-    sizes: tuple[int, int, int] = (50_000, 10_000, 10_000)
-    sample_name: str
+    bounds: ClassVar[Window]
+    sizes: ClassVar[tuple[int, int, int]] = (50_000, 10_000, 10_000)
+    sample_name: ClassVar[str]
 
-    def __init__(
-        self, *, batch_size: int = 100, eval_batch_size: int = 1000, seed: int = 0, sample_seed: int = 0
-    ) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, seed=seed)
-        self.sample_seed = sample_seed
+    sample_seed: int = 0
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:

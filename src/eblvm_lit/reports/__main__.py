@@ -11,7 +11,7 @@ from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.reports.groups import Group, group_runs
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.reports.table import choose_metrics, footnotes, lines, to_csv, to_markdown
+from eblvm_lit.reports.table import choose_metrics, footnotes, lines, summarise, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
 from eblvm_lit.reports.unfinished import sentences
 from eblvm_lit.runtime.console import prepare_folder
@@ -59,13 +59,14 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     runs, unfinished = read_runs(folders)
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
-    table, notes = lines(groups, columns), footnotes(groups, columns)
+    summary = summarise(groups, columns)
+    table, notes = lines(groups, summary), footnotes(groups, summary)
     told = notes + sentences(unfinished)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]
         paths[0].write_text(to_markdown(table, told), encoding="utf-8")
-        paths[1].write_text(to_csv(groups, columns), encoding="utf-8")
+        paths[1].write_text(to_csv(summary), encoding="utf-8")
         show(table, told)
         charts = _draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
         paths += [path for files in charts.values() for path in files]

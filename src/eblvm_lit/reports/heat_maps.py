@@ -112,20 +112,17 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
         grid: The groups.
         metric: Its name.
     """
-    ys, xs = grid.axes
-    cells = {key: summarise(group, [metric])[0] for key, group in grid.cells.items()}
-    values = np.full((len(ys), len(xs)), np.nan)
-    for (y, x), cell in cells.items():
-        values[ys.index(y), xs.index(x)] = np.nan if cell.mean is None else cell.mean
-    figure = new_figure(1.4 + 1.15 * len(xs), 1.0 + 0.5 * len(ys))
+    summary = summarise(list(grid.cells.values()), [metric])
+    summary[["row", "column"]] = list(grid.cells)
+    values, texts = (summary.pivot(index="row", columns="column", values=name).to_numpy() for name in ("mean", "text"))
+    figure = new_figure(1.4 + 1.15 * values.shape[1], 1.0 + 0.5 * values.shape[0])
     axes = figure.subplots()
     colours = matplotlib.colormaps["viridis_r" if direction(metric) < 0 else "viridis"]
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, aspect="auto")
-    for (y, x), cell in cells.items():
-        at = (xs.index(x), ys.index(y))
-        rgba = image.to_rgba(np.nan_to_num(values[at[1], at[0]])) if cell.mean is not None else (1, 1, 1, 1)
-        text = cell.text(len(grid.cells[y, x].runs)).replace(" (", "\n(")
-        axes.annotate(text, at, ha="center", va="center", fontsize=7, color="black" if _bright(rgba) else "white")
+    for y, x in np.argwhere(np.isfinite(values)):
+        colour = "black" if _bright(image.to_rgba(values[y, x])) else "white"
+        text = texts[y, x].replace(" (", "\n(")
+        axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=colour)
     _label(axes, grid, metric)
     return figure
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -56,13 +57,12 @@ def band(group: Group, metric: str) -> Band | None:
     Returns:
         The curve; None with fewer than two such iterations.
     """
-    curves = [run.curves[metric] for run in group.runs if metric in run.curves]
-    common = sorted(set.intersection(*map(set, curves))) if curves else []
-    if len(common) < 2:
+    curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
+    values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
+    if len(values) < 2:
         return None
-    values = np.array([[curve[at] for at in common] for curve in curves])
-    std = values.std(0, ddof=1) if len(curves) > 1 else np.zeros(len(common))
-    return Band(group.label, np.array(common), values.mean(0), std, len(curves))
+    mean, std = values.mean(axis="columns").to_numpy(), values.std(axis="columns").fillna(0).to_numpy()
+    return Band(group.label, values.index.to_numpy(), mean, std, len(curves))
 
 
 def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:

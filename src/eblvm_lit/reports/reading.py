@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -41,23 +42,23 @@ def read_metrics(path: Path) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def read_curves(path: Path) -> dict[str, dict[int, float]]:
-    """Finite values by iteration, in order; none where there is no such file, as with another logger."""
+def read_curves(path: Path) -> pd.DataFrame:
+    """One column per metric, indexed by iteration in order; NaN where a value is missing or not finite.
+
+    The table is empty if there is no such file, as with another logger.
+    """
     if not path.exists():
-        return {}
-    curves: dict[str, dict[int, float]] = {}
+        return pd.DataFrame()
     try:
-        with open(path, newline="") as file:
-            for row in sorted(csv.DictReader(file), key=lambda row: int(row["iteration"])):
-                numbers = {name: float(cell) for name, cell in row.items() if cell}
-                for name in numbers.keys() - {"iteration"}:
-                    if math.isfinite(numbers[name]):
-                        curves.setdefault(name, {})[int(row["iteration"])] = numbers[name]
+        rows = pd.read_csv(path, dtype=float, float_precision="round_trip")
+        if not isinstance(rows.index, pd.RangeIndex):  # pandas takes surplus cells for an index
+            raise ValueError("a row has more cells than the header")
+        curves = rows.astype({"iteration": int}).groupby("iteration").last()
     except KeyError:
         raise DataError(f"{path} is damaged: it has no column 'iteration'.") from None
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} is damaged or cannot be read ({_first_line(error)}).") from None
-    return curves
+    return curves.where(np.isfinite(curves))
 
 
 def _first_line(error: Exception) -> str:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
+
+import pandas as pd
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.reading import read_curves, read_metrics, read_yaml
@@ -33,7 +34,7 @@ class Run:
         explicit: Keys that the command line set.
         derived: Paths that the configuration computes from others, with all that is below them.
         metrics: Final metrics, the rate, and the mean of the last three validations of each validated metric.
-        curves: Values by iteration, by name.
+        curves: One column per logged metric, indexed by iteration.
         status: What it said of itself and of the machine; empty for runs of earlier versions.
     """
 
@@ -43,7 +44,7 @@ class Run:
     explicit: tuple[str, ...]
     derived: frozenset[str]
     metrics: Mapping[str, float]
-    curves: Mapping[str, Mapping[int, float]]
+    curves: pd.DataFrame
     status: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -105,10 +106,10 @@ def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
     composed, runtime = (_read_mapping(hydra / name) for name in ("config.yaml", "hydra.yaml"))
     overrides = read_yaml(hydra / "overrides.yaml")
     curves = read_curves(folder / "metrics.csv")
-    metrics = {f"{name}{LAST}": fmean(list(curve.values())[-3:]) for name, curve in curves.items() if len(curve) > 2}
-    metrics = {name: value for name, value in metrics.items() if name.startswith("val/")}
+    validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
+    metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
     if SPEED in curves:
-        metrics[SPEED] = median(curves[SPEED].values())
+        metrics[SPEED] = curves[SPEED].median()
     return Run(
         folder=folder,
         config=flatten(config),

@@ -1,74 +1,78 @@
-"""Means over seeds, beside what was published."""
+"""The table of a report: mean and standard deviation of each metric over seeds, beside the published number."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+
+import pandas as pd
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.published import Published, direction, find_published
+from eblvm_lit.reports.published import direction, find_published
 from eblvm_lit.reports.runs import LAST, SPEED
 
-__all__ = ["Cell", "choose_metrics", "footnotes", "lines", "summarise", "to_csv", "to_markdown"]
+__all__ = ["choose_metrics", "footnotes", "is_worse", "lines", "summarise", "to_csv", "to_markdown"]
 
 WORSE = "†"
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
-CSV_COLUMNS = ("data", "method", "settings", "metric", "mean", "std", "n", "published", "worse", "source")
+CSV_COLUMNS = ["data", "method", "settings", "metric", "mean", "std", "n", "published", "worse", "source"]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A metric over the runs of a group.
+def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
+    """Aggregate each metric over the runs of each group.
 
-    Attributes:
-        metric: Its name.
-        values: One a run that has it.
-        published: The number to compare the mean with, if there is one.
+    Args:
+        groups: The groups of runs.
+        metrics: Names of metrics.
+
+    Returns:
+        One row per group and metric, in this order. The columns are those of ``table.csv``, the number of the
+        ``group``, and the ``text`` that readers see. ``std`` is the sample standard deviation (divided by n − 1).
     """
-
-    metric: str
-    values: tuple[float, ...]
-    published: Published | None = None
-
-    @property
-    def mean(self) -> float | None:
-        """None where no run has the metric."""
-        return fmean(self.values) if self.values else None
-
-    @property
-    def std(self) -> float | None:
-        """Sample standard deviation (divided by n − 1); None below two runs."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    @property
-    def worse(self) -> bool | None:
-        """Whether the mean is worse than the published number; None where that cannot be said."""
-        if self.published is None or self.mean is None or not direction(self.metric):
-            return None
-        return direction(self.metric) * (self.mean - self.published.value) < 0
-
-    def text(self, n_runs: int) -> str:
-        """For readers: mean ± standard deviation, the mark, and how many of ``n_runs`` have it where not all do.
-
-        Example:
-            >>> Cell("test/fisher", (-5880.0, -5882.0), Published(-5885.09, "a paper")).text(n_runs=3)
-            '-5881.0 ± 1.4 † (n = 2)'
-        """
-        if self.mean is None:
-            return ""
-        short = len(self.values) < n_runs
-        return f"{_spread(self.mean, self.std)}{f' {WORSE}' * bool(self.worse)}{f' (n = {len(self.values)})' * short}"
+    keys = ["group", "data", "method", "settings", "metric"]
+    values = [
+        (i, group.data, group.method, ", ".join(group.settings), metric, run.metrics.get(metric, math.nan))
+        for i, group in enumerate(groups)
+        for metric in metrics
+        for run in group.runs
+    ]
+    by_metric = pd.DataFrame(values, columns=[*keys, "value"]).groupby(keys, sort=False)["value"]
+    table = by_metric.agg(["mean", "std", "count", "size"]).reset_index().rename(columns={"count": "n"})
+    published = [find_published(group.config) for group in groups]
+    found = [published[i].get(metric) for i, metric in zip(table["group"], table["metric"], strict=True)]
+    table["published"] = [math.nan if number is None else number.value for number in found]
+    table["source"] = [None if number is None else number.source for number in found]
+    table["worse"] = [is_worse(row.metric, row.mean, row.published) for row in table.itertuples()]
+    table["text"] = [_text(row.mean, row.std, row.n, row.size, row.worse) for row in table.itertuples()]
+    return table
 
 
-def _spread(mean: float, std: float | None) -> str:
-    if not std:
-        return _number(mean) if std is None else f"{_number(mean)} ± 0"
-    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))  # two digits of the spread, and the mean as exact
+def is_worse(metric: str, mean: float, published: float) -> bool | None:
+    """Whether a mean is worse than the published number; None if either is NaN or the metric has no direction."""
+    if math.isnan(mean) or math.isnan(published) or not direction(metric):
+        return None
+    return direction(metric) * (mean - published) < 0
+
+
+def _text(mean: float, std: float, n: int, n_runs: int, worse: bool | None) -> str:
+    """Mean ± standard deviation, the mark, and the number of runs that have the metric if not all have it.
+
+    Example:
+        >>> _text(-5881.0, 2**0.5, n=2, n_runs=3, worse=True)
+        '-5881.0 ± 1.4 † (n = 2)'
+    """
+    if n == 0:
+        return ""
+    return f"{_spread(mean, std)}{f' {WORSE}' * bool(worse)}{f' (n = {n})' * (n < n_runs)}"
+
+
+def _spread(mean: float, std: float) -> str:
+    if math.isnan(std):
+        return _number(mean)
+    if std == 0:
+        return f"{_number(mean)} ± 0"
+    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))  # two digits of the standard deviation
     return f"{mean:.{decimals}f} ± {std:.{decimals}f}"
 
 
@@ -80,15 +84,15 @@ def choose_metrics(groups: Iterable[Group], names: Sequence[str] = ()) -> list[s
     """The columns of the table.
 
     Args:
-        groups: Its rows.
-        names: Metrics that are asked for; if none, all of the test split, the mean of the last three validations of
-            the log-likelihood, and the iteration rate.
+        groups: The rows of the table.
+        names: The requested metrics; if none, all metrics of the test split, the mean of the last three validations
+            of the log-likelihood, and the iteration rate.
 
     Returns:
-        Names in order: as asked for, or those that have a better and a worse first.
+        The names in the requested order; otherwise those where higher is better first, then those where lower is.
 
     Raises:
-        ConfigError: If no run has a metric that is asked for.
+        ConfigError: If no run has a requested metric.
     """
     there = {name for group in groups for run in group.runs for name in run.metrics}
     unknown = [name for name in names if name not in there]
@@ -102,41 +106,35 @@ def choose_metrics(groups: Iterable[Group], names: Sequence[str] = ()) -> list[s
     return tests + [name for name in (f"val/log_likelihood{LAST}", SPEED) if name in there]
 
 
-def summarise(group: Group, metrics: Iterable[str]) -> list[Cell]:
-    """One cell a metric."""
-    published = find_published(group.config)
-    return [
-        Cell(name, tuple(run.metrics[name] for run in group.runs if name in run.metrics), published.get(name))
-        for name in metrics
-    ]
+def lines(groups: Sequence[Group], summary: pd.DataFrame) -> list[list[str]]:
+    """The table for readers, as text.
+
+    Args:
+        groups: The groups, one per row.
+        summary: Their metrics, as :func:`summarise` returns them.
+
+    Returns:
+        A header and the rows. A column of published numbers follows each metric that has any.
+    """
+    keys = [(group.data, group.label, str(len(group.runs))) for group in groups]
+    table = pd.DataFrame(keys, columns=["data", "method", "n"])
+    for metric, cells in summary.groupby("metric", sort=False):
+        cells = cells.set_index("group")
+        table[f"{metric}{ARROWS[direction(metric)]}"] = cells["text"]
+        if cells["published"].notna().any():
+            numbers = cells["published"].map(_number, na_action="ignore").fillna("")
+            table.insert(len(table.columns), "published", numbers, allow_duplicates=True)
+    return [list(table), *table.to_numpy().tolist()]
 
 
-def lines(groups: Sequence[Group], metrics: Sequence[str]) -> list[list[str]]:
-    """The table for readers: a header and a row a group; published numbers stand beside the metric that has any."""
-    rows = [summarise(group, metrics) for group in groups]
-    has_published = [any(row[i].published for row in rows) for i in range(len(metrics))]
-    header = ["data", "method", "n"]
-    for name, has in zip(metrics, has_published, strict=True):
-        header += [f"{name}{ARROWS[direction(name)]}", *["published"] * has]
-    body = []
-    for group, row in zip(groups, rows, strict=True):
-        line = [group.data, group.label, str(len(group.runs))]
-        for cell, has in zip(row, has_published, strict=True):
-            line += [cell.text(len(group.runs)), *[_number(cell.published.value) if cell.published else ""] * has]
-        body.append(line)
-    return [header, *body]
-
-
-def footnotes(groups: Sequence[Group], metrics: Sequence[str]) -> list[str]:
-    """What the reader of the table has to know, a sentence a line."""
-    cells = [cell for group in groups for cell in summarise(group, metrics)]
+def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
+    """The notes below the table, one sentence each."""
     notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
-    if any(cell.worse for cell in cells):
+    if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")
-    sources = dict.fromkeys(cell.published.source for cell in cells if cell.published)
-    if sources:
+    if len(sources := summary["source"].dropna().unique()):
         notes.append(f"Published: {'; '.join(sources)}.")
-    if any(name.endswith(LAST) for name in metrics):
+    if summary["metric"].str.endswith(LAST).any():
         notes.append(f"{LAST.strip()}: mean of the last three validations of each run.")
     notes += [
         f"{group.data}, {group.label}: some of its runs have the same seed, so that their spread is too small."
@@ -147,7 +145,7 @@ def footnotes(groups: Sequence[Group], metrics: Sequence[str]) -> list[str]:
 
 
 def to_markdown(table: Sequence[Sequence[str]], notes: Iterable[str]) -> str:
-    """A table in GitHub's Markdown, with a paragraph a note.
+    """A table in GitHub's Markdown, followed by the notes, one paragraph each.
 
     Example:
         >>> print(to_markdown([["data", "method", "n"], ["digits", "dsm", "3"]], ["A note."]))
@@ -164,14 +162,6 @@ def to_markdown(table: Sequence[Sequence[str]], notes: Iterable[str]) -> str:
     return "\n".join(rows) + "\n\n" + "\n\n".join(notes) + "\n"
 
 
-def to_csv(groups: Iterable[Group], metrics: Sequence[str]) -> str:
-    """One line a group and metric, numbers in full; empty where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for group in groups:
-        for cell in summarise(group, metrics):
-            value, source = (cell.published.value, cell.published.source) if cell.published else (None, None)
-            ours = (cell.metric, cell.mean, cell.std, len(cell.values))
-            writer.writerow((group.data, group.method, ", ".join(group.settings), *ours, value, cell.worse, source))
-    return text.getvalue()
+def to_csv(summary: pd.DataFrame) -> str:
+    """One line per group and metric, with all digits; a missing number is an empty cell."""
+    return summary.to_csv(columns=CSV_COLUMNS, index=False, lineterminator="\n")
