@@ -1,0 +1,124 @@
+"""The gain of each fast path over its public fallback: python -m benchmarks.fast_paths --help."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import torch
+from hydra import compose, initialize_config_dir
+
+from eblvm_lit.core import fast_paths
+from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.energies.deep import DeepEnergy
+from eblvm_lit.networks.resnet import ResNet
+from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.runtime.build import build
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
+METHODS = {
+    "DSM": ("method=dsm",),
+    "BiDSM, K = N = 5": ("method=bidsm", "method.n_lower_steps=5", "method.n_unroll=5"),
+}
+Run = Callable[[], Any]
+
+
+class Hooked(StatefulOptimizer):
+    """An optimizer that torch profiles and calls hooks around."""
+
+    def step(self, closure: Run) -> Any:
+        return closure()
+
+
+def show(name: str, unit: str, fast: list[float], public: list[float]) -> None:
+    def summary(x: list[float]) -> str:
+        return f"{median(x):.3g} ({min(x):.3g} to {max(x):.3g})"
+
+    ratio = median(public) / median(fast)
+    print(f"{name}: {summary(fast)} {unit}, public {summary(public)}, n = {len(fast)}, ratio {ratio:.2f}", flush=True)
+
+
+def compare(name: str, fast: Run, public: Run, n: int, repetitions: int) -> None:
+    """Microseconds of processor time a call, in alternating blocks of n calls, after one of each to warm up."""
+    found: dict[Run, list[float]] = {fast: [], public: []}
+    for i in range(repetitions + 1):
+        for run, times in found.items():
+            start = time.process_time()
+            for _ in range(n):
+                run()
+            if i > 0:
+                times.append((time.process_time() - start) / n * 1e6)
+    show(name, "us", *found.values())
+
+
+def iteration(overrides: tuple[str, ...], compiled: bool, public: bool = False) -> tuple[Run, Any]:
+    """One iteration on the checkerboard with fixed noise, as a function, and its method."""
+    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        parts = build(compose("config", [*overrides, "data=checkerboard", f"run_dir={folder}"]))
+        parts.data.setup()
+    method, v = parts.method, parts.data.splits.train[:100]
+    optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
+    state = method.train_state(optimizers, {name: torch.tensor(1e-3) for name in optimizers})
+    arguments = (state, v, method.draw_noise(v, torch.Generator().manual_seed(0)))
+    if not compiled:
+        return plain_autograd()(partial(method.run_iteration, *arguments)), method
+    with mock.patch.object(fast_paths, "lookup_backend", None if public else fast_paths.lookup_backend):
+        step = fast_paths.compile_step(method.run_iteration, CPU)
+    step(*arguments)
+    return partial(step, *arguments), method
+
+
+def compile_step(repetitions: int) -> None:
+    for name, overrides in METHODS.items():
+        fast, public = (iteration(overrides, True, public)[0] for public in (False, True))
+        compare(f"compile_step, {name}", fast, public, 200, repetitions)
+
+
+def without_hooks(repetitions: int) -> None:
+    for name, overrides in METHODS.items():
+        for compiled, n in ((True, 200), (False, 50)):
+            run, method = iteration(overrides, compiled)
+            fast, public = (
+                partial(kind(dict(method.energy.named_parameters()), method.optimizer).step, closure=run)
+                for kind in (StatefulOptimizer, Hooked)
+            )
+            compare(f"without_hooks, {name}, {'compiled' if compiled else 'eager'}", fast, public, n, repetitions)
+
+
+def inside_torch_func(repetitions: int) -> None:  # noqa: ARG001 - bytes are the same in each
+    v, kept = torch.rand(64, 1, 32, 32), []
+    for checkpoint in (True, False):  # which is all that is left where torch does not tell
+        network, found = ResNet(v_shape=[1, 32, 32], n_blocks=2, channels=64, checkpoint=checkpoint), {}
+        with (
+            plain_autograd(),
+            torch.autograd.graph.saved_tensors_hooks(
+                lambda x, found=found: found.setdefault(x.data_ptr(), x.nbytes) and x, lambda x: x
+            ),
+        ):
+            DeepEnergy(network=network).free_energy(v)
+        kept.append([sum(found.values()) / 2**20])
+    show("inside_torch_func, activations that a pass of MNIST's ResNet keeps, batch 64", "MiB", *kept)
+
+
+CELLS = {cell.__name__: cell for cell in (compile_step, inside_torch_func, without_hooks)}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fast_paths", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="print the names of the fast paths and run nothing")
+    parser.add_argument("--only", choices=CELLS, help="measure one of them")
+    parser.add_argument("--repetitions", type=int, default=15)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, cell in CELLS.items():
+        if options.list:
+            print(name)
+        elif options.only in (None, name):
+            cell(options.repetitions)
