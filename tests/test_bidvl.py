@@ -18,7 +18,6 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.reconstruction import ReconstructionError
 from eblvm_lit.generation.generator_images import GeneratedImages
-from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
 from eblvm_lit.networks.conv_generator import ConvGenerator
 from eblvm_lit.networks.spectral_conv import SpectralConv
@@ -27,6 +26,7 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.encoder import EncoderPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import run as training
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from image_files import write_cifar10
 from iterating import found, run, start
 from shell import configure
