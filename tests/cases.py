@@ -474,6 +474,20 @@ OBJECTIVES = [
         precision=lambda objective: 1.0,
     ),
     ObjectiveCase(
+        name="ssm-projected-rademacher",
+        make=lambda: SSM(norm="projected"),
+        nodes=lambda objective, d: ({"u": product([-1.0, 1.0], d)}, torch.full((2**d,), 0.5**d)),
+        gaussian=gaussian_sm,
+        precision=lambda objective: 1.0,
+    ),
+    ObjectiveCase(
+        name="ssm-projected-gaussian",
+        make=lambda: SSM(projection="gaussian", norm="projected"),
+        nodes=hermite_nodes("u"),
+        gaussian=gaussian_sm,
+        precision=lambda objective: 1.0,
+    ),
+    ObjectiveCase(
         name="dsm",
         make=lambda: DSM(noise_std=0.3),
         nodes=hermite_nodes("eps"),
@@ -493,7 +507,10 @@ OBJECTIVES = [
 ]
 
 # Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
-PAIRED_OBJECTIVES = [Case(name="ksd", make=lambda: KSD(bandwidth=0.7))]
+PAIRED_OBJECTIVES = [
+    Case(name="ksd", make=lambda: KSD(bandwidth=0.7)),
+    Case(name="ksd-one-sided", make=lambda: KSD(bandwidth=0.7, pairs="one_sided")),
+]
 
 # --- noise_distributions --------------------------------------------------------------------------------------------
 

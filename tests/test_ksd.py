@@ -21,6 +21,7 @@ GRBMS = [case for case in ENERGIES if case.name.startswith("grbm")]
 KINDS = [
     {"bandwidth": 0.7},
     {"bandwidth": 0.7, "pairs": "all"},
+    {"bandwidth": 0.7, "pairs": "one_sided"},
     {"bandwidth": "median"},
     {"bandwidth": "median", "pairs": "all"},
 ]
@@ -92,8 +93,8 @@ def test_loss_is_the_mean_over_the_pairs(kind):
         torch.testing.assert_close(loss.mean(), (u[0, 3] + u[1, 4] + u[2, 5]) / 3)
 
 
-def test_published_one_sided_gradient_has_the_same_mean():
-    """Bao et al. 2021: z from one half, theta-gradient at the other; ours is its mean over both orders, doubled."""
+def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
+    """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
     energy, v = GRBMS[0].make(), torch.randn(6, V_DIM)
     theta, b = params_of(energy), 0.7
 
@@ -104,9 +105,15 @@ def test_published_one_sided_gradient_has_the_same_mean():
 
     halves = v[:3], v[3:]
     parts = [torch.func.grad(one_sided)(theta, *pair) for pair in (halves, halves[::-1])]
-    ours = torch.func.grad(lambda t: KSD(bandwidth=b).loss(bind(energy, t).score, v, {}).mean())(theta)
-    for name, value in ours.items():
-        torch.testing.assert_close(value, parts[0][name] + parts[1][name])
+
+    def gradient(v, **options):
+        return torch.func.grad(lambda t: KSD(bandwidth=b, **options).loss(bind(energy, t).score, v, {}).mean())(theta)
+
+    sides = [gradient(x, pairs="one_sided") for x in (v, v.roll(3, 0))]
+    for name, value in gradient(v).items():
+        for published, side in zip(parts, sides, strict=True):
+            torch.testing.assert_close(side[name], published[name])
+        torch.testing.assert_close(value, sides[0][name] + sides[1][name])
 
 
 def test_metric_is_the_u_statistic_in_blocks():
@@ -170,7 +177,7 @@ def test_importance_score_trains_theta_through_all_of_it():
     [
         (lambda: KSD(bandwidth=0.0), "bandwidth > 0 or 'median', not 0.0"),
         (lambda: KSD(bandwidth="mean"), "not 'mean'"),
-        (lambda: KSD(pairs="some"), "'halves' or 'all', not 'some'"),
+        (lambda: KSD(pairs="some"), "'halves', 'all' or 'one_sided', not 'some'"),
         (lambda: KSD().check_batch_size(7), "7 examples do not have"),
         (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
         (lambda: KSD(pairs="all").check_batch_size(1), "one example has none"),

@@ -20,8 +20,8 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
     .. math:: u(v, x) = k\, s^\top t + s^\top \nabla_x k + t^\top \nabla_v k + \mathrm{tr}\, \nabla_v \nabla_x k, \quad
         k = \exp(-\|v - x\|^2 / 2 b^2)
 
-    Its mean over independent pairs of data is the squared discrepancy of the data from the law of the score, zero
-    where they are the same. Reference: Liu et al. 2016, Eq. 8.
+    Its mean over independent pairs of data is the squared discrepancy of the data from the distribution with this
+    score, zero where they are the same. Reference: Liu et al. 2016, Eq. 8.
 
     Args:
         v: Points, shape (*n, d).
@@ -55,20 +55,29 @@ def median_distance(v: Tensor) -> Tensor:
     return torch.nn.functional.pdist(v.detach()).median()
 
 
+def _second_half(x: Tensor) -> Tensor:
+    """1 for the examples whose scores the one-sided form differentiates, 0 for the others, shape (B,)."""
+    return (torch.arange(len(x), device=x.device) >= len(x) // 2).to(x.dtype)
+
+
 class KSD(Objective):
     r"""Squared kernelized Stein discrepancy of the data from the model.
 
     .. math:: E_{v, v'}\, u(v, v'), \quad u \text{ the Stein kernel of a Gaussian kernel}
 
     Pairs are the two halves of the minibatch, as published, or all B (B - 1) of them, a U-statistic. The loss of an
-    example is the mean over the pairs it is in. Both examples of a pair move the model; the released code lets one of
-    them do so, which has the same mean and more variance. Shards of a minibatch exchange what pairs need: nothing for
-    halves, which stay together in a shard, unless the bandwidth is the median. Reference: Bao et al. 2021, section
-    3.2; Liu et al. 2016.
+    example is the mean over the pairs it is in. The gradient goes through the scores of both examples of a pair. The
+    released code holds the score of the first example (``one_sided``):
+
+    .. math:: \nabla_\theta \approx E_{v, v'}\, [\partial s(v') / \partial \theta]^\top (k\, s(v) + \nabla_v k)
+
+    Its mean is half of the two-sided gradient, and the gradients that hold the first and the second example add up to
+    the two-sided one. Shards of a minibatch exchange what pairs need: nothing for halves, which stay together in a
+    shard, unless the bandwidth is the median. Reference: Bao et al. 2021, section 3.2; Liu et al. 2016.
 
     Args:
         bandwidth: b in the units of v, or ``median``: the median distance between the examples of the minibatch.
-        pairs: ``halves`` or ``all``.
+        pairs: ``halves``, ``all`` or ``one_sided``.
 
     Raises:
         ConfigError: For a bandwidth that is not positive, an unknown option, or a minibatch that cannot be paired.
@@ -81,12 +90,15 @@ class KSD(Objective):
     pointwise = True
 
     def __init__(
-        self, *, bandwidth: float | Literal["median"] = 0.1, pairs: Literal["halves", "all"] = "halves"
+        self,
+        *,
+        bandwidth: float | Literal["median"] = 0.1,
+        pairs: Literal["halves", "all", "one_sided"] = "halves",
     ) -> None:
         if bandwidth != "median" and not (isinstance(bandwidth, int | float) and bandwidth > 0):
             raise ConfigError(f"KSD needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
-        if pairs not in ("halves", "all"):
-            raise ConfigError(f"KSD pairs are 'halves' or 'all', not {pairs!r}.")
+        if pairs not in ("halves", "all", "one_sided"):
+            raise ConfigError(f"KSD pairs are 'halves', 'all' or 'one_sided', not {pairs!r}.")
         self.bandwidth, self.pairs = bandwidth, pairs
         self.minibatch = WHOLE
 
@@ -100,7 +112,7 @@ class KSD(Objective):
 
     def check_batch_size(self, n: int) -> None:
         """Refuse a minibatch that cannot be paired."""
-        if self.pairs == "halves" and n % 2:
+        if self.pairs != "all" and n % 2:
             raise ConfigError(
                 f"KSD pairs the two halves of a minibatch, which {n} examples do not have: choose an even "
                 "data.batch_size that leaves no odd rest, or objective.pairs=all."
@@ -126,9 +138,12 @@ class KSD(Objective):
         """Loss per example, shape (B,)."""
         x, s = v.flatten(1), score(v).flatten(1)
         b, n = self._bandwidth(x), len(v)
-        if self.pairs == "halves":
+        if self.pairs != "all":
             self.check_batch_size(n)
-            return stein_kernel(x, s, x.roll(n // 2, 0), s.roll(n // 2, 0), b)
+            partner = s.roll(n // 2, 0)
+            if self.pairs == "halves":
+                return stein_kernel(x, s, x.roll(n // 2, 0), partner, b)
+            return 2 * _second_half(x) * stein_kernel(x, s, x.roll(n // 2, 0), partner.detach(), b)
         points, scores, others = self._partners(x, s)
         u = stein_kernel(x.unsqueeze(1), s.unsqueeze(1), points, scores, b)
         return (u * others).sum(1) / (len(points) - 1)
@@ -137,11 +152,12 @@ class KSD(Objective):
         r""":math:`2 (k\, s(v') + \nabla_{v'} k)`, averaged over the partners v' of each v, shape (B, *event)."""
         x, t = v.flatten(1), s.flatten(1)
         b, n = self._bandwidth(x), len(v)
-        if self.pairs == "halves":
+        if self.pairs != "all":
             self.check_batch_size(n)
             gap = x - x.roll(n // 2, 0)
             k = (-0.5 * gap.square().sum(-1, keepdim=True) / b**2).exp()
-            return (2 * k * (t.roll(n // 2, 0) + gap / b**2)).view_as(v)
+            pull = 2 * k * (t.roll(n // 2, 0) + gap / b**2)
+            return (pull if self.pairs == "halves" else _second_half(x).unsqueeze(1) * pull).view_as(v)
         points, scores, others = self._partners(x, t)
         k = (-0.5 * (x.unsqueeze(1) - points).square().sum(-1) / b**2).exp() * others
         pull = k @ scores + (k.sum(1, keepdim=True) * x - k @ points) / b**2

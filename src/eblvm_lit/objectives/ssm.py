@@ -20,13 +20,19 @@ class SSM(Objective):
 
     .. math:: \tfrac12 \|s(v)\|^2 + u^\top (\nabla_v s(v))\, u
 
-    Its mean over u is score matching. Reference: Song et al. 2019, Eq. 8 (the form with the exact norm).
+    The mean of either form over u is score matching. This one, the default, is sliced score matching with variance
+    reduction: the squared norm stands where the plain form has its projection, whose mean over u it is.
+
+    .. math:: \tfrac12 (u^\top s(v))^2 + u^\top (\nabla_v s(v))\, u
+
+    Reference: Song et al. 2019, Eq. 8 (``norm=exact``) and Eq. 7 (``norm=projected``).
 
     Args:
-        projection: Law of u: ``rademacher`` (signs) or ``gaussian``.
+        projection: Distribution of u: ``rademacher`` (signs) or ``gaussian``.
+        norm: ``exact``, the variance-reduced form of both released codes, or ``projected``, the plain form.
 
     Raises:
-        ConfigError: For an unknown law.
+        ConfigError: For an unknown distribution or norm.
 
     Example:
         >>> SSM().loss(lambda v: -v, torch.ones(1, 2), {"u": torch.tensor([[1.0, -1.0]])}).tolist()
@@ -35,10 +41,17 @@ class SSM(Objective):
 
     pointwise = False
 
-    def __init__(self, *, projection: Literal["rademacher", "gaussian"] = "rademacher") -> None:
+    def __init__(
+        self,
+        *,
+        projection: Literal["rademacher", "gaussian"] = "rademacher",
+        norm: Literal["exact", "projected"] = "exact",
+    ) -> None:
+        if norm not in ("exact", "projected"):
+            raise ConfigError(f"SSM norm is 'exact' or 'projected', not {norm!r}.")
         if projection not in ("rademacher", "gaussian"):
             raise ConfigError(f"SSM projection is 'rademacher' or 'gaussian', not {projection!r}.")
-        self.projection = projection
+        self.projection, self.norm = projection, norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Directions ``u``, shape (*shape, B, *event)."""
@@ -55,4 +68,5 @@ class SSM(Objective):
             return (s * u).sum(), s
 
         slope, s = grad(slice_of_score, has_aux=True)(v)
-        return 0.5 * sum_event(s.square()) + sum_event(slope * u)
+        square = sum_event(s.square()) if self.norm == "exact" else sum_event(s * u).square()
+        return 0.5 * square + sum_event(slope * u)
