@@ -24,7 +24,7 @@ def start(method, lr=None):
     """Where a first iteration starts: live tensors, fresh optimizers, each at its own rate if not at this one."""
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     dtype = next(method.parameters()).dtype
-    rates = {name: torch.tensor(group.optimizer.lr if lr is None else lr) for name, group in method.groups.items()}
+    rates = {name: torch.tensor(group.optimizer.lr if lr is None else lr) for name, (group, _) in method.rates.items()}
     return method.train_state(optimizers, {name: rate.to(dtype) for name, rate in rates.items()})
 
 

@@ -49,6 +49,8 @@ def implicit(*options):
 CASES = {
     **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
     "bidsm plain N=2": ("method=bidsm", K, "hypergradient=unroll_plain", "method.hypergradient.n_unroll=2"),
+    "bidsm L=3": bidsm(1, "method.n_particles=3"),
+    "bidsm next lr": ("method=bidsm", K, "hypergradient=unroll_next", "method.hypergradient.n_unroll=2"),
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
     "bidsm cg": implicit(),
     "bidsm fisher": implicit("method.hypergradient.curvature=fisher", "method.hypergradient.damping=1.0"),

@@ -122,7 +122,7 @@ class HypergradientBias(ExampleMetric):
         """The one draw of noise."""
         return {
             "data": method.objective.noise(v, (), generator),
-            "latent": method.posterior.noise((), v, generator),
+            "latent": method.posterior.noise((method.n_particles,), v, generator),
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:

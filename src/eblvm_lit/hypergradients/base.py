@@ -48,9 +48,11 @@ class Hypergradient(ABC):
 
     Attributes:
         n_draws: How many draws of lower-level noise it uses.
+        lr_ahead: Its steps have the lower level's learning rate of so many iterations later.
     """
 
     n_draws: int
+    lr_ahead = 0
 
     def check(self, divergence: Divergence) -> None:  # noqa: B027 - most fit every divergence
         """Refuse a lower level this hypergradient does not fit."""

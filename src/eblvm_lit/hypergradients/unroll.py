@@ -28,9 +28,12 @@ class Unroll(Hypergradient):
         n_unroll: N.
         descent: ``live`` carries the lower level's optimizer on, ``plain`` is gradient descent.
         step_size: alpha of plain descent.
+        lr: With a schedule, whether live steps have the learning rate of the ``current`` iteration, as the lower steps
+            before them, or of the ``next`` one, as in the released code. The two are equal where the rate is constant.
 
     Raises:
-        ConfigError: For a negative N, an unknown descent, or a step size missing or not positive for plain descent.
+        ConfigError: For a negative N, an unknown descent or lr, or a step size missing or not positive for plain
+            descent.
 
     Example:
         >>> import torch
@@ -49,14 +52,17 @@ class Unroll(Hypergradient):
         n_unroll: int,
         descent: Literal["live", "plain"] = "live",
         step_size: float | None = None,
+        lr: Literal["current", "next"] = "current",
     ) -> None:
         if n_unroll < 0:
             raise ConfigError(f"n_unroll (N) must be >= 0, not {n_unroll}.")
         if descent not in ("live", "plain"):
             raise ConfigError(f"The unrolled descent is 'live' or 'plain', not {descent!r}.")
+        if lr not in ("current", "next"):
+            raise ConfigError(f"The learning rate of unrolled steps is 'current' or 'next', not {lr!r}.")
         if (descent == "plain") != (step_size is not None):
             raise ConfigError("step_size belongs to plain descent: set both descent=plain and step_size, or neither.")
-        self.n_draws = n_unroll
+        self.n_draws, self.lr_ahead = n_unroll, int(lr == "next")
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 
     def memory_hints(self) -> list[str]:

@@ -145,6 +145,11 @@ class Method(pl.LightningModule):
         """:meth:`param_groups`, made once."""
         return self.param_groups()
 
+    @cached_property
+    def rates(self) -> dict[str, tuple[ParamGroup, int]]:
+        """The learning rates of an iteration by name: of which group, and of how many iterations later."""
+        return {name: (group, 0) for name, group in self.groups.items()}
+
     def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
         """One step of a group's optimizer down the mean of a loss.
 
@@ -254,7 +259,7 @@ class Method(pl.LightningModule):
         self._generator = torch.Generator(self.device)
         # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
-        self._lrs = {name: torch.zeros((), device=self.device) for name in self.groups}
+        self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
 
     def _check_networks(self) -> None:
         """Refuse rates that overflow, and statistics of one process where there are several."""
@@ -281,17 +286,20 @@ class Method(pl.LightningModule):
         """Compute the learning rates of the iterations of this call."""
         first, total = self.iterations_done, self.trainer.max_steps
         n = 1 if isinstance(batches, Tensor) else len(batches)
-        rules = [group.optimizer for group in self.groups.values()]
-        self._rates = [[rule.schedule(rule.lr, i, total) for rule in rules] for i in range(first, first + n)]
+        rules = [(group.optimizer, ahead) for group, ahead in self.rates.values()]
+        self._rates = [
+            [rule.schedule(rule.lr, i + ahead, total) for rule, ahead in rules] for i in range(first, first + n)
+        ]
 
     def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
         for v, rates in zip([batches] if isinstance(batches, Tensor) else batches, self._rates, strict=True):
             iteration = self.trainer.global_step
-            for name, lr in zip(self.groups, rates, strict=True):
-                self._raw[name].param_groups[0]["lr"] = lr
+            for name, lr in zip(self._lrs, rates, strict=True):
                 self._lrs[name].fill_(lr)
+            for raw, lr in zip(self._raw.values(), rates, strict=False):  # the groups' own rates come first
+                raw.param_groups[0]["lr"] = lr
             # Consecutive seeds: two iterations of one run never draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
             minibatch = WHOLE

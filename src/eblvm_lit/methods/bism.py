@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -41,6 +41,8 @@ class BiSM(Method):
         divergence: G.
         n_lower_steps: K.
         n_unroll: N, for the published hypergradient; or null.
+        n_particles: L, the latents of each v over which J is averaged; each gives its own surrogate score. The paper
+            has one; the released Frey face grid of Bao et al. 2021 has 2 to 10.
         hypergradient: Another estimate of dJ(theta, phi*(theta))/dtheta, instead of ``n_unroll``.
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level; the upper one's if not given.
@@ -48,7 +50,7 @@ class BiSM(Method):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K or N, or parts that do not fit together.
+        ConfigError: For a negative K or N, no latent, or parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -73,6 +75,7 @@ class BiSM(Method):
         optimizer: Optimizer,
         n_lower_steps: int = 5,
         n_unroll: int | None = None,
+        n_particles: int = 1,
         hypergradient: Hypergradient | None = None,
         lower_optimizer: Optimizer | None = None,
         seed: int = 0,
@@ -81,13 +84,15 @@ class BiSM(Method):
         super().__init__(seed=seed, compile=compile)
         if (n_unroll is None) == (hypergradient is None):
             raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
+        if n_particles < 1:
+            raise ConfigError(f"method.n_particles (L) must be >= 1, not {n_particles}.")
         if hypergradient is not None:
             hypergradient.check(divergence)
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
         self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.n_lower_steps = n_lower_steps
+        self.n_lower_steps, self.n_particles = n_lower_steps, n_particles
         self.fit = PosteriorFit(
             energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
         )
@@ -100,6 +105,12 @@ class BiSM(Method):
         """phi in the lower level, theta in the upper one."""
         return {"lower": ParamGroup("phi", self.lower_optimizer), "upper": ParamGroup("theta", self.optimizer)}
 
+    @cached_property
+    def rates(self) -> dict[str, tuple[ParamGroup, int]]:
+        """Those of both groups, and of the unrolled steps where it is another."""
+        ahead = self.hypergradient.lr_ahead
+        return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
+
     @property
     def parts(self) -> MethodParts:
         """All but a generator."""
@@ -111,7 +122,7 @@ class BiSM(Method):
             "lower": self.fit.noise(v, self.n_lower_steps, generator),
             "upper": {
                 "data": self.objective.noise(v, (), generator),
-                "latent": self.posterior.noise((), v, generator),
+                "latent": self.posterior.noise((self.n_particles,), v, generator),
                 "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
             },
         }
@@ -127,11 +138,13 @@ class BiSM(Method):
         return self.update(state, "upper", loss, hypergradient)  # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
 
     def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, minibatch: Minibatch = WHOLE) -> Tensor:
-        """J per example, shape (B,)."""
+        """J per example, averaged over L latents, shape (B,)."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
-        points = objective.perturb(v, noise["data"])
-        score = BilevelScore(bind(self.energy, theta), bind(self.posterior, phi), points, noise["latent"])
-        return objective.loss(score, points, noise["data"])
+        points, losses = objective.perturb(v, noise["data"]), []
+        energy, posterior = bind(self.energy, theta), bind(self.posterior, phi)
+        for eps in noise["latent"]:
+            losses.append(objective.loss(BilevelScore(energy, posterior, points, eps), points, noise["data"]))
+        return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
@@ -140,7 +153,7 @@ class BiSM(Method):
             lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, noise["unrolled"], i).mean(),
             optimizer=self.lower_optimizer,
             state=state.optimizers["lower"],
-            lr=state.lrs["lower"],
+            lr=state.lrs["unrolled" if self.hypergradient.lr_ahead else "lower"],
             information=lambda phi, w: self.fit.information_product(phi, w, v, noise["unrolled"]),
             mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
         )
@@ -148,7 +161,7 @@ class BiSM(Method):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """J at the live phi, per example, shape (B,)."""
         live, data = self.live_state(), self.objective.noise(v, (), generator)
-        noise = {"data": data, "latent": self.posterior.noise((), v, generator)}
+        noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def inner_steps(self) -> int:
