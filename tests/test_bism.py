@@ -59,7 +59,7 @@ def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead
         return found
 
     monkeypatch.setattr(BiSM, "bilevel_problem", watched)
-    schedule = (
+    halved = (
         "schedule@optimizer.schedule=exponential",
         "optimizer.schedule.every=1",
         "optimizer.schedule.factor=0.5",
