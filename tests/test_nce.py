@@ -51,7 +51,7 @@ def vnce(energy, posterior=None, p_n=None, **options):
 
 def posterior_of(method):
     """What latents are drawn from, at the live parameters."""
-    return method.latent_law({name: params_of(player) for name, player in method.players().items()})
+    return method.latent_distribution({name: params_of(player) for name, player in method.players().items()})
 
 
 def situation(method):

@@ -1,4 +1,4 @@
-"""What a model sees in the latents of an image."""
+"""A figure of samples of p(v|h) at the latents of test images."""
 
 from __future__ import annotations
 

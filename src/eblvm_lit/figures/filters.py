@@ -1,4 +1,4 @@
-"""What each latent unit of a GRBM sees."""
+"""A figure of the weights of a GRBM's latent units."""
 
 from __future__ import annotations
 

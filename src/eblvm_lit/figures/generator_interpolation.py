@@ -1,4 +1,4 @@
-"""What a generator makes between images."""
+"""A figure of a generator's images at latents between those of test images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a generator makes, beside the data."""
+"""A figure of a generator's images beside training images."""
 
 from __future__ import annotations
 

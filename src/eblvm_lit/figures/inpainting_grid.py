@@ -1,4 +1,4 @@
-"""Images of which some pixels are missing, and how a model completes them."""
+"""A figure of images with missing pixels and their completions."""
 
 from __future__ import annotations
 

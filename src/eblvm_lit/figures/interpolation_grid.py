@@ -1,4 +1,4 @@
-"""What a model sees between images."""
+"""A figure of samples at latents between those of test images."""
 
 from __future__ import annotations
 

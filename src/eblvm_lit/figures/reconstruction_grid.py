@@ -1,4 +1,4 @@
-"""Images and what a generator makes of their latents."""
+"""A figure of test images beside their reconstructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of a model, beside its data."""
+"""A figure of a model's samples beside training examples."""
 
 from __future__ import annotations
 
