@@ -1,4 +1,4 @@
-"""Reading and writing checkpoints as data."""
+"""Reading and writing of checkpoint files, as plain data and atomically."""
 
 from __future__ import annotations
 
