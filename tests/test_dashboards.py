@@ -104,7 +104,7 @@ def test_without_the_package_the_command_says_what_to_install(capsys, monkeypatc
 
 # --- searches ---------------------------------------------------------------------------------------------
 
-SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
+SWEEPS = sorted((ROOT / "wandb_sweeps").glob("*.yaml"))
 MACROS = {"${env}": "/usr/bin/env", "${program}": "train.py"}
 
 

@@ -13,7 +13,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.base import in_float64, mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
-from eblvm_lit.evaluation.latent_distributions import BernoulliLaw, GaussianLaw
+from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
 from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.objectives.ssm import SSM
@@ -337,8 +337,8 @@ def test_gaussian_divergences_are_those_of_the_two_laws():
 
 
 def test_gaussian_laws_of_any_scale_agree_with_quadrature():
-    q = GaussianLaw(torch.tensor([[0.3]], dtype=F64), torch.tensor([[-0.4]], dtype=F64))
-    p = GaussianLaw(torch.tensor([[-0.5]], dtype=F64), torch.tensor([[0.6]], dtype=F64))
+    q = GaussianLatents(torch.tensor([[0.3]], dtype=F64), torch.tensor([[-0.4]], dtype=F64))
+    p = GaussianLatents(torch.tensor([[-0.5]], dtype=F64), torch.tensor([[0.6]], dtype=F64))
     h = torch.linspace(-12, 12, 20001, dtype=F64)
     laws = [torch.distributions.Normal(x.mean.squeeze(), x.log_std.exp().squeeze()) for x in (q, p)]
     weight = laws[0].log_prob(h).exp() * (h[1] - h[0])
@@ -370,7 +370,7 @@ def test_estimates_agree_with_the_closed_forms():
 
 
 def test_bernoulli_kl_survives_saturated_units():
-    q, p = BernoulliLaw(torch.tensor([[900.0, -900.0]])), BernoulliLaw(torch.tensor([[-900.0, -900.0]]))
+    q, p = BernoulliLatents(torch.tensor([[900.0, -900.0]])), BernoulliLatents(torch.tensor([[-900.0, -900.0]]))
     assert q.divergences(p)["posterior_kl"].tolist() == [900.0]
 
 

@@ -246,6 +246,6 @@ def test_a_clock_that_jumps_changes_nothing(jump, tmp_path, monkeypatch, capsys)
 def test_a_clock_put_back_gives_no_run_the_folder_of_another(tmp_path):
     train(tmp_path, "method=dsm")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match="holds a run already: go on with it by ckpt=last, or choose another folder"):
+    with pytest.raises(ConfigError, match="holds a run already: resume it with ckpt=last, or choose another folder"):
         run.train(tiny(tmp_path, "method=dsm", "seed=7"))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

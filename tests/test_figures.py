@@ -19,9 +19,9 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
+from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.samples import Samples
-from eblvm_lit.figures.tiles import tile
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior

@@ -9,7 +9,7 @@ from eblvm_lit.divergences.kl import IWAE, KL
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.latent_distributions import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
 from eblvm_lit.methods.bism import BiSM
@@ -47,8 +47,8 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
 
     def lower(theta, phi, i):
         q = posterior(v_dim=3, h_dim=4)
-        law = type(latent_law(q, points))(*bind(q, phi).distribution_params(points))
-        kl = law.divergences(latent_law(method.energy, points))["posterior_kl"]
+        law = type(latent_distribution(q, points))(*bind(q, phi).distribution_params(points))
+        kl = law.divergences(latent_distribution(method.energy, points))["posterior_kl"]
         return (method.objective.lower_weight(data) * kl).mean()
 
     phi = params_of(method.posterior)

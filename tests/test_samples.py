@@ -28,9 +28,9 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
+from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
 from eblvm_lit.figures.interpolation_grid import Interpolation
-from eblvm_lit.figures.tiles import tile
 from eblvm_lit.generation import sample_cache as cache_module
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_between, draw_visible, interpolate

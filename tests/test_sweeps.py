@@ -326,7 +326,7 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(kil
     assert {path: path.stat().st_mtime_ns for path in before} == before
     told = capsys.readouterr().err
     assert f"{killed / '0'} has finished before" in told
-    assert f"Going on from iteration 8 of {killed / '1'}" in told
+    assert f"Resuming from iteration 8 of {killed / '1'}" in told
     assert [has_finished(killed / str(job)) for job in range(3)] == [True, True, False]
     alone = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "seed=1"]
     run.train(configure(*alone, f"run_dir={tmp_path}"))

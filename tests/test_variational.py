@@ -14,7 +14,7 @@ from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.latent_distributions import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
 from eblvm_lit.evaluation.score_bias import ScoreBias, _moments, bias_bounds, bias_norms
 from eblvm_lit.figures.score_bias_scatter import draw_score_bias
 from eblvm_lit.methods.vages import VaGES
@@ -429,11 +429,11 @@ def test_biases_of_the_study_are_those_of_the_estimates():
 
     wrong, right = estimates(q.logits(v)), estimates(energy.latent_logits(v))
     vaes, vages = (torch.linalg.vector_norm(a - b) for a, b in zip(wrong, right, strict=True))
-    moments = [_moments(latent_law(model, v)) for model in (energy, q)]
+    moments = [_moments(latent_distribution(model, v)) for model in (energy, q)]
     found = bias_norms(energy.coupling(), v.squeeze(0), *moments)
     torch.testing.assert_close(found[0], vaes, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found[1], vages, rtol=1e-10, atol=1e-10)
-    kl = latent_law(q, v).divergences(latent_law(energy, v))["posterior_kl"].squeeze()
+    kl = latent_distribution(q, v).divergences(latent_distribution(energy, v))["posterior_kl"].squeeze()
     assert all(a < b for a, b in zip(found, bias_bounds(energy.coupling(), v.squeeze(0), kl, binary=True), strict=True))
 
 

@@ -122,7 +122,7 @@ class BiDVL(GeneratorMethod):
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
             state = self.upper_level(state, v, noise, samples)
-        for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-12
+        for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-13
             if samples is None or k > 0 or not self.share_latents:  # else both levels share one pass of the generator
                 samples = self.generate(state, noise["lower"][k])
             state = self.descend_terms(state, "lower", terms["lower"], noise["lower"][k], samples)
@@ -131,7 +131,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """psi' <- psi' - alpha D, Eq. 13; and a step of the encoder in the place of Eq. 14, if the loss says so."""
+        """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder in the place of term E, if the loss says so."""
         terms, drawn = self.terms(v), noise["upper"]
         found = self.gradient(state, "upper", terms["upper"], drawn, samples)
         loss, grads = found.loss, found.grads

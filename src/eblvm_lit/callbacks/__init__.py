@@ -1,1 +1,1 @@
-"""When to evaluate, draw, save and stop."""
+"""Lightning callbacks: evaluation, figures, checkpoints, averages and the reasons to stop."""

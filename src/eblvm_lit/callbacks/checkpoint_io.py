@@ -1,4 +1,4 @@
-"""Reading and writing checkpoints as data."""
+"""Reading and writing of checkpoint files, as plain data and atomically."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.runtime.places import refuse_url
-from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.io import refuse_url, write_whole
 
 __all__ = ["AtomicCheckpointIO", "check_restorable", "load_checkpoint"]
 

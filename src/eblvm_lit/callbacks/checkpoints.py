@@ -1,4 +1,4 @@
-"""Checkpoints: the last state, the best by validation, and some on the way."""
+"""The callback that saves checkpoints: the last, the best by validation, and earlier ones on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages of the parameters over iterations, beside the parameters themselves."""
+"""The callback that keeps exponential moving averages of the parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics at each validation and at the end."""
+"""The callback that computes metrics at each validation and at the end."""
 
 from __future__ import annotations
 

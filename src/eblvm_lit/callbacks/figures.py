@@ -1,4 +1,4 @@
-"""Pictures of the model, drawn when the run is over and at validations on request."""
+"""The callback that draws figures at the end of a run, and on request at validations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses of all levels, gradient norms, learning rates and speed, logged by iteration."""
+"""The callback that logs losses, gradient norms, learning rates and speed by iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop where numbers stop being numbers."""
+"""The callback that stops a run at a loss, gradient or parameter that is NaN or infinite."""
 
 from __future__ import annotations
 

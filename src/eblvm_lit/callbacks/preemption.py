@@ -1,4 +1,4 @@
-"""Leave when told to, with a checkpoint behind."""
+"""The callback that saves a checkpoint and ends the run when a signal asks for it."""
 
 from __future__ import annotations
 

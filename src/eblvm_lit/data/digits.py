@@ -51,6 +51,6 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 def split(rows: torch.Tensor) -> Splits:
     """Rows in the order of the file as training, validation and test split."""
-    # The file goes writer by writer, so that splits in its order would differ in law.
+    # The file goes writer by writer, so that splits in its order would have different distributions.
     order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
     return Splits(*rows[order].split(SIZES))

@@ -167,7 +167,7 @@ class ImageFolder(ImageDataModule):
 
 
 def shuffled(n: int, name: str) -> list[int]:
-    """A fixed random order: files go by classes, so that splits in their order would differ in law."""
+    """A fixed random order: files go by classes, so that splits in their order would have different distributions."""
     return torch.randperm(n, generator=keyed_generator(0, "image_folder", name)).tolist()
 
 

@@ -1,4 +1,4 @@
-"""Data whose law, and so whose score, is known."""
+"""Data from a standard normal distribution, whose score is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["StandardNormalData"]
 class StandardNormalData(ArrayDataModule):
     """Independent standard normal numbers.
 
-        p(v) = N(v; 0, I_d): the visible law of a GRBM with W = b = c = 0 and sigma = 1
+        p(v) = N(v; 0, I_d): the marginal of a GRBM with W = b = c = 0 and sigma = 1
 
     Reference: Bao et al. 2021, appendix F.3: 20,000 samples of such a GRBM. Splits are of shape (16000, d), (2000, d)
     and (2000, d), each with a generator of its own.

@@ -16,7 +16,7 @@ __all__ = ["Checkerboard", "ToyDataModule"]
 
 @dataclass(kw_only=True, eq=False)
 class ToyDataModule(ArrayDataModule):
-    """A fixed finite sample of a law on the plane; a subclass sets the window and implements :meth:`sample`.
+    """A fixed finite sample of a distribution on the plane; a subclass sets the window and implements :meth:`sample`.
 
     Each split is drawn with a generator keyed by (sample_seed, sample_name, split): every training seed sees
     the same points, and no split depends on the size of another.

@@ -1,4 +1,4 @@
-"""A GRBM at a known distance from the standard normal law."""
+"""A GRBM at a known distance from the standard normal distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PerturbedGRBM"]
 
 
 class PerturbedGRBM(GRBM):
-    r"""The GRBM of the law N(0, I), moved away from it.
+    r"""The GRBM of N(0, I), moved away from it.
 
     .. math:: W_{ij},\, b_i,\, c_j = p\, \epsilon, \quad \epsilon \sim N(0, 1), \quad \sigma = 1
 

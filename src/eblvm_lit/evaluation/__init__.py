@@ -1,1 +1,1 @@
-"""What a trained model is worth: likelihoods, divergences, and their errors."""
+"""Metrics of trained models: likelihoods, divergences, sample quality and studies of bias."""

@@ -24,8 +24,8 @@ class AISEstimate(NamedTuple):
     Attributes:
         log_z: The estimate.
         standard_error: Its standard error by the delta method, s(w) / (mean(w) sqrt(n)) for weights w.
-        ess: Effective sample size (sum w)^2 / sum w^2, at most the number of chains. Where it is but a few,
-            neither the estimate nor its standard error is to be trusted.
+        ess: Effective sample size (sum w)^2 / sum w^2, at most the number of chains. Where it is small,
+            neither the estimate nor its standard error is reliable.
     """
 
     log_z: float

@@ -1,4 +1,4 @@
-"""What every metric offers."""
+"""The base classes of metrics, and helpers that several metrics use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Metric(ABC):
     collective = False
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
-        """Raise before the first iteration what would stop :meth:`evaluate` after the last: missing files, mostly."""
+        """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
 
     @abstractmethod
     def evaluate(
@@ -50,7 +50,7 @@ class Metric(ABC):
 
 
 class ExampleMetric(Metric):
-    """Numbers about a method, computed from all examples of one split and from nothing else."""
+    """Numbers about a method that are computed from all examples of one split alone."""
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
@@ -74,7 +74,7 @@ class ExampleMetric(Metric):
 
 
 def in_float64(module: Module) -> Module:
-    """A copy in double precision, without gradients: exact values are not lost to rounding."""
+    """A copy in double precision, without gradients, for exact values."""
     return copy.deepcopy(module).double().requires_grad_(False)
 
 

@@ -1,4 +1,4 @@
-"""How well a score tells what is inside of a distribution from what is not."""
+"""AUROC, AUPR and FPR95 of a score that separates data from outliers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ __all__ = ["detection"]
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    r"""AUROC, AUPR and FPR95 of a score that should be higher inside of the distribution.
+    r"""AUROC, AUPR and FPR95 of a score that should be higher for data than for outliers.
 
-    AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; AUPR takes the data for the positive class;
-    FPR95 is the part of the outliers above the score that 95 % of the data exceed. All are functions of the ranks:
-    scores of any size will do.
+    AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; in AUPR the data are the positive class;
+    FPR95 is the fraction of outliers above the score that 95 % of the data exceed. All depend on ranks alone.
 
     Args:
         inside: Scores of data, shape (n,).

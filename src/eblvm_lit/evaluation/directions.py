@@ -1,4 +1,4 @@
-"""Which way metrics get better."""
+"""Whether a metric is better when it is higher or when it is lower, by the words of its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "
 
 
 def direction(metric: str) -> int:
-    """Which way a metric gets better: 1 up, -1 down, 0 where neither is.
+    """Whether a metric is better when higher (1), when lower (-1), or neither (0).
 
     Example:
         >>> [direction(name) for name in ("test/auroc_svhn", "val/fisher (last 3)", "test/log_z")]

@@ -1,4 +1,4 @@
-"""Fisher divergence of the model from held-out data, less a constant of the data."""
+"""The exact score-matching loss on held-out data: the Fisher divergence up to a constant of the data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FisherScore(ExampleMetric):
 
     Args:
         max_differentiated: Largest size of v for which a divergence without closed form is computed by
-            differentiating the score once per dimension. An energy of larger v is then passed over.
+            differentiating the score once per dimension. The metric does not apply to such energies of larger v.
 
     Raises:
         ConfigError: For a negative max_differentiated.

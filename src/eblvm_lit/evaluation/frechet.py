@@ -1,4 +1,4 @@
-"""The Fréchet distance of two sets, taken for normal: their means and covariances."""
+"""Means and covariances of features, and the Fréchet distance between two normal distributions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Gaussian", "Moments", "frechet_distance"]
 
 
 class Gaussian(NamedTuple):
-    """A normal law: mean (D,) and covariance (D, D), float64."""
+    """A normal distribution: mean (D,) and covariance (D, D), float64."""
 
     mean: Tensor
     covariance: Tensor
 
 
 class Moments:
-    r"""Running sums of rows and of their outer products, in float64, whatever the batches they come in.
+    r"""Running sums of rows and of their outer products, in float64.
 
     .. math:: \bar x = \frac1n \sum_i x_i, \qquad
               \frac{1}{n - 1} \Bigl(\sum_i x_i x_i^\top - n\, \bar x \bar x^\top\Bigr)
@@ -44,7 +44,7 @@ class Moments:
 
     def update(self, rows: Tensor) -> None:
         """Add rows, shape (B, D)."""
-        # a GPU adds in its own memory, but for those that have no float64
+        # float64 sums stay on the device, except on MPS, which has no float64
         rows = rows.cpu().double() if rows.device.type == "mps" else rows.double()
         self.n, self.total, self.outer = (x.to(rows.device) for x in (self.n, self.total, self.outer))
         self.n += len(rows)
@@ -59,16 +59,16 @@ class Moments:
 
 
 def frechet_distance(p: Gaussian, q: Gaussian) -> float:
-    r"""The squared 2-Wasserstein distance of two normal laws, in float64.
+    r"""The squared 2-Wasserstein distance between two normal distributions, in float64.
 
     .. math:: \|m_p - m_q\|^2 + \mathrm{tr}\,C_p + \mathrm{tr}\,C_q - 2\,\|C_p^{1/2} C_q^{1/2}\|_*
 
-    The nuclear norm is :math:`\mathrm{tr}\,(C_p C_q)^{1/2}`. As a sum of singular values it needs no root of an
-    eigenvalue that is zero but for rounding, which covariances of fewer examples than dimensions have many of.
+    The nuclear norm is :math:`\mathrm{tr}\,(C_p C_q)^{1/2}`. As a sum of singular values it needs no
+    square root of eigenvalues that are zero up to rounding: covariances of few examples have many of those.
     Reference: Dowson and Landau 1982; Heusel et al. 2017.
 
     Args:
-        p: One law.
+        p: One distribution.
         q: The other.
 
     Returns:
@@ -85,7 +85,7 @@ def frechet_distance(p: Gaussian, q: Gaussian) -> float:
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """The symmetric square root of a covariance; eigenvalues that are zero but for rounding are taken for zero."""
+    """The symmetric square root of a covariance; eigenvalues that are zero up to rounding count as zero."""
     values, vectors = torch.linalg.eigh(covariance)
     smallest = values[-1].clamp(min=0) * len(values) * torch.finfo(values.dtype).eps
     return (vectors * values.where(values > smallest, 0).sqrt()) @ vectors.T

@@ -1,4 +1,4 @@
-"""The free energy, or what bounds it where it is not tractable."""
+"""The free energy of examples, or the bound by a posterior where it is not tractable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = 500
 
 
 def has_free_energy_bound(energy: object, posterior: object) -> bool:
-    """Whether an energy has a free energy, or one with latents a posterior that bounds it."""
+    """Whether an energy has a tractable free energy, or a posterior that bounds it."""
     return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and isinstance(posterior, Posterior))
 
 
@@ -28,8 +28,8 @@ def free_energy_bound(
 
     Args:
         energy: The model.
-        posterior: q; of no use where F is tractable.
-        v: Examples, shape (n, *event); some rows at a time are looked at.
+        posterior: q; not used where F is tractable.
+        v: Examples, shape (n, *event); they are evaluated in chunks.
         generator: Source of the latents, on v's device.
         n_particles: Latents of each bound.
 

@@ -1,4 +1,4 @@
-"""How far the approximate hypergradients of bi-level score matching are from the true one."""
+"""The error of approximate hypergradients of bi-level score matching, as a metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.evaluation.latent_distributions import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
 from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
@@ -48,10 +48,10 @@ class _ExactKL(nn.Module):
     @staticmethod
     def params(theta: Params, phi: Params) -> Params:
         named = (("energy", theta), ("posterior", phi))
-        return {f"{player}.{name}": value for player, params in named for name, value in params.items()}
+        return {f"{network}.{name}": value for network, params in named for name, value in params.items()}
 
     def forward(self, v: Tensor) -> Tensor:
-        p, q = latent_law(self.energy, v), latent_law(self.posterior, v)
+        p, q = latent_distribution(self.energy, v), latent_distribution(self.posterior, v)
         return q.divergences(p)["posterior_kl"].mean()
 
 
@@ -69,10 +69,10 @@ class HypergradientBias(ExampleMetric):
     implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the true posterior, and
     the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
 
-    The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is so slow that nothing is seen to
-    fall: their mean alone makes L thousands of times mu. With ``whiten`` the descent is that in coordinates of phi in
-    which the inputs (v, 1) of a linear Bernoulli posterior are white, and the mean curvature q (1 - q) of each latent
-    is one: the theorem is about any of them.
+    The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is too slow to show it: the mean
+    image alone makes L thousands of times larger than mu. With ``whiten`` the descent uses coordinates of phi in which
+    the inputs (v, 1) of a linear Bernoulli posterior are white and the mean curvature q (1 - q) of each latent is one.
+    The theorem holds in any coordinates.
 
     Args:
         n_unrolls: Values of N.
@@ -126,7 +126,7 @@ class HypergradientBias(ExampleMetric):
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """The bi-level problem of one minibatch and one draw of noise; the descent is still missing."""
+        """The bi-level problem of one minibatch and one draw of noise, still without an update rule."""
         points = method.objective.perturb(v, noise["data"])
         pair = _ExactKL(method.energy, method.posterior)
         return BilevelProblem(
@@ -138,7 +138,7 @@ class HypergradientBias(ExampleMetric):
         )
 
     def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
-        """The rule of the lower level, but for its step size."""
+        """The update rule of the lower level; its step size is chosen later."""
         if not self.whiten:
             return SGD(lr=1.0)
         posterior = method.posterior
@@ -185,7 +185,7 @@ class HypergradientBias(ExampleMetric):
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """The same where the linear Bernoulli posterior can be that of a GRBM."""
+        """The lower optimum and the hypergradient in closed form, for a GRBM and the linear Bernoulli posterior."""
         points, energy = method.objective.perturb(v, noise["data"]), bind(method.energy, theta)
         bias = energy.latent_logits(points.new_zeros(1, points.shape[1]))[0]
         weight = (energy.latent_logits(torch.eye(points.shape[1], dtype=points.dtype, device=points.device)) - bias).T
@@ -214,14 +214,14 @@ class HypergradientBias(ExampleMetric):
                 yield n, tree_map(torch.sub, direct, mixed_product(problem, theta, best, total))
             step = problem.optimizer.metric(term)
             total = tree_map(lambda t, x: t + problem.lr * x, total, step)
-            bent = hessian_product(problem, theta, best, step)
-            term = tree_map(lambda x, hx: x - problem.lr * hx, term, bent)
+            product = hessian_product(problem, theta, best, step)
+            term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
     def evaluate(
         self,
         method: Method,
         data: ArrayDataModule,
-        split: str,  # noqa: ARG002 - any other is too small
+        split: str,  # noqa: ARG002 - other splits are too small
         generator: torch.Generator,
     ) -> dict[str, float]:
         """The study at training examples, whatever the split: there are more of them than v has dimensions."""
@@ -230,12 +230,12 @@ class HypergradientBias(ExampleMetric):
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
-        if not isinstance(method, BiSM) or latent_law(method.posterior, v[:1]) is None:
+        if not isinstance(method, BiSM) or latent_distribution(method.posterior, v[:1]) is None:
             return {}
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)
         problem = self.problem(method, v, noise)
-        theta, phi = (tree_map(Tensor.double, params_of(player)) for player in (method.energy, method.posterior))
+        theta, phi = (tree_map(Tensor.double, params_of(network)) for network in (method.energy, method.posterior))
         if isinstance(method.energy, GRBM) and isinstance(method.posterior, BernoulliPosterior):
             best, reference = self.exact_reference(method, v, noise, theta, phi)
         else:

@@ -1,4 +1,4 @@
-"""Laws of the latents given v whose divergences have closed forms."""
+"""Distributions of the latents given v whose divergences have closed forms."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["BernoulliLaw", "GaussianLaw", "latent_law"]
+__all__ = ["BernoulliLatents", "GaussianLatents", "LatentDistribution", "latent_distribution"]
 
 
-class BernoulliLaw(NamedTuple):
+class BernoulliLatents(NamedTuple):
     """Independent bits.
 
     Attributes:
@@ -25,22 +25,23 @@ class BernoulliLaw(NamedTuple):
 
     logits: Tensor
 
-    def divergences(self, p: BernoulliLaw) -> dict[str, Tensor]:
-        r"""Of this law q from p, shape (B,): KL :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`.
+    def divergences(self, p: BernoulliLatents) -> dict[str, Tensor]:
+        r"""KL divergence of this distribution q from p, shape (B,), finite for any logits.
 
-        l and x are the logits of q and p, zeta is softplus; finite for any logits.
+        With the logits l of q and x of p, and the softplus zeta, it is
+        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`.
 
         Example:
             >>> from torch import tensor
-            >>> q, p = BernoulliLaw(tensor([[0.0]])), BernoulliLaw(tensor([[100.0]]))
+            >>> q, p = BernoulliLatents(tensor([[0.0]])), BernoulliLatents(tensor([[100.0]]))
             >>> q.divergences(p)["posterior_kl"]  # 100 / 2 - log 2
             tensor([49.3069])
         """
-        slope, rest = self.logits - p.logits, softplus(p.logits) - softplus(self.logits)
-        return {"posterior_kl": (self.logits.sigmoid() * slope + rest).sum(-1)}
+        difference, rest = self.logits - p.logits, softplus(p.logits) - softplus(self.logits)
+        return {"posterior_kl": (self.logits.sigmoid() * difference + rest).sum(-1)}
 
 
-class GaussianLaw(NamedTuple):
+class GaussianLatents(NamedTuple):
     """Independent normal numbers.
 
     Attributes:
@@ -51,8 +52,8 @@ class GaussianLaw(NamedTuple):
     mean: Tensor
     log_std: Tensor
 
-    def divergences(self, p: GaussianLaw) -> dict[str, Tensor]:
-        r"""Of this law q from p, each of shape (B,).
+    def divergences(self, p: GaussianLatents) -> dict[str, Tensor]:
+        r"""Divergences of this distribution q from p, each of shape (B,).
 
         With :math:`r = s_q / s_p` and :math:`\Delta = (m_q - m_p) / s_p`:
 
@@ -61,7 +62,7 @@ class GaussianLaw(NamedTuple):
 
         Example:
             >>> from torch import zeros, ones
-            >>> GaussianLaw(zeros(1, 2), zeros(1, 2)).divergences(GaussianLaw(ones(1, 2), zeros(1, 2)))
+            >>> GaussianLatents(zeros(1, 2), zeros(1, 2)).divergences(GaussianLatents(ones(1, 2), zeros(1, 2)))
             {'posterior_kl': tensor([1.]), 'posterior_fisher': tensor([1.])}
         """
         log_ratio = self.log_std - p.log_std
@@ -71,9 +72,12 @@ class GaussianLaw(NamedTuple):
         return {"posterior_kl": kl.sum(-1), "posterior_fisher": fisher.sum(-1)}
 
 
+LatentDistribution = BernoulliLatents | GaussianLatents
+
+
 @singledispatch
-def latent_law(model: nn.Module, v: Tensor) -> BernoulliLaw | GaussianLaw | None:  # noqa: ARG001
-    """The law of h given v under an energy, p(h|v), or a posterior, q(h|v).
+def latent_distribution(model: nn.Module, v: Tensor) -> LatentDistribution | None:  # noqa: ARG001
+    """The distribution of h given v under an energy, p(h|v), or a posterior, q(h|v).
 
     Args:
         model: An energy or a posterior.
@@ -84,28 +88,28 @@ def latent_law(model: nn.Module, v: Tensor) -> BernoulliLaw | GaussianLaw | None
 
     Example:
         >>> import torch
-        >>> latent_law(GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)).logits.shape
+        >>> latent_distribution(GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)).logits.shape
         torch.Size([5, 3])
     """
     return None
 
 
-@latent_law.register
-def _(model: GRBM, v: Tensor) -> BernoulliLaw:
-    return BernoulliLaw(model.latent_logits(v))
+@latent_distribution.register
+def _(model: GRBM, v: Tensor) -> BernoulliLatents:
+    return BernoulliLatents(model.latent_logits(v))
 
 
-@latent_law.register
-def _(model: BernoulliPosterior, v: Tensor) -> BernoulliLaw:
-    return BernoulliLaw(model.logits(v))
+@latent_distribution.register
+def _(model: BernoulliPosterior, v: Tensor) -> BernoulliLatents:
+    return BernoulliLatents(model.logits(v))
 
 
-@latent_law.register
-def _(model: GaussianLatentModel, v: Tensor) -> GaussianLaw:
+@latent_distribution.register
+def _(model: GaussianLatentModel, v: Tensor) -> GaussianLatents:
     mean = model.latent_mean(v)
-    return GaussianLaw(mean, mean.new_zeros(()))
+    return GaussianLatents(mean, mean.new_zeros(()))
 
 
-@latent_law.register
-def _(model: GaussianPosterior, v: Tensor) -> GaussianLaw:
-    return GaussianLaw(*model.moments(v))
+@latent_distribution.register
+def _(model: GaussianPosterior, v: Tensor) -> GaussianLatents:
+    return GaussianLatents(*model.moments(v))

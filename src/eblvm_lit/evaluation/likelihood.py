@@ -1,4 +1,4 @@
-"""Log-likelihood of held-out data."""
+"""The log-likelihood of held-out data, with an exact or an estimated partition function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
         return None
     try:
         return float(in_float64(energy).log_partition())
-    except (ValueError, torch.linalg.LinAlgError):  # no positive-definite precision: Z is infinite
+    except (ValueError, torch.linalg.LinAlgError):  # the precision is not positive definite: Z is infinite
         return math.inf
 
 
@@ -46,7 +46,7 @@ class LogLikelihood(ExampleMetric):
     annealed importance sampling. Reference: Bao et al. 2020, section 5.1 (2000 chains, 2000 temperatures).
 
     Gives ``log_likelihood``; where log Z is estimated also ``log_z``, ``log_z_standard_error`` and
-    ``ais_effective_sample_size``. Applies to energies with a tractable free energy and a way to log Z.
+    ``ais_effective_sample_size``. Applies to energies with a tractable free energy and a known or estimable log Z.
 
     Args:
         max_enumerated: Largest number of binary latents that are enumerated.

@@ -1,4 +1,4 @@
-"""How well the energy tells data from what is not."""
+"""Detection of outliers by the energy, and the sets of outliers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoi
 
 
 class OutlierSet(ABC):
-    """Examples that are not data."""
+    """A set of outliers."""
 
     def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
-        """Raise what would stop :meth:`draw` of outliers among these data."""
+        """Raise early the errors that :meth:`draw` would raise with these data."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -41,7 +41,7 @@ class _Uniform(OutlierSet):
         self.low, self.high = low, high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Of the type, device and, where an end is not given, of the range of the data v."""
+        """Uniform numbers of the type and device of the data v; an end that is not given is that of v."""
         low = v.min() if self.low is None else self.low
         high = v.max() if self.high is None else self.high
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
@@ -51,7 +51,7 @@ class UniformNoise(_Uniform):
     """Independent uniform numbers, as many as data.
 
     Args:
-        low: Lower end; None for the least value of the data, so that the scale of pixels need not be said twice.
+        low: Lower end; None for the least value of the data.
         high: Upper end; None for the largest value.
 
     Raises:
@@ -114,11 +114,11 @@ class DataSet(OutlierSet):
         self.data, self.n_max, self.value_range = data, n_max, value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load the other set, whose files may be missing; data must be images, since it is brought to their shape."""
+        """Load the other set, whose files may be missing, and check that these data are images."""
         self._check(data.event_shape)
         self.data.setup()
 
-    def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - these are what they are
+    def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is random
         """Shape (m, *event)."""
         self._check(v.shape[1:])
         self.data.setup()
@@ -171,7 +171,7 @@ class OutOfDistribution(ExampleMetric):
         self.n_particles = n_particles
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: ARG002
-        """Load the other data sets, and refuse those that cannot be brought to the shape of these."""
+        """Load the other data sets, and refuse those that cannot be resized to the shape of these data."""
         for outliers in self.sets.values():
             outliers.prepare(data)
 

@@ -1,4 +1,4 @@
-"""How far a variational posterior is from the true one."""
+"""Divergences of a variational posterior from the true one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
-from eblvm_lit.evaluation.latent_distributions import latent_law
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
@@ -25,7 +25,7 @@ class PosteriorDivergence(ExampleMetric):
         D_F = \tfrac12 E_q \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
     ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
-    Where both laws are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
+    Where both distributions are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
     relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone. Reference: Bao et al.
     2020, Eqs. 9, 10, Fig. 5.
 
@@ -57,13 +57,17 @@ class PosteriorDivergence(ExampleMetric):
         energy, posterior = method.parts.energy, method.parts.posterior
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior):
             return {}
-        if energy.h_dim == 0:  # a decoupled model's posterior is q itself
+        if energy.h_dim == 0:  # a model without latents
             return {}
-        laws = latent_law(posterior, v[:1]), latent_law(energy, v[:1])
-        if laws[0] is None or type(laws[0]) is not type(laws[1]):
+        q, p = latent_distribution(posterior, v[:1]), latent_distribution(energy, v[:1])
+        if q is None or type(q) is not type(p):
             return mean_over_rows(lambda x: self._estimate(energy, posterior, x, generator), v, ROWS)
-        exact_p, exact_q = in_float64(energy), in_float64(posterior)
-        return mean_over_rows(lambda x: latent_law(exact_q, x).divergences(latent_law(exact_p, x)), v.double(), ROWS)
+        energy, posterior = in_float64(energy), in_float64(posterior)
+
+        def exact(x: Tensor) -> dict[str, Tensor]:
+            return latent_distribution(posterior, x).divergences(latent_distribution(energy, x))
+
+        return mean_over_rows(exact, v.double(), ROWS)
 
     def _estimate(
         self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator
@@ -72,7 +76,7 @@ class PosteriorDivergence(ExampleMetric):
         noise, estimates = posterior.noise((self.n_particles,), v, generator), {}
         if isinstance(energy, MarginalEnergy):
             h = posterior.rsample(v, noise)
-            h = h if posterior.continuous else h.round()  # a relaxed bit above 1/2 is a bit that is 1
+            h = h if posterior.continuous else h.round()  # a relaxed bit above 1/2 counts as 1
             bound = (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
             estimates["posterior_kl"] = bound - energy.free_energy(v)
         if posterior.continuous:

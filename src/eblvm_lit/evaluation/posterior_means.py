@@ -1,4 +1,4 @@
-"""What a posterior makes of examples: the features that a representation is judged by."""
+"""Posterior means and raw pixels of examples, as arrays of features."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """The examples themselves as models see them, float32, shape (n, D)."""
+    """The examples in the scale in which models see them, float32, shape (n, D)."""
     return torch.cat([data.as_float(part).flatten(1) for part in rows.split(ROWS)]).numpy()

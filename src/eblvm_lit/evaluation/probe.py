@@ -1,4 +1,4 @@
-"""How much of the labels a linear classifier finds in the posterior's means."""
+"""The accuracy of a linear classifier on posterior means."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class LinearProbe(Metric):
 
     It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
     ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
-    many principal components of v as there are latents. It gives nothing without a posterior, or without one label
-    for each example. Reference: Bao et al. 2020, section 5.2 (scikit-learn's LinearSVC as it comes).
+    many principal components of v as there are latents. It applies to methods with a posterior and data with one label
+    for each example. Reference: Bao et al. 2020, section 5.2 (scikit-learn's LinearSVC with its defaults).
 
     Args:
         n_train: Train on so many examples, the first ones; null for all.
@@ -101,14 +101,14 @@ class LinearProbe(Metric):
             labels: Shapes (n,) and (m,).
 
         Returns:
-            The part of the m examples that are told right; NaN where features are not finite.
+            The fraction of the m examples that are classified correctly; NaN where features are not finite.
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
         svm = LinearSVC(max_iter=self.max_iter, dual="auto", random_state=0)
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it would be said without the failure_hint
+            warnings.simplefilter("ignore", ConvergenceWarning)  # our own warning names the option to change
             model.fit(features[0], labels[0])
         if svm.n_iter_ >= self.max_iter:
             log.warning(

@@ -1,4 +1,4 @@
-"""How far reconstructions are from the data."""
+"""The root mean squared error of reconstructions."""
 
 from __future__ import annotations
 

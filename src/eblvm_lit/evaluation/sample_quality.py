@@ -1,4 +1,4 @@
-"""How close the images of a model are to data: FID, KID, Inception score, and the like by other networks."""
+"""Distances between a model's images and data: FID, KID, Inception score, and others by other networks."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 
 
 class SampleQuality(Metric):
-    """Numbers from one pass of a model's images through one network, each by a criterion of its own.
+    """Criteria such as FID, computed from one pass of a model's images through one network.
 
-    The network says what they are called: ``fid``, ``kid`` and ``inception_score`` by Inception, ``fd_classifier`` by
-    a classifier. What they were computed with is left in ``<save_dir>/<first name>.json``. The same code serves
-    validations and the end: a curve of FIDs differs from the final one in the number of samples alone.
+    The network determines the names of the metrics: ``fid``, ``kid`` and ``inception_score`` by Inception,
+    ``fd_classifier`` by a classifier. A record of how they were computed is written to
+    ``<save_dir>/<first name>.json``. Validations and the final test differ in the number of samples alone.
 
     Args:
         images: Where the model's images come from.
         features: The network.
         reference: What they are compared with.
-        criteria: What is computed, by any names.
+        criteria: What is computed, by name.
         n_samples: Number of images for the test split's numbers.
-        n_samples_at_validation: And at validations.
+        n_samples_at_validation: Number of images at validations.
         save_dir: Folder of the record.
 
     Raises:
@@ -73,7 +73,7 @@ class SampleQuality(Metric):
         self._warned: set[int] = set()
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Find the network's weights, or train it, and compute what it says of the data, where that is not known."""
+        """Load or train the network, and compute the features of the reference images, unless they are cached."""
         if self.images.supports(method, data):
             for n in self.n_samples.values():
                 self._check(n, data)
@@ -93,7 +93,7 @@ class SampleQuality(Metric):
         method: Method,
         data: ArrayDataModule,
         split: str,
-        generator: torch.Generator,  # noqa: ARG002 - the images have seeds of their own
+        generator: torch.Generator,  # noqa: ARG002 - the images are keyed by the run's seed
     ) -> dict[str, float]:
         """Compare the model's images with data; see :meth:`Metric.evaluate`."""
         if not self.images.supports(method, data):
@@ -129,7 +129,7 @@ class SampleQuality(Metric):
             )
 
     def _record(self, split: str, found: Mapping[str, float], n: int, reference: Mapping[str, Any]) -> None:
-        """Leave what the numbers were computed with beside them; the last ones of each split."""
+        """Write the last numbers of each split, with the settings they were computed with."""
         settings = {name: criterion.describe() for name, criterion in self.criteria.items()}
         self._records[split] = {
             "values": dict(found),

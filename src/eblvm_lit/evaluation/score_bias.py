@@ -1,4 +1,4 @@
-"""Bias of the variational estimates against how wrong the posterior is."""
+"""The bias of VaES and VaGES against the divergence of the posterior from the true one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
-from eblvm_lit.evaluation.latent_distributions import BernoulliLaw, GaussianLaw, latent_law
+from eblvm_lit.evaluation.latent_distributions import (
+    BernoulliLatents,
+    GaussianLatents,
+    LatentDistribution,
+    latent_distribution,
+)
 from eblvm_lit.methods.base import Method
 
 __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
@@ -30,8 +35,8 @@ def bias_norms(coupling: Tensor, v: Tensor, p: Moments, q: Moments) -> tuple[Ten
     r"""Norms of the biases of VaES and VaGES at one v, for an energy with the coupling :math:`-v^\top U h`.
 
     With the differences :math:`\Delta` of the means and :math:`\Gamma` of the variances of h under q and p, the score
-    is off by :math:`U \Delta`, its derivative by :math:`c_j` by :math:`U_{ij} \Gamma_j`, and that by :math:`U_{kj}` by
-    :math:`v_k U_{ij} \Gamma_j + \delta_{ik} \Delta_j`; nothing else is off.
+    has the error :math:`U \Delta`, its derivative by :math:`c_j` the error :math:`U_{ij} \Gamma_j`, and that by
+    :math:`U_{kj}` the error :math:`v_k U_{ij} \Gamma_j + \delta_{ik} \Delta_j`; all else is exact.
 
     Args:
         coupling: U, shape (d, H).
@@ -54,7 +59,7 @@ def bias_norms(coupling: Tensor, v: Tensor, p: Moments, q: Moments) -> tuple[Ten
 
 
 def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tuple[Tensor, Tensor]:
-    r"""What the biases cannot exceed, given KL(q||p): both bounds go as :math:`\sqrt{\mathrm{KL}}` where it is small.
+    r"""Upper bounds of the biases given KL(q||p), both proportional to :math:`\sqrt{\mathrm{KL}}` where it is small.
 
     The differences of means and variances are bounded by Pinsker's inequality for bits,
     :math:`|\Gamma_j| \le |\Delta_j|, \|\Delta\|^2 \le \mathrm{KL} / 2`; and for normal latents with
@@ -87,7 +92,7 @@ class ScoreBias(ExampleMetric):
 
     q starts as p(h|v), and its parameters are then perturbed with noise of growing size t. For each t, averaged over
     some perturbations (geometric means): ``score_bias_vaes_t<i>``, ``score_bias_vages_t<i>``, ``score_bias_kl_t<i>``
-    and, for normal latents, ``score_bias_fisher_t<i>``; with ``_bound`` after the name what theory allows. Slopes
+    and, for normal latents, ``score_bias_fisher_t<i>``; the upper bounds have ``_bound`` after the name. Slopes
     of the biases against the divergences in logarithmic axes are ``score_bias_slope_...``; and
     ``score_bias_bound_ratio`` is the largest ratio of a bias to its bound, at most 1. Reference: Bao et al. 2021,
     appendix F.4.
@@ -132,7 +137,7 @@ class ScoreBias(ExampleMetric):
             return {}
         energy, v = in_float64(energy), v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
-        p = latent_law(energy, v.unsqueeze(0))
+        p = latent_distribution(energy, v.unsqueeze(0))
         # the same directions at all levels: what differs between two of them is the level
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
@@ -147,32 +152,32 @@ class ScoreBias(ExampleMetric):
         return {**_flat(curves), **_slopes(curves), "score_bias_bound_ratio": worst}
 
     @staticmethod
-    def _measure(coupling: Tensor, v: Tensor, p: BernoulliLaw | GaussianLaw, direction: Tensor) -> dict[str, float]:
-        """One perturbed posterior: weights, biases and log standard deviations are all moved."""
+    def _measure(coupling: Tensor, v: Tensor, p: LatentDistribution, direction: Tensor) -> dict[str, float]:
+        """Biases, bounds and divergences of one posterior, all of whose parameters are perturbed."""
         q = _perturbed(p, v, direction)
         divergences = {name.removeprefix("posterior_"): float(x) for name, x in q.divergences(p).items()}
         vaes, vages = bias_norms(coupling, v, _moments(p), _moments(q))
         kl = torch.tensor(divergences["kl"], dtype=v.dtype, device=v.device)
-        bounds = bias_bounds(coupling, v, kl, binary=isinstance(p, BernoulliLaw))
+        bounds = bias_bounds(coupling, v, kl, binary=isinstance(p, BernoulliLatents))
         found = {"vaes": vaes, "vages": vages, "vaes_bound": bounds[0], "vages_bound": bounds[1]}
         return {**{name: float(x) for name, x in found.items()}, **divergences}
 
 
-def _moments(law: BernoulliLaw | GaussianLaw) -> Moments:
-    if isinstance(law, BernoulliLaw):
-        mean = law.logits.squeeze(0).sigmoid()
+def _moments(h: LatentDistribution) -> Moments:
+    if isinstance(h, BernoulliLatents):
+        mean = h.logits.squeeze(0).sigmoid()
         return Moments(mean, mean * (1 - mean))
-    mean = law.mean.squeeze(0)
-    return Moments(mean, (2 * law.log_std).exp().expand(1, len(mean)).squeeze(0))
+    mean = h.mean.squeeze(0)
+    return Moments(mean, (2 * h.log_std).exp().expand(1, len(mean)).squeeze(0))
 
 
-def _perturbed(p: BernoulliLaw | GaussianLaw, v: Tensor, direction: Tensor) -> BernoulliLaw | GaussianLaw:
-    """What a linear posterior that equalled p gives at v once its parameters are perturbed."""
+def _perturbed(p: LatentDistribution, v: Tensor, direction: Tensor) -> LatentDistribution:
+    """The distribution at v of a linear posterior that equals p, with perturbed parameters."""
     # a row of weights and a bias, each off by t N(0, 1), move their output by t sqrt(1 + |v|^2) N(0, 1)
     shift = (1 + v.square().sum()).sqrt() * direction[0]
-    if isinstance(p, BernoulliLaw):
-        return BernoulliLaw(p.logits + shift)
-    return GaussianLaw(p.mean + shift, p.log_std + direction[1].unsqueeze(0))
+    if isinstance(p, BernoulliLatents):
+        return BernoulliLatents(p.logits + shift)
+    return GaussianLatents(p.mean + shift, p.log_std + direction[1].unsqueeze(0))
 
 
 def _flat(curves: dict[str, list[float]]) -> dict[str, float]:

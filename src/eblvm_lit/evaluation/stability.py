@@ -1,4 +1,4 @@
-"""What tells early that the players of a method lose their balance."""
+"""Gradient norms of each term of the loss, and spectral norms of the energy's weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Stability", "spectral_norms"]
 
 @torch.no_grad()
 def spectral_norms(module: nn.Module) -> dict[str, float]:
-    r"""The largest singular value of any weight, before (``weight_norm``) and after (``spectral_norm``) normalisation.
+    r"""The largest singular value of any weight before (``weight_norm``) and after (``spectral_norm``) normalisation.
 
-    The first grows with the training and so slows it down; the second is above one as far as the power iteration lags
+    The first grows during training, which slows training down. The second exceeds one where the power iteration lags
     behind.
 
     Args:
-        module: Any network; what of it is not normalised is left out.
+        module: Any network; layers without normalisation are left out.
 
     Example:
         >>> from eblvm_lit.networks.initialisation import spectrally_normalised
@@ -37,17 +37,17 @@ def spectral_norms(module: nn.Module) -> dict[str, float]:
         {'weight_norm': 3.0, 'spectral_norm': 1.0}
     """
     layers = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
-    with eval_mode(module):  # in training a look at the weight would move the power iteration
+    with eval_mode(module):  # in training mode, reading the weight moves the power iteration
         pairs = [(layer.parametrizations.weight.original, layer.weight) for layer in layers]
     largest = [[float(torch.linalg.matrix_norm(w.flatten(1).float(), 2)) for w in pair] for pair in pairs]
     return dict(zip(("weight_norm", "spectral_norm"), map(max, zip(*largest, strict=True)), strict=False))
 
 
 class Stability(Metric):
-    """Norms of each term's own gradient, ``<level>_<term>_grad_norm``, and the energy's weight and spectral norms.
+    """Norms of the gradient of each term, ``<level>_<term>_grad_norm``, and the energy's weight and spectral norms.
 
-    A gradient is that in the parameters the level moves, of one minibatch, in training mode; nothing moves. It is a
-    metric, and no part of an iteration, since each term costs a pass back.
+    Each gradient is taken in the parameters that the level moves, on one minibatch, in training mode; nothing is
+    updated. It is a metric and not part of an iteration, because each term costs a backward pass.
 
     Args:
         n: Size of the minibatch, the first examples of the split.

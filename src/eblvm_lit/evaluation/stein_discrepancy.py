@@ -1,4 +1,4 @@
-"""The kernelized Stein discrepancy of a data set from a model."""
+"""The kernelized Stein discrepancy of data from a model."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class WhitenedDescent(SGD):
     .. math:: (W, b) \leftarrow (W, b) - \alpha\, D^{-1} (g_W, g_b)\, S^{-1}, \quad
         S = \tfrac1n \sum_i z_i z_i^\top, \; z = (v, 1), \quad D = \mathrm{diag}(c)
 
-    It is plain descent in other coordinates, those in which inputs have second moments S = 1 and each output has
-    curvature c = 1: where the Hessian is about :math:`D \otimes S` it goes as fast in all directions.
+    It is plain descent in coordinates in which inputs have second moments S = 1 and each output has curvature c = 1:
+    where the Hessian is about :math:`D \otimes S`, it converges equally fast in all directions.
 
     Args:
         lr: alpha.

@@ -1,1 +1,1 @@
-"""Pictures of data, models and learning curves."""
+"""Figures of data, models and learning curves."""

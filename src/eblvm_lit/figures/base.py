@@ -1,4 +1,4 @@
-"""What every figure offers, and the look they share."""
+"""The base class of figures, and the common look of their axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model sees in the latents of an image."""
+"""A figure of samples of p(v|h) at the latents of test images."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
-from eblvm_lit.figures.tiles import show_tiles
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_visible
 from eblvm_lit.generation.eval_mode import posterior_mean
@@ -73,11 +73,6 @@ class Conditional(Picture):
         seed = derive_seed(method.seed, self.name)
         with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
             v = draw_visible(self.sampler, method.parts.energy, h, seed=seed, on_step=on_step)
-        _, height, width = data.image_shape
-        figure = new_figure(2.5 * len(given), 3.1 * height / width + 0.4)
-        panels = figure.subplots(2, len(given), squeeze=False, height_ratios=(1, 5))
-        style = {"image_shape": data.image_shape, "limits": (0, 255)}
-        for place, (image, samples) in enumerate(zip(given, v.split(self.n), strict=True)):
-            show_tiles(panels[0, place], data.as_bytes(image[None]), title="$v_0$", **style)
-            show_tiles(panels[1, place], data.as_bytes(samples), title="$v \\sim p(v \\,|\\, E_q[h|v_0])$", **style)
-        return figure
+        images = [("$v_0$", data.as_bytes(image)) for image in given.split(1)]
+        samples = [(r"$v \sim p(v \,|\, E_q[h|v_0])$", data.as_bytes(part)) for part in v.split(self.n)]
+        return image_grid([images, samples], data.image_shape, width=2.5, height_ratios=(1, 5))

@@ -1,4 +1,4 @@
-"""The density of a model of the plane, beside its data."""
+"""A figure of a two-dimensional model's density beside its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The energies of data, seen and unseen, and of what is none."""
+"""A figure of the energies of training data, test data and noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of the test set that pictures of a model begin with."""
+"""Test images by label, from which figures of samples start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each latent unit of a GRBM sees."""
+"""A figure of the weights of a GRBM's latent units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Filters"]
@@ -54,5 +54,5 @@ class Filters(Picture):
         filters = energy.coupling().T[: self.n]
         # a unit that sees nothing stays grey
         extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
-        found = {f"filters, {len(filters)} of {energy.h_dim}": filters / extremes}
-        return boards(found, data.image_shape, (-1.0, 1.0))
+        panel = f"filters, {len(filters)} of {energy.h_dim}", filters / extremes
+        return image_grid([[panel]], data.image_shape, limits=(-1.0, 1.0))

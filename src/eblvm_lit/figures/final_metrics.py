@@ -1,4 +1,4 @@
-"""Figures of a run's final metrics."""
+"""The base class of figures of a run's final metrics."""
 
 from __future__ import annotations
 

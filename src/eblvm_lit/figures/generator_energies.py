@@ -1,4 +1,4 @@
-"""The energies of data, of a generator's samples and of reconstructions."""
+"""A figure of the energies of data, of a generator's samples and of reconstructions."""
 
 from __future__ import annotations
 

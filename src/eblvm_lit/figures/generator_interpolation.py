@@ -1,4 +1,4 @@
-"""What a generator makes between images."""
+"""A figure of a generator's images at latents between those of test images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
-from eblvm_lit.figures.tiles import boards
 from eblvm_lit.generation.conditional import interpolate
 from eblvm_lit.generation.eval_mode import posterior_mean
 from eblvm_lit.generation.reconstructions import decode, reconstructs
@@ -62,5 +62,5 @@ class GeneratedInterpolation(Picture):
         images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
         latents = [interpolate(posterior_mean(method.parts.posterior, v), self.n) for v in images]
         square, *lines = (data.as_bytes(decode(method.parts.generator, h)) for h in latents)
-        found = {"between three images": square, "between two images": torch.cat(lines)}
-        return boards(found, data.image_shape, columns=self.n)
+        panels = [("between three images", square), ("between two images", torch.cat(lines))]
+        return image_grid([panels], data.image_shape, columns=self.n)

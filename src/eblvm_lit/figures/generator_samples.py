@@ -1,4 +1,4 @@
-"""What a generator makes, beside the data."""
+"""A figure of a generator's images beside training images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 
@@ -52,4 +52,5 @@ class GeneratedSamples(Picture):
             return None
         rows = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()[: self.n]
         examples = data.as_bytes(data.as_float(data.splits.train[rows]))
-        return boards({"data": examples, "generator": self.images.images(method, data, self.n)}, data.image_shape)
+        panels = [("data", examples), ("generator", self.images.images(method, data, self.n))]
+        return image_grid([panels], data.image_shape)

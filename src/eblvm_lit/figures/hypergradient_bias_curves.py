@@ -1,4 +1,4 @@
-"""Bias of the unrolled hypergradient against N and K."""
+"""A figure of the bias of the unrolled hypergradient against N and K."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of which some pixels are missing, and how a model completes them."""
+"""A figure of images with missing pixels and their completions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.inpainting import can_inpaint, inpaint
 from eblvm_lit.generation.masks import Mask
@@ -82,5 +82,5 @@ class Inpainting(Picture):
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
-        found = {"images, what is kept of them, completions": board}
-        return boards(found, data.image_shape, columns=len(v), width=0.6 * len(v))
+        panel = "images, what is kept of them, completions", board
+        return image_grid([[panel]], data.image_shape, columns=len(v), width=0.6 * len(v))

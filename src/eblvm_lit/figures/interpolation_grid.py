@@ -1,4 +1,4 @@
-"""What a model sees between images."""
+"""A figure of samples at latents between those of test images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_between
 from eblvm_lit.generation.eval_mode import posterior_mean
@@ -92,8 +92,8 @@ class Interpolation(Picture):
         total = (self.n**2 + self.n_lines * self.n) * self.sampler.langevin.n_steps
         with progress_bar("interpolation", total) as on_step:
             square, *rows = draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
-        found = {"between three images": data.as_bytes(square), lines: data.as_bytes(torch.cat(rows))}
-        return boards(found, data.image_shape, columns=self.n)
+        panels = [("between three images", data.as_bytes(square)), (lines, data.as_bytes(torch.cat(rows)))]
+        return image_grid([panels], data.image_shape, columns=self.n)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
         """The images that each line is of: two, or one training image, each of shape (2 or 1, *event)."""

@@ -1,4 +1,4 @@
-"""Learning curves of a run."""
+"""A figure of a run's learning curves, read from its metrics.csv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and what a generator makes of their latents."""
+"""A figure of test images beside their reconstructions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
 
@@ -53,5 +53,5 @@ class Reconstructions(Picture):
             return None
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
         pairs = data.as_bytes(torch.stack([v, reconstruct(method.parts, v)], dim=1).flatten(0, 1))
-        found = {"test images and their reconstructions, in pairs": pairs}
-        return boards(found, data.image_shape, columns=2 * self.columns, width=6.0)
+        panel = "test images and their reconstructions, in pairs", pairs
+        return image_grid([[panel]], data.image_shape, columns=2 * self.columns, width=6.0)

@@ -1,4 +1,4 @@
-"""Samples of a model, beside its data."""
+"""A figure of a model's samples beside training examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
-from eblvm_lit.figures.tiles import boards
+from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.gibbs import Gibbs
@@ -86,10 +86,18 @@ class Samples(Picture):
             title = f"annealed Langevin samples, {self.annealed.langevin.n_steps} steps"
         else:
             return None
-        samples, titles = samples.cpu(), ("data", title)
+        samples = samples.cpu()
         shuffled = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()
         examples = data.as_float(data.splits.train[shuffled[: len(samples)]])
-        return self._images(examples, samples, data, titles) if images else self._dots(examples, samples, data, titles)
+        panels = [("data", examples), (title, samples)]
+        if images:
+            limits = float(examples.min()), float(examples.max())
+            return image_grid([panels], data.image_shape, limits=limits)
+        figure = new_figure(7.6, 3.9)
+        for axes, (_, v) in zip(plane(figure, data.bounds, ("data", title)), panels, strict=True):
+            axes.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
+        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout; saving is one
+        return figure
 
     def _langevin(self, energy: Energy, bounds: Window, generator: torch.Generator) -> Tensor:
         """The visible units of n_points independent chains after the last step, shape (n_points, 2)."""
@@ -110,15 +118,3 @@ class Samples(Picture):
             return self.annealed.draw(
                 energy, range(self.n), seed=method.seed, posterior=posterior, on_step=on_step, **examples
             )
-
-    def _images(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
-        found = dict(zip(titles, (examples, samples), strict=True))
-        return boards(found, data.image_shape, (float(examples.min()), float(examples.max())))
-
-    def _dots(self, examples: Tensor, samples: Tensor, data: ArrayDataModule, titles: tuple[str, str]) -> Figure:
-        figure = new_figure(7.6, 3.9)
-        panels = plane(figure, data.bounds, titles)
-        for panel, v in zip(panels, (examples, samples), strict=True):
-            panel.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
-        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout; saving is one
-        return figure

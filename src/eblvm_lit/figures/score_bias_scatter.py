@@ -1,4 +1,4 @@
-"""Bias of the variational estimates against the divergences of q from p."""
+"""A figure of the bias of VaES and VaGES against the divergence of q from p."""
 
 from __future__ import annotations
 

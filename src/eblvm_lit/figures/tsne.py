@@ -1,4 +1,4 @@
-"""The posterior's means in the plane."""
+"""A figure of posterior means, laid out in the plane by t-SNE."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Drawing many images from a trained model."""
+"""Drawing of many images from a trained model."""

@@ -1,4 +1,4 @@
-"""Images that a generator makes."""
+"""Images of a generator at latents from the prior."""
 
 from __future__ import annotations
 

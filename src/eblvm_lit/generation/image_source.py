@@ -1,4 +1,4 @@
-"""Where the images come from that are compared with data."""
+"""The base class of image sources, which give the images that metrics compare with data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pixels an image keeps."""
+"""Masks for inpainting: which pixels of an image are kept."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["NoiseDistribution"]
 
 
 class NoiseDistribution(nn.Module, ABC):
-    """p_n(y): a fixed law on the space of v with a known density, sampled with noise that is drawn outside."""
+    """p_n(y): a fixed distribution of v with a known density, sampled with noise that is drawn outside."""
 
     def __init__(self) -> None:
         super().__init__()

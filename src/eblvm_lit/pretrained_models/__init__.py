@@ -1,1 +1,1 @@
-"""Models trained by this project, small enough to be part of it. docs/pretrained.md says how they were trained."""
+"""Trained models that are part of the package; docs/pretrained.md says how they were trained."""

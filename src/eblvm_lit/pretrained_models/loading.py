@@ -1,4 +1,4 @@
-"""Trained models by name."""
+"""Loading of the package's trained models by name."""
 
 from __future__ import annotations
 

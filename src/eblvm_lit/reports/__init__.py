@@ -1,1 +1,1 @@
-"""Tables and figures that compare runs: ``python -m eblvm_lit.reports DIR...``."""
+"""Tables and figures that compare finished runs: ``python -m eblvm_lit.reports DIR...``."""

@@ -1,4 +1,4 @@
-"""Compare runs: python -m eblvm_lit.reports DIR... [--out FOLDER] [--html FILE] [--metric NAME ...]."""
+"""The command line of reports: python -m eblvm_lit.reports DIR... [--out FOLDER] [--html FILE] [--metric NAME ...]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, lines, summarise, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
-from eblvm_lit.reports.unfinished import sentences
+from eblvm_lit.reports.unfinished import unfinished_notes
 from eblvm_lit.runtime.console import prepare_folder
 from eblvm_lit.utils.io import write_text
 
@@ -23,51 +23,51 @@ OUT = "outputs/report"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line.
+    """The parser of the command line.
 
     Example:
         >>> parser().parse_args(["outputs", "--metric", "test/fisher"]).metric
         ['test/fisher']
     """
     parser = argparse.ArgumentParser(
-        "python -m eblvm_lit.reports", description="Compare runs, beside published values."
+        "python -m eblvm_lit.reports", description="Compare runs with each other and with published values."
     )
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="a run's folder, or one that holds some at any depth")
-    parser.add_argument("--out", metavar="FOLDER", default=OUT, help=f"where the report is written (default: {OUT})")
-    parser.add_argument("--html", metavar="FILE", help="also write all of it as one page that needs no other file")
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="run folder, or folder that contains run folders")
+    parser.add_argument("--out", metavar="FOLDER", default=OUT, help=f"output folder (default: {OUT})")
+    parser.add_argument("--html", metavar="FILE", help="also write the report as one self-contained HTML page")
     parser.add_argument(
-        "--metric", metavar="NAME", nargs="+", default=[], help="columns of the table (default: test/...)"
+        "--metric", metavar="NAME", nargs="+", default=[], help="metrics to show (default: all test metrics)"
     )
     return parser
 
 
 def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: str | None = None) -> list[Path]:
-    """Print the comparison of all runs below some folders, and write it as tables and figures.
+    """Print a comparison of all runs below some folders, and write it as tables and figures.
 
     Args:
-        folders: Run folders, or folders that hold some.
-        out: Where to.
-        metrics: Columns of the table; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
-        html: Where the page goes; None: nowhere.
+        folders: Run folders, or folders that contain run folders at any depth.
+        out: The output folder.
+        metrics: The metrics to show; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
+        html: The file for the HTML page; None writes no page.
 
     Returns:
-        The files.
+        The written files.
 
     Raises:
-        EblvmError: For everything the user can mend.
+        EblvmError: For everything the user can correct.
     """
     runs, unfinished = read_runs(folders)
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
     table, notes = lines(groups, summary), footnotes(groups, summary)
-    told = notes + sentences(unfinished)
+    all_notes = notes + unfinished_notes(unfinished)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]
-        paths[0].write_text(to_markdown(table, told), encoding="utf-8")
+        paths[0].write_text(to_markdown(table, all_notes), encoding="utf-8")
         paths[1].write_text(to_csv(summary), encoding="utf-8")
-        show(table, told)
+        show(table, all_notes)
         charts = _draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
         paths += [path for files in charts.values() for path in files]
         if html is not None:
@@ -82,8 +82,8 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
 
 
 def _draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
-    """All figures by heading, with what they show."""
-    from eblvm_lit.reports.costs import draw_costs  # takes seconds, for which the table need not wait
+    """The files of all figures with their captions, by heading."""
+    from eblvm_lit.reports.costs import draw_costs  # matplotlib takes seconds to import: the table is printed before
     from eblvm_lit.reports.heat_maps import draw_heat_maps
     from eblvm_lit.reports.method_curves import draw_reports
 
@@ -97,9 +97,9 @@ def _words(path: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Report; one sentence and exit code 1 for the user's errors."""
+    """Write the report; a user error ends with its message and exit code 1."""
     given = parser().parse_args(argv)
-    sys.stdout.reconfigure(errors="replace")  # terminals that lack a letter such as ±
+    sys.stdout.reconfigure(errors="replace")  # for terminals without characters such as ±
     try:
         paths = report(given.folders, given.out, given.metric, given.html)
     except EblvmError as error:

@@ -1,4 +1,4 @@
-"""What quality costs: a final metric against time and memory."""
+"""Scatter plots of a final metric against computing time and memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUALITIES = ("test/log_likelihood", "test/fisher")
 
 @dataclass(frozen=True)
 class Cost:
-    """A group's point.
+    """The point of one group.
 
     Attributes:
-        method: Its method, which has a colour.
-        label: Method and settings.
-        quality: Mean final metric over its runs.
-        seconds: Mean seconds per 100 iterations.
-        memory: Mean MiB; None if not measured.
+        method: The method, which determines the colour.
+        label: The method and its settings.
+        quality: The final metric, averaged over runs.
+        seconds: Seconds per 100 iterations, averaged over runs.
+        memory: Peak memory in MiB, averaged over runs; None if it was not measured.
     """
 
     method: str
@@ -43,7 +43,7 @@ class Cost:
 
 
 def cost(group: Group, metric: str) -> Cost | None:
-    """The point of a group; None if the metric or the rate is missing."""
+    """The point of a group; None if no run has both the metric and the iteration rate."""
     runs = [run.metrics for run in group.runs if metric in run.metrics and SPEED in run.metrics]
     if not runs:
         return None
@@ -58,14 +58,14 @@ def cost(group: Group, metric: str) -> Cost | None:
 
 
 def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
-    """Draw one figure a data set and quality, as PNG and PDF, where two groups or more have what it takes.
+    """Draw one figure per data set and metric, as PNG and PDF, if at least two groups have a point.
 
     Args:
-        groups: Of all data sets.
-        folder: Where to.
+        groups: The groups of all data sets.
+        folder: The output folder.
 
     Returns:
-        The files.
+        The written files.
     """
     paths = []
     for metric in QUALITIES:
@@ -78,12 +78,12 @@ def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
 
 
 def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure:
-    """Draw quality against time and, where it was measured, against memory.
+    """Draw a metric against time and, if it was measured, against memory.
 
     Args:
-        points: Of all groups.
+        points: One per group.
         data: Name of the data set.
-        metric: Name of the quality.
+        metric: Name of the metric.
     """
     panels = [("seconds", "seconds per 100 iterations")]
     if any(point.memory is not None for point in points):

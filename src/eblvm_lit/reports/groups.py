@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, and how the groups of them are told apart."""
+"""Groups of runs that differ in their seed alone, with labels that name the settings that distinguish them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from eblvm_lit.reports.runs import Run
 
-__all__ = ["Group", "group_runs", "science", "setting_name"]
+__all__ = ["Group", "group_runs", "setting_name"]
 
-# Keys that change where a run writes, reads or begins, and what it shows, but not what it computes.
+# Keys that change where a run reads and writes, where it starts or what it prints, but not its results.
 INCIDENTAL = frozenset(
     (
         *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
@@ -31,7 +31,7 @@ INCIDENTAL_PARTS = (
     *("logger", "callbacks.figures", "callbacks.curves", "callbacks.nonfinite", "callbacks.preemption"),
     *("callbacks.progress", "callbacks.checkpoints.every"),
 )
-# Parts whose settings are known by their own names: n_unroll is method.n_unroll.
+# Parts of the configuration whose settings are shown without a prefix: method.n_unroll as n_unroll.
 PLAIN_PARTS = ("method", "model", "optimizer", "data", "trainer")
 
 
@@ -40,10 +40,10 @@ class Group:
     """Runs that differ in their seed alone.
 
     Attributes:
-        runs: They.
+        runs: The runs, at least one.
         data: Name of the data set.
         method: Name of the method.
-        paths: Of the settings that tell the group from others of the same report.
+        paths: Dotted paths of the settings that distinguish this group from the others in the report.
     """
 
     runs: tuple[Run, ...]
@@ -53,27 +53,27 @@ class Group:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the runs have in common, by dotted path."""
-        return science(self.runs[0])
+        """The settings that the runs share, by dotted path."""
+        return _settings(self.runs[0])
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What tells the group from others, such as ``n_unroll=5``."""
+        """The distinguishing settings, such as ``n_unroll=5``."""
         return tuple(_show(path, self) for path in self.paths)
 
     @property
     def label(self) -> str:
-        """Method and settings."""
+        """The method and the distinguishing settings."""
         return ", ".join([self.method, *self.settings])
 
     @property
     def repeats_a_seed(self) -> bool:
-        """Whether some runs are not independent, so that their spread is too small."""
+        """Whether two runs have the same seed, which makes their spread too small."""
         return len({run.config.get("seed") for run in self.runs}) < len(self.runs)
 
 
-def science(run: Run) -> dict[str, Any]:
-    """The settings of a run that its results may depend on, but for the seed."""
+def _settings(run: Run) -> dict[str, Any]:
+    """All settings that the results may depend on, except the seed."""
     return {path: value for path, value in run.config.items() if not _incidental(path)}
 
 
@@ -82,19 +82,19 @@ def _incidental(path: str) -> bool:
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Gather runs that differ in their seed alone.
+    """Group runs that differ in their seed alone.
 
     Args:
-        runs: Of any methods and data sets.
+        runs: Runs of any methods and data sets.
 
     Returns:
         The groups, ordered by data set, method and settings.
     """
     gathered: dict[frozenset[tuple[str, Any]], list[Run]] = {}
     for run in runs:
-        gathered.setdefault(frozenset(science(run).items()), []).append(run)
+        gathered.setdefault(frozenset(_settings(run).items()), []).append(run)
     groups = [Group(tuple(runs), _data_name(runs[0]), _method_name(runs[0])) for runs in gathered.values()]
-    groups = [replace(group, paths=_telling(group, groups)) for group in groups]
+    groups = [replace(group, paths=_distinguishing(group, groups)) for group in groups]
     return sorted(groups, key=lambda group: [_natural(text) for text in (group.data, group.label)])
 
 
@@ -113,13 +113,13 @@ def _class_name(target: str) -> str:
 
 
 def _natural(text: str) -> list[tuple[float, str]]:
-    """Sorts n_unroll=10 after n_unroll=5."""
+    """A sorting key that puts n_unroll=10 after n_unroll=5."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", text)
     return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
 
 
-def _telling(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
-    """Paths of settings that differ among groups of a method, or that the user has set apart from other methods."""
+def _distinguishing(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
+    """Paths of the settings that differ among groups of one method, or that the command line changed for it."""
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]
     explicit = {path for other in rivals for run in other.runs for path in _explicit(run)}
@@ -128,19 +128,19 @@ def _telling(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
     for path in sorted(group.config, key=lambda path: (path.count("."), path)):
         differs = len(set(_values(path, rivals))) > 1
         if path in explicit:
-            # what most groups share needs no word
-            telling = differs or 2 * _values(path, on_data).count(group.config[path]) <= len(on_data)
+            # a value that most groups share is not shown
+            distinguishes = differs or 2 * _values(path, on_data).count(group.config[path]) <= len(on_data)
         else:
             copied = any(f"{path}.".startswith(f"{prefix}.") for prefix in derived)
-            telling = differs and not copied and not _explained(path, rivals)
-        if telling:
-            # without .hydra nobody knows that posterior.h_dim is model.h_dim; the same name and values say so
+            distinguishes = differs and not copied and not _explained(path, rivals)
+        if distinguishes:
+            # posterior.h_dim copies model.h_dim; without .hydra, equal names and values are the only sign of that
             shown.setdefault((path.rsplit(".", 1)[-1], _values(path, on_data)), path)
     return tuple(path for path in shown.values() if path not in ("data._target_", "method._target_"))
 
 
 def _explicit(run: Run) -> Iterable[str]:
-    """Paths that the command line set, be it a value or a choice from a group."""
+    """Paths that the command line set, as a value or as a choice from a configuration group."""
     for key in run.explicit:
         yield from (path for path in (key, f"method.{key}._target_", f"{key}._target_") if path in run.config)
 
@@ -167,7 +167,7 @@ def _show(path: str, group: Group) -> str:
 
 
 def setting_name(path: str) -> str:
-    """What a setting is called.
+    """The name of a setting in labels.
 
     Example:
         >>> setting_name("method.n_unroll"), setting_name("score.n_particles")

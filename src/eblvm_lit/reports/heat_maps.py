@@ -1,4 +1,4 @@
-"""A metric over two swept settings, such as the unrolled and the lower steps (Bao et al. 2020, Table 3)."""
+"""Heat maps of a metric over two swept settings, such as N and K of BiSM (Bao et al. 2020, Table 3)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["Grid", "draw_grid", "draw_heat_maps", "find_grids"]
 
 @dataclass(frozen=True)
 class Grid:
-    """Groups that differ in two numbers.
+    """Groups that differ in two numeric settings.
 
     Attributes:
-        data: Name of their data set.
-        label: Their method, and settings other than the two.
-        rows: Path of the setting that changes from row to row.
-        columns: Path of the one that changes from column to column.
-        cells: Groups by the values of both.
+        data: Name of the data set.
+        label: The method and its other settings.
+        rows: Path of the setting that varies over rows.
+        columns: Path of the setting that varies over columns.
+        cells: The groups by the values of both settings.
     """
 
     data: str
@@ -40,22 +40,22 @@ class Grid:
 
     @property
     def axes(self) -> tuple[list[float], list[float]]:
-        """The values of the rows and of the columns, in order."""
+        """The sorted values of the rows and of the columns."""
         return tuple(sorted({key[i] for key in self.cells}) for i in range(2))
 
     @property
     def name(self) -> str:
-        """For headings and file names."""
+        """The caption."""
         return f"{self.data}, {self.label}: {setting_name(self.rows)} × {setting_name(self.columns)}"
 
 
 def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
-    """Whatever was swept over two numbers, of which both take several values.
+    """Find the sweeps over two numeric settings, each with at least two values.
 
-    Of more than two swept numbers, the two with the most values are taken, and each choice of the others is a grid.
+    If more than two were swept, the two with the most values span the grids, one grid per choice of the others.
 
     Args:
-        groups: Of any methods and data sets.
+        groups: Groups of any methods and data sets.
     """
     for data, method in dict.fromkeys((group.data, group.method) for group in groups):
         rivals = [group for group in groups if (group.data, group.method) == (data, method)]
@@ -75,7 +75,7 @@ def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
 
 
 def _swept(rivals: Sequence[Group]) -> dict[str, int]:
-    """How many values each swept number takes, by path."""
+    """The number of values of each swept numeric setting, by path."""
     counts = {}
     for path in dict.fromkeys(path for group in rivals for path in group.paths):
         values = [group.config.get(path) for group in rivals]
@@ -85,15 +85,15 @@ def _swept(rivals: Sequence[Group]) -> dict[str, int]:
 
 
 def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[Path, str]:
-    """Draw one heat map a grid and metric, as PNG and PDF.
+    """Draw one heat map per grid and metric, as PNG and PDF.
 
     Args:
-        groups: Of all data sets.
-        metrics: To draw.
-        folder: Where to.
+        groups: The groups of all data sets.
+        metrics: The metrics to draw.
+        folder: The output folder.
 
     Returns:
-        The files, with what they show.
+        The written files with their captions.
     """
     drawn: dict[Path, str] = {}
     for number, grid in enumerate(find_grids(groups)):
@@ -106,11 +106,11 @@ def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path
 
 
 def draw_grid(grid: Grid, metric: str) -> Figure:
-    """Draw a heat map whose cells hold the numbers of the table; brighter is better.
+    """Draw a heat map with the numbers of the table in its cells; brighter is better.
 
     Args:
         grid: The groups.
-        metric: Its name.
+        metric: Name of the metric.
     """
     summary = summarise(list(grid.cells.values()), [metric])
     summary[["row", "column"]] = list(grid.cells)
@@ -128,7 +128,7 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
 
 
 def _bright(rgba: Sequence[float]) -> bool:
-    """Whether black letters are easier to read on it: relative luminance above that of a middle grey."""
+    """Whether black text is easier to read on this colour: its relative luminance exceeds that of a middle grey."""
     return float(np.dot(rgba[:3], (0.2126, 0.7152, 0.0722))) > 0.45
 
 

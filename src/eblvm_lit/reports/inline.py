@@ -1,4 +1,4 @@
-"""Pictures inside of a page: as part of its text, so that it is one file."""
+"""Pictures embedded in an HTML page as data URIs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Picture", "inline"]
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a page.
+    """An embedded picture.
 
     Attributes:
-        source: Its data URI.
+        source: The data URI.
         width: In pixels.
         height: In pixels.
-        alt: What it shows, for those who do not see it.
+        alt: The text alternative.
     """
 
     source: str
@@ -30,15 +30,15 @@ class Picture:
 
 
 def inline(path: Path, alt: str, widest: int) -> Picture | None:
-    """Read a picture, smaller if it is wider than a page needs it.
+    """Read a picture, and scale it down if it is too wide.
 
     Args:
         path: A PNG file.
-        alt: What it shows.
-        widest: In pixels.
+        alt: The text alternative.
+        widest: The largest width in pixels.
 
     Returns:
-        The picture, none of its pixels changed but by the scaling; None if the file is damaged.
+        The picture, encoded without loss; None if the file is damaged.
 
     Example:
         >>> import tempfile
@@ -54,7 +54,7 @@ def inline(path: Path, alt: str, widest: int) -> Picture | None:
             if image.width > widest:
                 image = image.resize((widest, max(1, round(image.height * widest / image.width))), Image.LANCZOS)
             file = io.BytesIO()
-            image.save(file, "WEBP", lossless=True, quality=50, method=2)  # half of what PNG takes
+            image.save(file, "WEBP", lossless=True, quality=50, method=2)  # half the size of PNG
             size = image.size
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None

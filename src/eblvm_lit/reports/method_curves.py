@@ -1,4 +1,4 @@
-"""Curves of many methods in one figure."""
+"""Validation curves of several methods in one figure, with the spread over seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eblvm_lit.reports.groups import Group
 
 __all__ = ["COLOURS", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure", "stem_of"]
 
-# Okabe and Ito's colours, told apart by colour-blind readers; pale yellow is left out.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333a45")
 STYLES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
 WORDS = {"log_likelihood": "log-likelihood", "fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL"}
@@ -30,14 +30,14 @@ FIRST = "val/log_likelihood"
 
 @dataclass(frozen=True)
 class Band:
-    """A curve over seeds.
+    """The mean curve of a group and its spread.
 
     Attributes:
-        label: Of the group.
-        iterations: Those at which all of its runs have a value, shape (T,).
-        mean: Over runs, shape (T,).
-        std: Sample standard deviation over runs, shape (T,); zeros for a single run.
-        n: Number of runs.
+        label: The label of the group.
+        iterations: The iterations at which all runs have a value, shape (T,).
+        mean: The mean over runs, shape (T,).
+        std: The sample standard deviation over runs, shape (T,); zeros for a single run.
+        n: The number of runs.
     """
 
     label: str
@@ -48,14 +48,14 @@ class Band:
 
 
 def band(group: Group, metric: str) -> Band | None:
-    """Mean and spread of a metric over the runs of a group, at the iterations they have in common.
+    """Mean and spread of a metric over the runs of a group, at their common iterations.
 
     Args:
-        group: The runs; those without the metric are left out.
+        group: The group; runs without the metric are ignored.
         metric: A column of ``metrics.csv``.
 
     Returns:
-        The curve; None with fewer than two such iterations.
+        The curve; None if there are fewer than two common iterations.
     """
     curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
     values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
@@ -66,14 +66,14 @@ def band(group: Group, metric: str) -> Band | None:
 
 
 def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
-    """Draw one figure a data set and validated metric, as PNG and PDF.
+    """Draw one figure per data set and validation metric, as PNG and PDF.
 
     Args:
-        groups: Of all data sets.
-        folder: Where to.
+        groups: The groups of all data sets.
+        folder: The output folder.
 
     Returns:
-        The files, the log-likelihood's first.
+        The written files; those of the log-likelihood come first.
     """
     names = {name for group in groups for run in group.runs for name in run.curves if name.startswith("val/")}
     paths = []
@@ -87,7 +87,7 @@ def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
 
 
 def stem_of(folder: Path, *words: str) -> Path:
-    """A name for a figure; what it is made of is data from others, and leads nowhere else.
+    """A safe path for a figure: names of data sets and metrics come from run folders and may contain ``../``.
 
     Example:
         >>> stem_of(Path("out"), "digits", "val/log_likelihood").as_posix(), stem_of(Path("out"), "../etc").as_posix()
@@ -100,17 +100,17 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and PDF."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # letters that publishers accept and readers can select
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # embeds TrueType fonts, which publishers accept
         for path in paths:
             figure.savefig(path, dpi=300, bbox_inches="tight", bbox_extra_artists=legends)
     return paths
 
 
 def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
-    """Draw curves with bands of one standard deviation, the legend beside them in the order of their ends.
+    """Draw curves with bands of one standard deviation; the legend follows the order of the final values.
 
     Args:
-        bands: One a group; None keeps the colour of a group that lacks the metric for its other figures.
+        bands: One per group; None for a group without the metric, so that each group has one colour in all figures.
         data: Name of the data set.
         metric: Name of the metric.
     """
@@ -139,7 +139,7 @@ def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
 
 
 def beside(axes: Axes, handles: Sequence[Line2D], labels: Sequence[str], title: str | None = None) -> None:
-    """Put a legend right of the axes, which keep their size however long the labels are."""
+    """Put a legend to the right of the axes without shrinking them."""
     legend = axes.legend(
         handles,
         [textwrap.fill(label, 36, subsequent_indent="   ", break_long_words=False) for label in labels],

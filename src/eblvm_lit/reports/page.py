@@ -1,4 +1,4 @@
-"""The report as one page: no file beside it, no script, nothing from a network."""
+"""The report as one self-contained HTML page, without scripts and external files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.inline import Picture, inline
-from eblvm_lit.reports.ledger import ledger, total_time
 from eblvm_lit.reports.runs import Run
 from eblvm_lit.reports.table import WORSE
+from eblvm_lit.reports.time_and_hardware import time_and_hardware, total_time
 from eblvm_lit.reports.unfinished import Unfinished
 
 __all__ = ["render"]
 
 WIDEST = {"chart": 2400, "thumbnail": 1200}
-MOST_GALLERIES = 24  # a page of more pictures than that is none
+MOST_GALLERIES = 24  # more pictures make the page too large
 
 
 def render(
@@ -30,20 +30,20 @@ def render(
     notes: Sequence[str],
     charts: Mapping[str, Mapping[Path, str]],
 ) -> str:
-    """The page as text.
+    """Render the page as HTML.
 
     Args:
         groups: The finished runs.
-        unfinished: The others.
-        table: A header and a row a group.
-        notes: On the table.
-        charts: Headings, each with the files of its figures and what they show.
+        unfinished: The other runs.
+        table: A header, and one row per group.
+        notes: The notes below the table.
+        charts: The files of the figures with their captions, by heading.
     """
     runs = [run for group in groups for run in group.runs]
     root = Path(os.path.commonpath([entry.folder.parent for entry in (*runs, *unfinished)]))
     environment = Environment(
         loader=PackageLoader("eblvm_lit.reports", "."),
-        autoescape=select_autoescape(["j2"]),  # folders of runs are data from others
+        autoescape=select_autoescape(["j2"]),  # run folders are untrusted input
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,7 +62,7 @@ def render(
         charts={heading: _charts(files) for heading, files in charts.items() if files},
         galleries=[gallery for group in groups if (gallery := _gallery(group))["pictures"]][:MOST_GALLERIES],
         n_groups=len(groups),
-        ledger=ledger(groups, unfinished, root),
+        time_and_hardware=time_and_hardware(groups, unfinished, root),
     )
 
 
@@ -71,7 +71,7 @@ def _count(things: Sequence[Any], name: str) -> str:
 
 
 def _counts(runs: Sequence[Run], unfinished: Sequence[Unfinished]) -> dict[str, int]:
-    """How many runs are in each state; nothing is finished that is not."""
+    """The number of runs in each state."""
     states = ["finished"] * len(runs) + [job.state for job in unfinished]
     return {
         state: states.count(state)
@@ -86,7 +86,7 @@ def _charts(files: Mapping[Path, str]) -> list[Picture]:
 
 
 def _gallery(group: Group) -> dict[str, Any]:
-    """The figures that the first run of a group has drawn."""
+    """The figures of the first run of a group."""
     run = group.runs[0]
     label = f"{group.data}, {group.label}"
     paths = sorted((run.folder / "figures").glob("*.png"))

@@ -1,4 +1,4 @@
-"""Published numbers, found by the configuration of a run."""
+"""Published numbers, looked up by the configuration of a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Published:
     """A published number.
 
     Attributes:
-        value: It.
-        source: Paper and table.
+        value: The number.
+        source: The paper and the table.
     """
 
     value: float
@@ -35,13 +35,13 @@ def _entries() -> tuple[Mapping[str, Any], ...]:
 
 
 def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
-    """The published metrics of a method on a data set with some settings.
+    """The published numbers for the method, the data set and the settings of a run.
 
     Args:
-        config: A run's resolved configuration by dotted path.
+        config: The resolved configuration by dotted path.
 
     Returns:
-        Numbers by metric; the first entry of ``published.yaml`` that has one counts.
+        Numbers by metric. If several entries of ``published.yaml`` match, the first one wins.
 
     Example:
         >>> find_published({"data._target_": "eblvm_lit.data.digits.Digits"})

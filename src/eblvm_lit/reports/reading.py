@@ -1,4 +1,4 @@
-"""The files of a run folder, read as data: a damaged one is named."""
+"""Readers of the files in a run folder; each names a damaged file in its error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["read_curves", "read_metrics", "read_yaml"]
 
 
 def read_yaml(path: Path) -> Any:
-    """None where there is no such file."""
+    """The content of a YAML file; None if the file does not exist."""
     try:
         return OmegaConf.to_container(OmegaConf.load(path))
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_metrics(path: Path) -> dict[str, float]:
-    """Numbers by name, all of them finite."""
+    """The final metrics by name; a value that is not finite is an error."""
     try:
         metrics = json.loads(path.read_text())
         if not isinstance(metrics, dict):

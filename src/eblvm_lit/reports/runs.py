@@ -1,4 +1,4 @@
-"""Run folders: what a run was, and what it left."""
+"""Finished runs: their configuration, metrics and curves, read from run folders."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Run:
     """A finished run.
 
     Attributes:
-        folder: Where it lies.
-        config: Its resolved configuration, values by dotted path; null and empty ones are left out.
-        choices: Option by group, as chosen for Hydra; empty where the folder has no ``.hydra``.
-        explicit: Keys that the command line set.
-        derived: Paths that the configuration computes from others, with all that is below them.
-        metrics: Final metrics, the rate, and the mean of the last three validations of each validated metric.
+        folder: The run folder.
+        config: The resolved configuration by dotted path, without null and empty values.
+        choices: The chosen option of each Hydra group; empty if the folder has no ``.hydra``.
+        explicit: The keys that the command line set.
+        derived: Paths whose value, with everything below, the configuration interpolates from other keys.
+        metrics: The final metrics, the iteration rate, and the mean of the last three validations of each metric.
         curves: One column per logged metric, indexed by iteration.
-        status: What it said of itself and of the machine; empty for runs of earlier versions.
+        status: The content of ``status.json``; empty for runs of earlier versions.
     """
 
     folder: Path
@@ -49,17 +49,17 @@ class Run:
 
 
 def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Unfinished]]:
-    """Read all runs at any depth of some folders, each once.
+    """Read all runs at any depth below some folders; each run counts once.
 
     Args:
-        folders: Run folders, or folders that hold some.
+        folders: Run folders, or folders that contain run folders.
 
     Returns:
-        The finished runs, and those that have not finished.
+        The finished runs, and the others.
 
     Raises:
         ConfigError: If a folder does not exist.
-        DataError: If a folder holds no run, no run has finished, or a file is damaged.
+        DataError: If a folder contains no run, no run has finished, or a file is damaged.
     """
     found: dict[Path, dict[str, Any]] = {}
     for folder in map(Path, folders):
@@ -72,19 +72,19 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Unfinished
     finished = [path for path in found if found[path] and has_finished(path)]
     unfinished = [read_unfinished(path) for path in found if path not in finished]
     if not finished:
-        first = next((f" The first one says: {job.reason}" for job in unfinished if job.reason), "")
+        first = next((f" The first reason is: {job.reason}" for job in unfinished if job.reason), "")
         raise DataError(f"No run in {', '.join(map(str, folders))} has finished: there is no metrics.json.{first}")
     return [read_run(path, found[path]) for path in finished], unfinished
 
 
 def _run_folders(folder: Path) -> dict[Path, dict[str, Any]]:
-    """Configurations by folder; empty for a job that failed before it had any."""
+    """Configurations by folder; empty for a job that failed before it wrote one."""
     found: dict[Path, dict[str, Any]] = {}
     for parent, children, files in os.walk(folder):
         children[:] = sorted(child for child in children if not child.startswith("."))
         if "config.yaml" in files:
             config = read_yaml(Path(parent) / "config.yaml")
-            # other programs, and this one's conf/, have a config.yaml too
+            # conf/ and folders of other programs contain a config.yaml too
             if isinstance(config, dict) and all("_target_" in (config.get(key) or ()) for key in ("method", "data")):
                 found[Path(parent).resolve()] = config
         if STATUS in files:
@@ -93,11 +93,11 @@ def _run_folders(folder: Path) -> dict[Path, dict[str, Any]]:
 
 
 def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
-    """Read what a finished run has left.
+    """Read the files of a finished run.
 
     Args:
-        folder: Its folder.
-        config: The content of its ``config.yaml``.
+        folder: The run folder.
+        config: The content of ``config.yaml``.
 
     Raises:
         DataError: If a file is damaged.
@@ -141,7 +141,7 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    """The leaves of a file by dotted path; none where there is no such file."""
+    """The leaves of a YAML file by dotted path; none if the file does not exist."""
     content = read_yaml(path)
     if content is not None and not isinstance(content, dict):
         raise DataError(f"{path} is damaged (it is not a mapping).")

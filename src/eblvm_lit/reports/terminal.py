@@ -1,4 +1,4 @@
-"""The table on a terminal."""
+"""Printing of the table, split into parts that fit the width of the terminal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rich.table import Table
 __all__ = ["blocks", "show"]
 
 KEYS = 3  # data, method, n
-PADDING = 3  # of a column, with its line
+PADDING = 3  # characters per column, including its border
 LONGEST_KEY = 40
 
 
 def show(table: Sequence[Sequence[str]], notes: Iterable[str]) -> None:
-    """Print a table, in as many parts as the width of the terminal asks for, and the notes on it.
+    """Print a table, in several parts if the terminal is narrow, followed by its notes.
 
     Args:
-        table: A header and rows; the first three columns are repeated in each part.
-        notes: Sentences.
+        table: A header and rows; each part repeats the first three columns.
+        notes: The notes, one sentence each.
     """
     console = Console()
     longest = LONGEST_KEY
-    if not console.is_terminal:  # a file has no width to cut or fold the table to
+    if not console.is_terminal:  # a file has no width limit
         console.width, longest = 10**4, None
     for columns in blocks(table, console.width):
         part = Table()
@@ -44,14 +44,14 @@ def _header(name: str) -> str:
 
 
 def blocks(table: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
-    """Cut the columns so that each part fits; a published number stays beside its metric.
+    """Split the columns into parts that fit; a published number stays beside its metric.
 
     Args:
         table: A header and rows.
-        width: In letters.
+        width: The available width in characters.
 
     Yields:
-        Indices of columns, the first three always among them.
+        The column indices of each part, which always include the first three.
 
     Example:
         >>> header = ["data", "method", "n", "test/fid", "published", "test/rmse"]

@@ -1,4 +1,4 @@
-"""Runs that have no results: failed, interrupted, killed, or still running."""
+"""Runs without results: failed, interrupted, killed, or still running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from eblvm_lit.reports.reading import read_yaml
 from eblvm_lit.runtime.status import FAILED, INTERRUPTED, read_status
 
-__all__ = ["UNFINISHED", "Unfinished", "read_unfinished", "sentences"]
+__all__ = ["UNFINISHED", "Unfinished", "read_unfinished", "unfinished_notes"]
 
 UNFINISHED = "unfinished"
 KILLED = "It was killed, or is still running."
@@ -21,11 +21,11 @@ class Unfinished:
     """A run without results.
 
     Attributes:
-        folder: Where it lies.
+        folder: The run folder.
         state: ``failed``, ``interrupted`` or ``unfinished``.
-        reason: A sentence; empty where nobody knows, as in folders of earlier versions.
-        overrides: What the command line set.
-        status: What it said of itself and of the machine.
+        reason: One sentence; empty if it is unknown, as for runs of earlier versions.
+        overrides: The overrides of the command line.
+        status: The content of ``status.json``.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class Unfinished:
 
 
 def read_unfinished(folder: Path) -> Unfinished:
-    """Read what a run that has not finished has left.
+    """Read the files of a run that has not finished.
 
     Raises:
         DataError: If a file is damaged.
@@ -47,14 +47,17 @@ def read_unfinished(folder: Path) -> Unfinished:
     return Unfinished(folder, state, reason, tuple(map(str, overrides or ())), status)
 
 
-def sentences(unfinished: Sequence[Unfinished]) -> list[str]:
-    """What the reader of a table has to know of the runs that are not in it.
+def unfinished_notes(unfinished: Sequence[Unfinished]) -> list[str]:
+    """Notes on the runs that are missing from a table.
 
     Example:
-        >>> sentences([Unfinished(Path("multirun/3"), "failed", "The loss is nan.")])
+        >>> unfinished_notes([Unfinished(Path("multirun/3"), "failed", "The loss is nan.")])
         ['Unfinished or failed (no metrics.json), left out: multirun/3.', 'multirun/3: failed. The loss is nan.']
     """
     if not unfinished:
         return []
-    told = [f"{job.folder}: {job.state}. {job.reason}" for job in unfinished if job.reason]
-    return [f"Unfinished or failed (no metrics.json), left out: {', '.join(str(j.folder) for j in unfinished)}.", *told]
+    reasons = [f"{job.folder}: {job.state}. {job.reason}" for job in unfinished if job.reason]
+    return [
+        f"Unfinished or failed (no metrics.json), left out: {', '.join(str(j.folder) for j in unfinished)}.",
+        *reasons,
+    ]

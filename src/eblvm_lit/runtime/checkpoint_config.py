@@ -10,8 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
-from eblvm_lit.runtime.places import refuse_urls
-from eblvm_lit.runtime.validate import check_integer
+from eblvm_lit.runtime.validate import check_integer, refuse_urls
 
 __all__ = ["stored_config"]
 

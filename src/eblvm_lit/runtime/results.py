@@ -27,10 +27,10 @@ from eblvm_lit.runtime.build import Parts
 from eblvm_lit.runtime.console import show_results
 from eblvm_lit.utils.io import write_json
 
-__all__ = ["as_best", "costs", "final_metrics", "leave", "selected"]
+__all__ = ["as_best", "costs", "final_metrics", "tested_checkpoint", "write_results"]
 
 
-def selected(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
+def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
     """The checkpoint that is tested."""
     checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
     if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
@@ -90,7 +90,7 @@ def costs(parts: Parts) -> dict[str, float]:
     return found | ({"train/peak_memory_mib": max(peaks)} if peaks else {})
 
 
-def leave(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
+def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
     """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
     if not is_first():
         return

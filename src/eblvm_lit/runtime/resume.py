@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.runtime.places import refuse_url
+from eblvm_lit.utils.io import refuse_url
 
 __all__ = ["find_checkpoint"]
 

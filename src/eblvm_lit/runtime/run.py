@@ -23,7 +23,7 @@ from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
-from eblvm_lit.runtime.results import as_best, costs, final_metrics, leave, selected
+from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
 from eblvm_lit.runtime.status import recorded
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
@@ -104,10 +104,10 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
         if cfg.test_checkpoint == "both":  # the last one comes last: figures are of it
-            best = as_best(final_metrics(parts, selected("best", parts, trainer), cfg.eval_weights))
+            best = as_best(final_metrics(parts, tested_checkpoint("best", parts, trainer), cfg.eval_weights))
         which = "best" if cfg.test_checkpoint == "best" else "last"
-        metrics = {**final_metrics(parts, selected(which, parts, trainer), cfg.eval_weights), **best, **costs(parts)}
-    leave(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
+        metrics = final_metrics(parts, tested_checkpoint(which, parts, trainer), cfg.eval_weights) | best | costs(parts)
+    write_results(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
     return metrics
 
 
@@ -117,10 +117,10 @@ def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
     Raises:
         ConfigError: If the folder holds the checkpoints of a run that this one does not go on with.
     """
-    goes_on = cfg.ckpt is not None or OmegaConf.select(cfg, "sweep.resume")
-    if not goes_on and (folder / "checkpoints" / "last.ckpt").is_file():
+    resumes = cfg.ckpt is not None or OmegaConf.select(cfg, "sweep.resume")
+    if not resumes and (folder / "checkpoints" / "last.ckpt").is_file():
         raise ConfigError(
-            f"{folder} holds a run already: go on with it by ckpt=last, or choose another folder by hydra.run.dir=... ."
+            f"{folder} holds a run already: resume it with ckpt=last, or choose another folder by hydra.run.dir=... ."
         )
 
 
@@ -140,7 +140,7 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
             "or evaluate the checkpoint with evaluate.py."
         )
-    log.info("Going on from iteration %d of %s.", start, resume_from)
+    log.info("Resuming from iteration %d of %s.", start, resume_from)
     for callback in parts.callbacks.values():
         if isinstance(callback, Checkpoints):
             callback.adopt(resume_from)
@@ -177,5 +177,5 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
         begin(loggers, this_job("evaluate"), {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
         with tf32(stored.get("tf32")):
             metrics = final_metrics(parts, checkpoint, stored.eval_weights)
-        leave(folder / "evaluation.json", metrics, parts, loggers)
+        write_results(folder / "evaluation.json", metrics, parts, loggers)
     return metrics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,9 +11,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
-from eblvm_lit.runtime.places import refuse_urls
+from eblvm_lit.utils.io import refuse_url
 
-__all__ = ["check_config", "check_integer", "check_keys"]
+__all__ = ["check_config", "check_integer", "check_keys", "refuse_urls"]
+
+# Keys that name files or folders, at any depth of a configuration.
+PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
+PATH_KEYS |= {"cache_dir", "run_dir", "outputs_dir", "data_root"}
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
@@ -137,6 +141,30 @@ def _refuse_chains(node: Any, path: str) -> None:
         )
     for key, value in node.items():
         _refuse_chains(value, f"{path}.{key}")
+
+
+def refuse_urls(node: Any, path: str = "") -> None:
+    """Refuse URLs in all keys that name files or folders.
+
+    Args:
+        node: Plain containers.
+        path: The position of the node in the configuration, for the message.
+
+    Raises:
+        ConfigError: Names the first such key.
+
+    Example:
+        >>> refuse_urls({"data": {"root": "data"}, "title": "see https://example.org"})
+    """
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key in PATH_KEYS and isinstance(value, str):
+                refuse_url(here, value)
+            refuse_urls(value, here)
+    elif isinstance(node, Sequence) and not isinstance(node, str):
+        for index, value in enumerate(node):
+            refuse_urls(value, f"{path}[{index}]")
 
 
 def check_integer(name: str, value: Any, lowest: int, highest: int | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Markov chains that draw v and h from a model."""
+"""Markov chains that sample v and h from a model."""

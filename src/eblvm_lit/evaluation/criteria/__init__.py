@@ -1,1 +1,1 @@
-"""What is computed from the features of samples and of data."""
+"""Numbers that compare the features of samples with those of data: FID, KID, Inception score."""

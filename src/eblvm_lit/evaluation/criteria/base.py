@@ -1,4 +1,4 @@
-"""What every number offers that samples are judged by."""
+"""The base class of criteria, which compare the features of samples with those of data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SampleCriterion(ABC):
     needs_rows = False
     needs_logits = False
 
-    def check(self, n_samples: int, n_reference: int) -> None:  # noqa: B027 - most have nothing to check
+    def check(self, n_samples: int, n_reference: int) -> None:  # noqa: B027 - most need no check
         """Raise a ConfigError where there are too few images."""
 
     @abstractmethod
@@ -29,9 +29,9 @@ class SampleCriterion(ABC):
         """Compare samples with data.
 
         Args:
-            samples: What is known of the samples.
-            reference: What is known of the data.
-            titles: What the numbers are called.
+            samples: Features of the samples.
+            reference: Features of the data.
+            titles: Names of the numbers.
         """
 
     def describe(self) -> dict[str, int | float | str]:

@@ -1,4 +1,4 @@
-"""The Fréchet distance of samples from data."""
+"""The Fréchet distance between features of samples and of data: FID."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["FrechetDistance"]
 
 
 class FrechetDistance(SampleCriterion):
-    """``fid`` by features of Inception, ``fd_classifier`` by those of a classifier of one's own.
+    """``fid`` by features of Inception, ``fd_classifier`` by those of a classifier.
 
-    Lower is better. It is biased upwards, the more the fewer samples: compare numbers of as many samples only.
+    Lower is better. Its upward bias grows as samples get fewer: compare only values of equally many samples.
     Reference: Heusel et al. 2017.
 
     Example:

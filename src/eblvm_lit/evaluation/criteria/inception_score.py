@@ -1,4 +1,4 @@
-"""The Inception score of samples."""
+"""The Inception score of samples, by class logits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["InceptionScore"]
 
 
 class InceptionScore(SampleCriterion):
-    r"""``inception_score``: how sure a classifier is of each sample, and how different it finds them.
+    r"""``inception_score``: how confident a classifier is of each sample, and how diverse its classes are.
 
     .. math:: \exp\, E_x\, \mathrm{KL}\bigl(p(y|x) \,\|\, E_x\, p(y|x)\bigr)
 
     The mean over parts of the shuffled samples, and ``inception_score_std``, the deviation over these. Between 1 and
-    the number of classes; higher is better; data are not looked at. Computed by torch-fidelity's own function.
+    the number of classes; higher is better; data are not used. Computed by torch-fidelity's own function.
     Reference: Salimans et al. 2016.
 
     Args:
@@ -43,7 +43,7 @@ class InceptionScore(SampleCriterion):
             raise ConfigError(f"The Inception score needs n_splits >= 1, not {n_splits}.")
         self.n_splits, self.seed = n_splits, seed
 
-    def check(self, n_samples: int, n_reference: int) -> None:  # noqa: ARG002 - it looks at samples alone
+    def check(self, n_samples: int, n_reference: int) -> None:  # noqa: ARG002 - it uses samples alone
         """Refuse empty parts."""
         if n_samples < self.n_splits:
             raise ConfigError(

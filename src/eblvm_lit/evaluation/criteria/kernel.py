@@ -1,4 +1,4 @@
-"""The kernel distance of samples from data."""
+"""The kernel distance between features of samples and of data: KID."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KernelDistance(SampleCriterion):
         self.n_subsets, self.subset_size, self.seed = n_subsets, subset_size, seed
 
     def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse subsets larger than what they are of."""
+        """Refuse subsets larger than the sets."""
         if self.subset_size > min(n_samples, n_reference):
             raise ConfigError(
                 f"KID needs subset_size <= {min(n_samples, n_reference)}, as there are {n_samples} samples and "

@@ -1,1 +1,1 @@
-"""Networks that turn images into features, and what is known of a set of images by them."""
+"""Networks that map images to features, and statistics of these features."""

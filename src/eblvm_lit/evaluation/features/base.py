@@ -1,4 +1,4 @@
-"""What every network offers that images are compared by."""
+"""The base class of feature extractors, the networks in whose features images are compared."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["FeatureExtractor", "Features", "Titles"]
 
 
 class Features(NamedTuple):
-    """What a network says of B images: features (B, D) and class logits (B, K), None where it knows no classes."""
+    """A network's output for B images: features (B, D) and class logits (B, K), None without classes."""
 
     rows: Tensor
     logits: Tensor | None
 
 
 class Titles(NamedTuple):
-    """What numbers computed from the features of a network are called: each name says which network that was."""
+    """Names of the criteria; each name tells the network that was used."""
 
     frechet: str
     kernel: str
@@ -32,9 +32,9 @@ class FeatureExtractor(ABC):
 
     Attributes:
         name: Short; part of the names of files.
-        titles: Names of the numbers computed from its features.
+        titles: Names of the criteria computed from its features.
         dim: D, the number of features.
-        resize: How it brings images to its size.
+        resize: How it resizes images.
         batch_size: Images at a time.
     """
 
@@ -46,16 +46,16 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load, fetch or train the network where that was not done yet; raise what would stop :meth:`extract`.
+        """Load, download or train the network, unless that was done; raise early the errors of :meth:`extract`.
 
         Args:
-            data: What its images are compared with, set up.
+            data: The reference data, set up.
         """
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Hexadecimal digits that tell its weights from all others, once :meth:`prepare` has run."""
+        """A digest of its weights, in hexadecimal digits; available after :meth:`prepare`."""
 
     @abstractmethod
     def extract(self, images: Tensor) -> Features:
@@ -66,5 +66,5 @@ class FeatureExtractor(ABC):
         """
 
     def describe(self) -> dict[str, str | int | float]:
-        """What a number was computed with."""
+        """The settings, for the record."""
         return {"extractor": self.name, "fingerprint": self.fingerprint, "dim": self.dim, "resize": self.resize}

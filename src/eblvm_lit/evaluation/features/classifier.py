@@ -1,4 +1,4 @@
-"""Features of a classifier of the data's own classes: for images that Inception has no eye for."""
+"""Features of a classifier that is trained on the data's own labels."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 
 class ClassifierFeatures(FeatureExtractor):
-    """The last features of a small convolutional network that was trained on the labels of the training split.
+    """The last hidden features of a small convolutional network, trained on the labels of the training split.
 
-    It is trained once, on the CPU, and kept in a file named by all it depends on. Numbers computed from its features
-    are called ``fd_classifier``, ``kd_classifier`` and ``classifier_score``: they compare models of the same data, and
-    are no FID.
+    For images that differ much from Inception's training images, such as digits. The network is trained once, on the
+    CPU, and cached in a file named by all that it depends on. The criteria are ``fd_classifier``, ``kd_classifier`` and
+    ``classifier_score``: they compare models of the same data, and are not comparable with FID.
 
     Args:
         cache_dir: Folder of the file.
@@ -110,7 +110,7 @@ class ClassifierFeatures(FeatureExtractor):
         return Features(features, logits if self._has_classes else None)  # attributes do not exclude each other
 
     def describe(self) -> dict[str, str | int | float]:
-        """What a number was computed with, and how good the classifier is."""
+        """The settings and the classifier's accuracy, for the record."""
         return {**super().describe(), "test_accuracy": self.accuracy}
 
     def path(self, data: ArrayDataModule) -> Path:

@@ -1,4 +1,4 @@
-"""Images of a data set as bytes, and what tells one set from another."""
+"""Conversion of a data set's rows to images of bytes, and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
 def content_fingerprint(rows: Tensor) -> str:
     """Sixteen hexadecimal digits of the shape, the type and the values of an array.
 
-    Of long ones 10,000 rows at equal distances are read: enough to tell apart sets that differ by more than an edit.
+    Of longer arrays 10,000 rows at equal distances are read: a small edit may go unnoticed.
 
     Example:
         >>> a = torch.zeros(5, 2)

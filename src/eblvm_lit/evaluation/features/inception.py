@@ -1,4 +1,4 @@
-"""The Inception network by which FID, KID and the Inception score are defined."""
+"""The Inception network that defines FID, KID and the Inception score."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["InceptionFeatures"]
 
 
 class InceptionFeatures(FeatureExtractor):
-    """Pooled features (2048) and unbiased logits (1008) of the TensorFlow Inception network, as torch-fidelity has it.
+    """Pooled features (2048) and unbiased logits (1008) of the TensorFlow Inception network, by torch-fidelity.
 
-    Images are brought to 299 x 299 as TensorFlow 1 did, bilinear and without antialiasing, and grey is repeated.
+    Images are resized to 299 x 299 as TensorFlow 1 does it, bilinearly and without antialiasing; grey is repeated.
     Reference: Heusel et al. 2017 (TTUR); weights of 2015-12-05, converted by torch-fidelity.
 
     Args:
         cache_dir: Where the weights are looked for and downloaded to: one file of 91 MB.
-        weights: A file of weights of one's own; None for the published ones.
-        sha256: What the file's SHA-256 must be; None for weights of one's own.
+        weights: A file with other weights; None for the published ones.
+        sha256: The SHA-256 that the file must have; None for other weights.
         batch_size: Images at a time.
 
     Raises:
@@ -50,7 +50,7 @@ class InceptionFeatures(FeatureExtractor):
         self._network: nn.Module | None = None
         self._fingerprint = ""
 
-    def prepare(self, data: ArrayDataModule) -> None:  # noqa: ARG002 - it is the same for all data
+    def prepare(self, data: ArrayDataModule) -> None:  # noqa: ARG002 - the network is the same for all data
         """Find or download the weights and build the network, once.
 
         Raises:
@@ -69,14 +69,14 @@ class InceptionFeatures(FeatureExtractor):
 
     @property
     def fingerprint(self) -> str:
-        """Of the file of weights."""
+        """A digest of the file of weights."""
         return self._fingerprint
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
         """Features (B, 2048) and logits (B, 1008); see :meth:`FeatureExtractor.extract`."""
         network = self._network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):  # compared with others' numbers to three digits
+        with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
             return Features(*network(images.expand(-1, 3, -1, -1)))
 
 
@@ -84,10 +84,10 @@ def build_inception(state: dict[str, Any]) -> nn.Module:
     """torch-fidelity's network with given weights: uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # takes a second
 
-    # The library unpickles any file it is given, with all that this may execute: it is given our own copy.
+    # The library unpickles the file that it is given, which may execute code: we give it a copy of checked tensors.
     copy = io.BytesIO()
     torch.save(state, copy)
     copy.seek(0)
     outputs = ["2048", "logits_unbiased"]
-    with torch.random.fork_rng(devices=[]):  # it initialises what is overwritten at once
+    with torch.random.fork_rng(devices=[]):  # it draws initial weights, which are then overwritten
         return FeatureExtractorInceptionV3("inception", outputs, feature_extractor_weights_path=copy)

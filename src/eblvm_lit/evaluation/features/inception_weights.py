@@ -1,4 +1,4 @@
-"""The file with the weights of the network that FID is defined by."""
+"""Finding, downloading and reading the weights of the Inception network."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def find_weights(weights: str | None, cache_dir: str | Path, sha256: str | None)
     Args:
         weights: The user's own file, or None.
         cache_dir: Where it is looked for first, and downloaded to, by the first process alone.
-        sha256: What a download must have.
+        sha256: The SHA-256 that a download must have.
 
     Raises:
-        DataError: It is nowhere, and cannot be downloaded.
+        DataError: It is not found and cannot be downloaded.
 
     Example:
         >>> find_weights("nowhere.pth", "outputs/cache", None)
@@ -50,9 +50,9 @@ def _find_or_fetch(target: Path, sha256: str | None) -> Path:
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # under another name until it is whole and its sum is right
+        # it gets its name only when it is complete and its SHA-256 is right
         torch.hub.download_url_to_file(URL_INCEPTION_V3, str(target), hash_prefix=sha256)
-    except Exception as error:  # the network's failures have no base class of their own
+    except Exception as error:  # download errors have no common base class
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
             f"FID needs the weights of its network, which could not be downloaded ({reason}): "
@@ -62,17 +62,17 @@ def _find_or_fetch(target: Path, sha256: str | None) -> Path:
 
 
 def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Any], str]:
-    """Read a file of weights as data: nothing in it is executed, not even by torch-fidelity, which never sees it.
+    """Read a file of weights as plain tensors; no code in it is executed.
 
     Args:
         path: The file.
-        sha256: What its content must have; None for weights of one's own.
+        sha256: The SHA-256 that it must have; None for other weights.
 
     Returns:
-        The state of the network, and the file's own sum.
+        The state of the network, and the file's SHA-256.
 
     Raises:
-        DataError: It has another sum, or is no file of tensors.
+        DataError: It has another SHA-256, or holds more than tensors.
 
     Example:
         >>> read_weights(Path(__file__), SHA256)

@@ -1,4 +1,4 @@
-"""The images of a data set that samples are compared with."""
+"""Feature statistics of the data that samples are compared with, cached in a file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class ReferenceImages:
-    """What a network says of a split, computed once and kept in a file that runs share.
+    """Feature statistics of a split, computed once and kept in a file that runs share.
 
     Published FIDs are against the training images, of CelebA against 50,000 of them (Kan et al. 2022, code). The file
-    is named by all it depends on: the data set, its split and content, how many images, the network and its resizing.
+    is named by all that it depends on: the data set, its split and content, the number of images, and the network.
 
     Args:
         cache_dir: Folder of the file.
         split: ``train``, or ``val`` or ``test``.
-        n_max: Of more images than this so many are drawn at random, the same ones at every call; None takes all.
+        n_max: Largest number of images; of more, a fixed random subset is used. None uses all.
 
     Raises:
         ConfigError: For another split, or fewer than two images.
@@ -51,7 +51,7 @@ class ReferenceImages:
         self.cache_dir, self.split, self.n_max = cache_dir, split, n_max
 
     def size(self, data: ArrayDataModule) -> int:
-        """How many images there are."""
+        """Number of images."""
         n = len(getattr(data.splits, self.split))
         return n if self.n_max is None else min(n, self.n_max)
 
@@ -71,24 +71,24 @@ class ReferenceImages:
         device: torch.device | str = "cpu",
         rows: bool = False,
     ) -> tuple[FeatureSet, Path]:
-        """Read what is known of the images, or compute and write it.
+        """Read the statistics, or compute and write them.
 
         Args:
             data: Set up.
             features: The network, prepared.
             device: Where it is evaluated.
-            rows: Whether the features themselves are wanted, too: 400 MB of 50,000 images by Inception.
+            rows: Whether to keep the features, too: 400 MB for 50,000 images and Inception.
 
         Returns:
-            What is known, and the file.
+            The statistics, and the file.
 
         Raises:
             DataError: The file cannot be written.
-            ConfigError: The images are no bytes, and no floats in [0, 1].
+            ConfigError: The images are neither bytes nor floats in [0, 1].
         """
         path, n = self.path(data, features, rows=rows), self.size(data)
         known = _read(path, n, features.dim, rows=rows)
-        # all processes must agree on what comes next, even where they do not share the folder
+        # all processes take the same branch, even where they do not share the folder
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             return known, path
         images, order = getattr(data.splits, self.split), self._order(data)
@@ -100,7 +100,7 @@ class ReferenceImages:
         return known, path
 
     def _order(self, data: ArrayDataModule) -> torch.Tensor:
-        """Which images, in which order."""
+        """Indices of the images that are used."""
         n_all, n = len(getattr(data.splits, self.split)), self.size(data)
         if n == n_all:
             return torch.arange(n)
@@ -108,7 +108,7 @@ class ReferenceImages:
 
 
 def _read(path: Path, n: int, dim: int, *, rows: bool) -> FeatureSet | None:
-    """What the file holds; None where it is missing or damaged."""
+    """Statistics in a file; None where it is missing or damaged."""
     shapes = {"mean": (dim,), "covariance": (dim, dim)} | ({"rows": (n, dim)} if rows else {})
     try:
         with np.load(path, allow_pickle=False) as file:

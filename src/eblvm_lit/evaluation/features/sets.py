@@ -1,4 +1,4 @@
-"""Sets of images as a network sees them."""
+"""Feature statistics of a set of images, computed in batches and by several processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FeatureSet", "collect"]
 
 
 class FeatureSet(NamedTuple):
-    """What is known of n images: mean and covariance, and perhaps features (n, D) and logits (n, K), on the CPU."""
+    """Features of n images: mean and covariance, and optionally all features (n, D) and logits (n, K), on the CPU."""
 
     n: int
     gaussian: Gaussian
@@ -36,16 +36,16 @@ def collect(
     rows: bool = False,
     logits: bool = False,
 ) -> FeatureSet:
-    """Pass n images through a network, once, whatever is computed from its features afterwards.
+    """Pass n images through a network once, and collect the statistics of its features.
 
-    Of several processes each takes every R-th image; all of them get what one alone would have got.
+    Of R processes each computes every R-th image; all of them get the statistics of all images.
 
     Args:
         features: The network, prepared.
         fetch: The images of given numbers (B,) in {0..n-1}: uint8, shape (B, C, H, W).
         n: Number of images.
         device: Where the network is evaluated.
-        rows: Whether the features themselves are kept.
+        rows: Whether the features are kept.
         logits: Whether the logits are.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Training of a classifier on a data set's own labels."""
+"""Training and accuracy of a classifier on a data set's labels."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def fit(
     """Minimise the cross-entropy of the training labels by Adam, with a learning rate that falls along a cosine.
 
     Args:
-        network: What is trained, in place, on the CPU: as reproducible as that is.
+        network: Trained in place, on the CPU.
         data: Set up, with labels (n,), or (n, n_attributes) of zeros and ones.
         n_steps: Number of batches.
         batch_size: Their size, drawn with replacement.
         lr: Learning rate at the beginning.
-        seed: Of the batches.
+        seed: Seed of the batches.
     """
     images, labels = data.splits.train, data.labels.train
     generator = keyed_generator(seed, "classifier", "batches")
@@ -65,7 +65,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
-    """Part of the test labels that the network finds; of attributes, the mean over these."""
+    """Fraction of the test labels that the network predicts correctly; with attributes, the mean over them."""
     images, labels, right = data.splits.test, data.labels.test, 0
     for rows in torch.arange(len(images)).split(ROWS):
         _, logits = network(centred(as_images(data, images[rows])))

@@ -1,4 +1,4 @@
-"""What every chain of a negative phase offers."""
+"""The base class of the chains of contrastive divergence's negative phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gibbs sweeps as the chain of a negative phase."""
+"""Block Gibbs sweeps as the chain of a negative phase."""
 
 from __future__ import annotations
 

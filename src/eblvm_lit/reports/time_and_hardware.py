@@ -1,4 +1,4 @@
-"""What every run took, and on what."""
+"""The table of the time, the hardware and the versions of each run."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.runs import SPEED, Run
 from eblvm_lit.reports.unfinished import Unfinished
 
-__all__ = ["HEADER", "ledger", "total_time"]
+__all__ = ["HEADER", "time_and_hardware", "total_time"]
 
-NOTED = ("device", "threads", "host", "torch", "python", "commit")
-HEADER = ("run", "state", "data", "method", "seed", "iterations", "time", "iterations/s", *NOTED)
+RECORDED = ("device", "threads", "host", "torch", "python", "commit")
+HEADER = ("run", "state", "data", "method", "seed", "iterations", "time", "iterations/s", *RECORDED)
 
 
-def ledger(groups: Sequence[Group], unfinished: Sequence[Unfinished], root: Path) -> list[list[str]]:
-    """A table of all runs; empty cells where a run has not said it.
+def time_and_hardware(groups: Sequence[Group], unfinished: Sequence[Unfinished], root: Path) -> list[list[str]]:
+    """A table of all runs; a cell is empty if the run did not record it.
 
     Args:
-        groups: The finished ones.
-        unfinished: The others.
-        root: Folders are shown relative to it.
+        groups: The finished runs.
+        unfinished: The other runs.
+        root: The folder that paths are shown relative to.
 
     Returns:
-        A header and a row a run.
+        A header, and one row per run.
     """
     rows = []
     for group in groups:
         for run in group.runs:
             known = [group.data, group.label, run.config.get("seed"), run.metrics.get("iteration")]
             rate = run.metrics.get(SPEED)
-            rows.append([_folder(run.folder, root), "finished", *known, *_noted(run.status, rate)])
+            rows.append([_folder(run.folder, root), "finished", *known, *_recorded(run.status, rate)])
     for job in unfinished:
-        rows.append([_folder(job.folder, root), job.state, "", "", "", "", *_noted(job.status)])
+        rows.append([_folder(job.folder, root), job.state, "", "", "", "", *_recorded(job.status)])
     return [list(HEADER), *([_text(cell) for cell in row] for row in rows)]
 
 
@@ -44,8 +44,8 @@ def _folder(folder: Path, root: Path) -> str:
     return os.path.relpath(folder, root)
 
 
-def _noted(status: Mapping[str, Any], rate: float | None = None) -> list[Any]:
-    return [duration(status.get("seconds")), None if rate is None else f"{rate:.3g}", *map(status.get, NOTED)]
+def _recorded(status: Mapping[str, Any], rate: float | None = None) -> list[Any]:
+    return [duration(status.get("seconds")), None if rate is None else f"{rate:.3g}", *map(status.get, RECORDED)]
 
 
 def _text(cell: Any) -> str:
@@ -53,7 +53,7 @@ def _text(cell: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """Hours, minutes and seconds; empty where nobody has counted.
+    """A time as hours, minutes and seconds; empty if it is unknown.
 
     Example:
         >>> duration(3661.7), duration(None)
@@ -64,7 +64,7 @@ def duration(seconds: Any) -> str:
 
 
 def total_time(runs: Sequence[Run], unfinished: Sequence[Unfinished]) -> str:
-    """How long all runs took that have counted it, in words; empty where none has."""
+    """The total time of all runs that recorded theirs, in words; empty if none did."""
     entries = [*runs, *unfinished]
     counted = [time for entry in entries if duration(time := entry.status.get("seconds"))]
     part = "" if len(counted) == len(entries) else f" in {len(counted)} of the {len(entries)} runs"

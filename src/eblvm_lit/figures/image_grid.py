@@ -1,18 +1,17 @@
-"""Many small images as one."""
+"""Figures of many small images: panels in rows, each a board of images."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from eblvm_lit.figures.base import INK, new_figure
 
-__all__ = ["boards", "show_tiles", "tile"]
+__all__ = ["image_grid", "tile"]
 
 
 def tile(
@@ -44,54 +43,41 @@ def tile(
     return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1]
 
 
-def show_tiles(
-    axes: Axes,
-    images: Tensor,
+def image_grid(
+    rows: Sequence[Sequence[tuple[str, Tensor]]],
     image_shape: tuple[int, int, int],
-    limits: tuple[float, float],
-    title: str,
-    columns: int | None = None,
-) -> None:
-    """Draw images side by side, without ticks.
-
-    Args:
-        axes: Where.
-        images: Shape (n, *event).
-        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
-        limits: Values of black and white.
-        title: What they are.
-        columns: Images in a row; as many as make a square board, if not given.
-    """
-    low, high = limits
-    board = tile((images - low) / (high - low), image_shape, columns=columns).clamp_(0, 1).numpy()
-    axes.imshow(board, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_axis_off()
-    axes.set_title(title, fontsize=10, color=INK, pad=6)
-
-
-def boards(
-    images: Mapping[str, Tensor],
-    image_shape: tuple[int, int, int],
+    *,
     limits: tuple[float, float] = (0, 255),
     columns: int | None = None,
     width: float = 3.8,
+    height_ratios: Sequence[float] = (1,),
 ) -> Figure:
-    """Boards of images side by side.
+    """Draw panels of images in rows, without ticks.
 
     Args:
-        images: By the title of each board, shape (n, *event).
+        rows: The panels of each row: title and images, shape (n, *event).
         image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
-        limits: Values of black and white.
-        columns: Images in a row of a board; as many as make it square, if not given.
-        width: Of a board, in inches.
+        limits: The values of black and white.
+        columns: Images in a row of a panel; as many as make a square board, if not given.
+        width: Of a panel, in inches.
+        height_ratios: Heights of the rows relative to each other; panels of the last row are as wide as ``width``.
 
     Example:
-        >>> figure = boards({"data": torch.zeros(4, 9), "model": torch.zeros(4, 9)}, (1, 3, 3))
+        >>> figure = image_grid([[("data", torch.zeros(4, 9)), ("model", torch.zeros(4, 9))]], (1, 3, 3))
         >>> [panel.get_title() for panel in figure.axes], figure.get_size_inches().round(1).tolist()
         (['data', 'model'], [7.6, 4.1])
     """
-    shapes = [tile(v, image_shape, columns=columns).shape[:2] for v in images.values()]
-    figure = new_figure(width * len(images), max((width - 0.1) * height / across for height, across in shapes) + 0.4)
-    for panel, (title, v) in zip(figure.subplots(1, len(images), squeeze=False)[0], images.items(), strict=True):
-        show_tiles(panel, v, image_shape, limits, title, columns)
+    low, high = limits
+    boards = [
+        [tile((v - low) / (high - low), image_shape, columns=columns).clamp_(0, 1) for _, v in row] for row in rows
+    ]
+    tallest = max((width - 0.1) * board.shape[0] / board.shape[1] for board in boards[-1])
+    height = tallest * sum(height_ratios) / height_ratios[-1] + 0.4 * len(rows)
+    figure = new_figure(width * len(rows[0]), height)
+    panels = figure.subplots(len(rows), len(rows[0]), squeeze=False, height_ratios=height_ratios)
+    for axes, row, shown in zip(panels, rows, boards, strict=True):
+        for panel, (title, _), board in zip(axes, row, shown, strict=True):
+            panel.imshow(board.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            panel.set_axis_off()
+            panel.set_title(title, fontsize=10, color=INK, pad=6)
     return figure
