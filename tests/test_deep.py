@@ -95,6 +95,9 @@ def test_residual_network_has_its_formula(negative_slope, float64):
     expected = [residual_by_hand(network, row.numpy(), activation) for row in x]
     np.testing.assert_allclose(network(x).detach().numpy(), np.stack(expected), rtol=1e-12)
     assert (network.event_shape, network.out_dim) == ((2,), 4)
+    activated = ResidualMLP(sizes=[2, 5, 4, 4], negative_slope=negative_slope, activate_last=True)
+    activated.load_state_dict(network.state_dict())
+    np.testing.assert_allclose(activated(x).detach().numpy(), activation(np.stack(expected)), rtol=1e-12)
 
 
 def test_vector_field_has_its_formula_and_keeps_the_shape(float64):
@@ -555,8 +558,11 @@ def test_the_model_brings_its_posterior_divergence_and_schedule():
 
 def test_the_published_toy_model(tmp_path):
     cfg = configure("experiment=vages_toy_deep", f"run_dir={tmp_path}")
-    energy = build(cfg).method.energy
-    assert [tuple(block.second.weight.shape) for block in energy.network.blocks] == [(100, 100)] * 3
+    energy, q = (part for part in build(cfg).method.parts[:2])
+    assert [tuple(block.second.weight.shape) for block in energy.network.blocks] == [(100, 2), (100, 100), (100, 100)]
+    assert [sum(p.numel() for p in part.parameters()) for part in (energy, q)] == [64_316, 63_226]
+    assert q.network.activate_last
+    assert not energy.network.activate_last
     assert (energy.event_shape, energy.h_dim, energy.head.out_features) == ((2,), 10, 100)
     assert (cfg.trainer.max_steps, cfg.optimizer.lr, cfg.optimizer.schedule.floor) == (100_000, 1e-4, 1e-6)
     assert (cfg.objective.sigma_min, cfg.objective.sigma_max, cfg.objective.sigma0) == (0.05, 1.0, 0.05)

@@ -99,11 +99,20 @@ def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
     assert min(losses, key=losses.get) == metrics["iteration"]
 
 
-def test_another_metric_can_pick_the_best(tmp_path):
-    monitor = "callbacks.checkpoints.monitor=val/fisher"
+@pytest.mark.parametrize(("metric", "best"), [("val/fisher", min), ("val/log_likelihood", max)])
+def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp_path):
+    monitor = f"callbacks.checkpoints.monitor={metric}"
     train(tmp_path, "method=dsm", "optimizer.lr=0.3", monitor, "trainer.max_steps=20", "n_validations=4")
-    values = {row["iteration"]: row["val/fisher"] for row in curves(tmp_path) if "val/fisher" in row}
-    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == min(values, key=values.get)
+    values = {row["iteration"]: row[metric] for row in curves(tmp_path) if metric in row}
+    assert len(set(values.values())) == 4
+    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == best(values, key=values.get)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_of_a_metric_of_unknown_direction_is_what_mode_says(mode, tmp_path):
+    with pytest.raises(ConfigError, match="monitor=val/log_z: say by callbacks.checkpoints.mode=min or max"):
+        Checkpoints(save_dir=str(tmp_path), monitor="val/log_z")
+    assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode=mode).sign == {"min": -1, "max": 1}[mode]
 
 
 def test_annealed_importance_sampling_is_reproduced_by_evaluate_and_moves_with_its_seed(tmp_path):

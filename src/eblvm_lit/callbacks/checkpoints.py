@@ -6,13 +6,14 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 
 from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.distributed.launch import is_first
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.disk import check_room, n_bytes
@@ -33,23 +34,38 @@ class Checkpoints(pl.Callback):
 
     Args:
         save_dir: The run's folder.
-        monitor: Metric that picks the best; smaller is better.
+        monitor: Metric that picks the best.
+        mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
+            :func:`~eblvm_lit.evaluation.directions.direction` says.
         every: Write the last checkpoint every so many iterations; null: at validations only.
         keep: How many of those that were the last are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``;
             null keeps all of them.
 
     Raises:
-        ConfigError: If ``every`` is below 1 or ``keep`` below 0.
+        ConfigError: If ``every`` is below 1 or ``keep`` below 0, or without a mode for a metric of unknown direction.
         DataError: When training starts, if the disk has no room for them.
     """
 
     def __init__(
-        self, *, save_dir: str, monitor: str = "val/loss", every: int | None = None, keep: int | None = 0
+        self,
+        *,
+        save_dir: str,
+        monitor: str = "val/loss",
+        mode: Literal["min", "max"] | None = None,
+        every: int | None = None,
+        keep: int | None = 0,
     ) -> None:
         if every is not None and every < 1:
             raise ConfigError(f"callbacks.checkpoints.every must be at least 1 or null, not {every}.")
         if keep is not None and keep < 0:
             raise ConfigError(f"callbacks.checkpoints.keep must be at least 0 or null, not {keep}.")
+        signs = {"min": -1, "max": 1, None: direction(monitor)}
+        if not signs.get(mode):
+            raise ConfigError(
+                f"callbacks.checkpoints.monitor={monitor}: say by callbacks.checkpoints.mode=min or max which value is "
+                f"the best, not mode={mode}."
+            )
+        self.sign = signs[mode]
         self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep
         self.best: dict[str, float] | None = None
 
@@ -157,7 +173,7 @@ class Checkpoints(pl.Callback):
                 f"callbacks.checkpoints.monitor={self.monitor}: validations give {', '.join(trainer.callback_metrics)}."
             )
         value = trainer.callback_metrics[self.monitor].item()
-        if math.isfinite(value) and (self.best is None or value < self.best[self.monitor]):
+        if math.isfinite(value) and (self.best is None or self.sign * value > self.sign * self.best[self.monitor]):
             self.best = {self.monitor: value, "iteration": trainer.global_step}
             self._save(trainer, self.best_path)
         if self.every is None or self._is_time(trainer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,10 +35,15 @@ class LinearProbe(Metric):
     It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
     ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
     many principal components of v as there are latents. It applies to methods with a posterior and data with one label
-    for each example. Reference: Bao et al. 2020, section 5.2 (scikit-learn's LinearSVC with its defaults).
+    for each example. Reference: Bao et al. 2020, section 5.2.
+
+    The classifier is scikit-learn's LinearSVC: squared hinge, C = 1, one against the rest. Published numbers are its
+    defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).
 
     Args:
         n_train: Train on so many examples, the first ones; null for all.
+        dual: Whether the dual problem is solved; ``auto`` solves the primal one where there are more examples than
+            features, which has the same optimum and converges sooner.
         max_iter: Iterations of the solver at most; a warning says where they do not suffice.
         standardize: Whether features are shifted and scaled to mean 0 and variance 1 of the training examples;
             published numbers are without.
@@ -59,13 +65,21 @@ class LinearProbe(Metric):
     """
 
     def __init__(
-        self, *, n_train: int | None = None, max_iter: int = 1000, standardize: bool = False, pixels: bool = True
+        self,
+        *,
+        n_train: int | None = None,
+        dual: bool | Literal["auto"] = "auto",
+        max_iter: int = 1000,
+        standardize: bool = False,
+        pixels: bool = True,
     ) -> None:
         if n_train is not None and n_train < 2:
             raise ConfigError(f"A probe needs n_train >= 2, or null for all examples, not {n_train}.")
         if max_iter < 1:
             raise ConfigError(f"A probe needs max_iter >= 1, not {max_iter}.")
-        self.n_train, self.max_iter = n_train, max_iter
+        if dual not in (True, False, "auto"):
+            raise ConfigError(f"The dual of a probe is true, false or auto, not {dual!r}.")
+        self.n_train, self.dual, self.max_iter = n_train, dual, max_iter
         self.standardize, self.pixels = standardize, pixels
 
     def evaluate(
@@ -105,7 +119,7 @@ class LinearProbe(Metric):
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        svm = LinearSVC(max_iter=self.max_iter, dual="auto", random_state=0)
+        svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # our own warning names the option to change

@@ -14,11 +14,11 @@ __all__ = ["ResidualMLP"]
 
 
 class _Block(nn.Module):
-    """Two linear layers with a nonlinearity after each, beside a linear shortcut."""
+    """Two linear layers with a nonlinearity after each, beside a linear shortcut; the input's width is the hidden one."""
 
     def __init__(self, n_in: int, n_out: int, negative_slope: float | None) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(n_in, n_out), nn.Linear(n_out, n_out)
+        self.first, self.second = nn.Linear(n_in, n_in), nn.Linear(n_in, n_out)
         self.shortcut = nn.Linear(n_in, n_out)
         self.negative_slope = negative_slope
 
@@ -30,16 +30,18 @@ class _Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    r"""Residual blocks with a nonlinearity a between them, and none after the last.
+    r"""Residual blocks with a nonlinearity a between them, and on request after the last.
 
     .. math:: x \mapsto a(A_2\, a(A_1 x + a_1) + a_2) + S x + s
 
-    The feature network of the published toy model, with a = ELU and sizes 2, 100, 100, 100 (Bao et al. 2021, code),
-    and that of its posterior, with a leaky rectifier.
+    A_1 is square: the hidden width of a block is that of its input. With sizes 2, 100, 100, 100 it is the feature
+    network of the published toy model (a = ELU, none after the last block) and of its posterior (a leaky rectifier,
+    after the last block too). Reference: Bao et al. 2021, code.
 
     Args:
         sizes: Width of the input, and of each block's output.
         negative_slope: Slope below zero of a leaky rectifier; null: a is ELU.
+        activate_last: Whether a is applied to the features, too.
 
     Raises:
         ConfigError: With fewer than two sizes.
@@ -50,11 +52,13 @@ class ResidualMLP(nn.Module):
         torch.Size([5, 4])
     """
 
-    def __init__(self, *, sizes: Sequence[int], negative_slope: float | None = None) -> None:
+    def __init__(
+        self, *, sizes: Sequence[int], negative_slope: float | None = None, activate_last: bool = False
+    ) -> None:
         super().__init__()
         if len(sizes) < 2:
             raise ConfigError(f"A residual MLP needs at least an input and an output size, not {list(sizes)}.")
-        self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
+        self.event_shape, self.out_dim, self.activate_last = (sizes[0],), sizes[-1], activate_last
         self.blocks = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,4 +67,4 @@ class ResidualMLP(nn.Module):
         x = first(x.flatten(1))
         for block in others:
             x = block(block.activation(x))
-        return x
+        return first.activation(x) if self.activate_last else x
