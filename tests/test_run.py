@@ -11,6 +11,7 @@ import torch
 from torch.optim.adam import adam as torch_adam
 
 import iterating
+from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.core.functional import copy_tree, params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
@@ -101,8 +102,8 @@ def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
 
 @pytest.mark.parametrize(("metric", "best"), [("val/fisher", min), ("val/log_likelihood", max)])
 def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp_path):
-    monitor = f"callbacks.checkpoints.monitor={metric}"
-    train(tmp_path, "method=dsm", "optimizer.lr=0.3", monitor, "trainer.max_steps=20", "n_validations=4")
+    monitor = (f"callbacks.checkpoints.monitor={metric}", "callbacks.evaluation.at_validation=[fisher,log_likelihood]")
+    train(tmp_path, "method=dsm", "optimizer.lr=0.3", *monitor, "trainer.max_steps=20", "n_validations=4")
     values = {row["iteration"]: row[metric] for row in curves(tmp_path) if metric in row}
     assert len(set(values.values())) == 4
     assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == best(values, key=values.get)
@@ -110,7 +111,7 @@ def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_the_best_of_a_metric_of_unknown_direction_is_what_mode_says(mode, tmp_path):
-    with pytest.raises(ConfigError, match="monitor=val/log_z: say by callbacks.checkpoints.mode=min or max"):
+    with pytest.raises(ConfigError, match=r"say by callbacks\.checkpoints\.mode=min or max which value"):
         Checkpoints(save_dir=str(tmp_path), monitor="val/log_z")
     assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode=mode).sign == {"min": -1, "max": 1}[mode]
 

@@ -14,7 +14,7 @@ __all__ = ["ResidualMLP"]
 
 
 class _Block(nn.Module):
-    """Two linear layers with a nonlinearity after each, beside a linear shortcut; the input's width is the hidden one."""
+    """Two linear layers with a nonlinearity after each, beside a linear shortcut; the first keeps the width."""
 
     def __init__(self, n_in: int, n_out: int, negative_slope: float | None) -> None:
         super().__init__()
