@@ -165,6 +165,24 @@ def test_the_critic_has_n_upper_steps_each_with_fresh_samples():
     assert len({tuple(draw["h_hat"].flatten().tolist()) for draw in [*noise["upper"], noise["lower"]]}) == 4
 
 
+def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64):
+    method, alone = sngan(n_upper_steps=3, fresh_minibatches=True), sngan(n_upper_steps=1)
+    method.check_batch_size(6)
+    alone.load_state_dict(method.state_dict())
+    v, noise = minibatch(method)
+    assert len(v) == 6
+    steps = iterating.found(method, start(method), v, noise)
+    for k, step in enumerate(steps["upper"]):
+        own = {name: x[k::3] for name, x in noise["upper"][k].items()}
+        lower = {name: x[::3] for name, x in noise["lower"].items()}
+        expected = iterating.found(alone, start(alone), v[k::3], {"upper": [own], "lower": lower})
+        torch.testing.assert_close(step.grads, expected["upper"][0].grads, rtol=0, atol=0)
+        torch.testing.assert_close(steps["lower"][0].grads, expected["lower"][0].grads, rtol=0, atol=0)
+    for n in (3, 7):
+        with pytest.raises(ConfigError, match="cannot be dealt out evenly to 3 steps"):
+            method.check_batch_size(n)
+
+
 def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(float64):
     real, fake = torch.randn(5), torch.randn(5)
     is_data = [torch.sigmoid(-e) for e in (real, fake)]

@@ -94,6 +94,19 @@ def test_shortcuts_commute_with_pooling_and_doubling(float64):
     torch.testing.assert_close(block(x), published)
 
 
+def test_the_released_rectifier_overwrites_the_input_of_a_block_and_so_of_its_shortcut(float64):
+    """Kan et al. 2022, code: ReLU(inplace=True) at the start of each block but the first."""
+    network = SpectralResNet(v_shape=SMALL, widths=[4, 6, 6], n_down=2, rectified_shortcut=True).eval()
+    for block, channels in ((network.blocks[1], 4), (network.blocks[2], 6)):
+        x = torch.randn(2, channels, 8, 8)
+        released = nn.Sequential(nn.ReLU(inplace=True), block.first, nn.ReLU(inplace=True), block.second)
+        overwritten = x.clone()
+        y = released(overwritten) + block.shortcut(overwritten)
+        torch.testing.assert_close(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)
+        block.rectified_shortcut = False
+        assert not torch.allclose(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)
+
+
 # ------------------------------------------------------------------ starts and norms
 
 

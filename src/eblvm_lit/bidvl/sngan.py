@@ -25,8 +25,7 @@ class SNGAN(GeneratorMethod):
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
         \min_{\omega_2} E_{\hat h} E'(G(\hat h))
 
-    The critic's steps of one iteration see one minibatch of data, and samples of their own. Reference: Miyato et al.
-    2018; the control of Kan et al. 2022, code.
+    Each step of the critic sees new samples. Reference: Miyato et al. 2018; the control of Kan et al. 2022, code.
 
     Args:
         energy: The critic E'(v; psi').
@@ -34,6 +33,8 @@ class SNGAN(GeneratorMethod):
         loss: What both descend.
         optimizer: Rule of both.
         n_upper_steps: The critic's steps in an iteration.
+        fresh_minibatches: Whether the minibatch is dealt out to the critic's steps, of which each then sees other data,
+            as in the released code (``data.batch_size=500`` for five steps of 100 images); else all see the same data.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -61,6 +62,7 @@ class SNGAN(GeneratorMethod):
         loss: Adversarial,
         optimizer: Optimizer,
         n_upper_steps: int = 5,
+        fresh_minibatches: bool = False,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -68,7 +70,8 @@ class SNGAN(GeneratorMethod):
         if n_upper_steps < 1:
             raise ConfigError(f"n_upper_steps must be >= 1, or the critic never learns, not {n_upper_steps}.")
         check_sizes(generator, energy=energy)
-        self.loss, self.optimizer, self.n_upper_steps = loss, optimizer, n_upper_steps
+        self.loss, self.optimizer = loss, optimizer
+        self.n_upper_steps, self.fresh_minibatches = n_upper_steps, fresh_minibatches
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """The critic, and the generator."""
@@ -80,11 +83,33 @@ class SNGAN(GeneratorMethod):
         return {"upper": upper, "lower": self.draw(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Miyato et al. 2018: some steps of the critic, then one of the generator, each with fresh samples."""
-        terms = self.terms(v)
-        for drawn in noise["upper"]:
-            state = self.descend_terms(state, "upper", terms["upper"], drawn, self.generate(state, drawn))
-        return self.descend_terms(state, "lower", terms["lower"], noise["lower"], self.generate(state, noise["lower"]))
+        """Miyato et al. 2018: some steps of the critic, then one of the generator, each with new samples."""
+        n_parts = self.n_upper_steps if self.fresh_minibatches else 1
+        for k, drawn in enumerate(noise["upper"]):
+            part, drawn = self.part(k % n_parts, n_parts, v, drawn)
+            state = self.descend_terms(state, "upper", self.terms(part)["upper"], drawn, self.generate(state, drawn))
+        part, drawn = self.part(0, n_parts, v, noise["lower"])
+        return self.descend_terms(state, "lower", self.terms(part)["lower"], drawn, self.generate(state, drawn))
+
+    @staticmethod
+    def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
+        """Every n_parts-th row of data (B, *event) and noise, from the k-th row on."""
+        if n_parts == 1:
+            return v, noise
+        return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
+
+    def check_batch_size(self, n: int) -> None:
+        """Refuse batches that have no statistics, or that cannot be dealt out evenly.
+
+        Raises:
+            ConfigError: For such a batch.
+        """
+        super().check_batch_size(n)
+        if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
+            raise ConfigError(
+                f"A batch of {n} examples cannot be dealt out evenly to {self.n_upper_steps} steps of the critic: choose "
+                "data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
+            )
 
     def terms(self, v: Tensor) -> dict[str, TermFunction]:
         """What each descends; the energy difference E(v) - E(v_hat) is recorded beside the critic's."""

@@ -23,15 +23,16 @@ def _convolution(n_in: int, n_out: int, size: int = 3, *, residual: bool = True)
 class _Block(nn.Module):
     """Two convolutions with a rectifier before each, beside a shortcut, at half the resolution if ``down``."""
 
-    def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
+    def __init__(self, n_in: int, n_out: int, *, down: bool, rectified_shortcut: bool) -> None:
         super().__init__()
         self.first, self.second = _convolution(n_in, n_in), _convolution(n_in, n_out)
         changes = n_in != n_out or down
         self.shortcut = _convolution(n_in, n_out, 1, residual=False) if changes else nn.Identity()
-        self.down = down
+        self.down, self.rectified_shortcut = down, rectified_shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(relu(self.first(relu(x))))
+        x = relu(x) if self.rectified_shortcut else x
         # a 1x1 convolution of averages is the average of its values, for a quarter of the products
         return avg_pool2d(y, 2) + self.shortcut(avg_pool2d(x, 2)) if self.down else y + self.shortcut(x)
 
@@ -61,6 +62,9 @@ class SpectralResNet(nn.Module):
         v_shape: Channels, height and width of the image.
         widths: Channels of each block's output.
         n_down: How many blocks, from the first on, halve the resolution.
+        rectified_shortcut: Whether shortcuts start from a(x), as in the released code of Kan et al. 2022, whose rectifier
+            overwrites the input of each block but the first; published numbers of residual networks were made so. The
+            usual block, and that of Miyato et al. 2018, starts them from x.
 
     Raises:
         ConfigError: For an image that cannot be halved so often, a width below one, or more halvings than blocks.
@@ -72,7 +76,12 @@ class SpectralResNet(nn.Module):
     """
 
     def __init__(
-        self, *, v_shape: Sequence[int], widths: Sequence[int] = (128, 128, 128, 128), n_down: int = 2
+        self,
+        *,
+        v_shape: Sequence[int],
+        widths: Sequence[int] = (128, 128, 128, 128),
+        n_down: int = 2,
+        rectified_shortcut: bool = False,
     ) -> None:
         super().__init__()
         if not widths or min(widths) < 1 or not 1 <= n_down <= len(widths):
@@ -82,7 +91,8 @@ class SpectralResNet(nn.Module):
             )
         self.event_shape, self.out_dim = image_shape(v_shape, 2**n_down), widths[-1]
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
-        blocks += [_Block(n_in, n_out, down=i < n_down) for i, (n_in, n_out) in enumerate(pairwise(widths), start=1)]
+        for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
+            blocks.append(_Block(n_in, n_out, down=i < n_down, rectified_shortcut=rectified_shortcut))
         # the format of a convolution's output is its kernel's
         self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)
         spectrally_normalised(self.blocks)
