@@ -148,6 +148,28 @@ def test_order_steps_and_shared_latents():
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
+def test_a_shared_optimizer_takes_the_encoders_step_with_no_gradient_for_the_generator(float64):
+    """Kan et al. 2022, code: one Adam of both; its moments and its weight decay still move the generator."""
+    method = make(
+        bidvl_networks.LOSSES["complete"], encoder_optimizer="shared", optimizer=Adam(lr=0.01, weight_decay=0.1)
+    )
+    v, noise = minibatch(method)
+    assert list(method.groups) == ["upper", "lower"]
+    begin = start(method)
+    first, second = found(method, begin, v, noise)["lower"]
+    generator = [name for name in first.grads if name.startswith("generator.")]
+    assert not any(first.grads[name].any() for name in generator)
+    assert all(second.grads[name].any() for name in generator if "weight" in name)
+    end, _ = run(method, begin, v, noise)
+    assert end.optimizers["lower"]["step"] == 2
+    rule, omega = method.lower_optimizer, begin.params["omega"]
+    moved, _ = rule.update(omega, first.grads, begin.optimizers["lower"], begin.lrs["lower"])
+    for name in generator:  # by weight decay alone
+        assert torch.equal(moved[name], omega[name]) == (not omega[name].any())
+    with pytest.raises(ConfigError, match="encoder_optimizer is 'own' or 'shared'"):
+        make(bidvl_networks.LOSSES["complete"], encoder_optimizer="both")
+
+
 def test_record_has_every_term(float64):
     method = make(bidvl_networks.LOSSES["complete"])
     v, noise = minibatch(method)

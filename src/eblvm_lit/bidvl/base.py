@@ -16,7 +16,7 @@ from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, p
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.state import TrainState
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["GeneratorMethod", "TermFunction", "TermGradient"]
@@ -148,7 +148,7 @@ class GeneratorMethod(Method):
     def gradient(
         self,
         state: TrainState,
-        name: str,
+        group: str | ParamGroup,
         terms: TermFunction,
         noise: Noise,
         samples: Samples | None = None,
@@ -158,13 +158,14 @@ class GeneratorMethod(Method):
 
         Args:
             state: Where the step starts.
-            name: The group.
+            group: The group, by its name, or another one.
             terms: What is descended.
             noise: Of the step.
             samples: v_hat, where the terms need it.
             only: The term whose gradient it is, if not that of all.
         """
-        network, prefix = self.groups[name].network, self.groups[name].prefix
+        group = self.groups[group] if isinstance(group, str) else group
+        network, prefix = group.network, group.prefix
         given = {} if samples is None else {"v_hat": samples.v_hat}
         moves_generator = network == "omega" and "generator.".startswith(prefix)
 
@@ -179,7 +180,7 @@ class GeneratorMethod(Method):
                     means.append(record[key])
             return torch.stack(means).sum(), (record, moved[network])
 
-        own, moving = self.groups[name].of(state.params[network]), given if moves_generator else {}
+        own, moving = group.of(state.params[network]), given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
         if back:  # the gradient in v_hat goes back through the one pass of the generator
             for key, g in samples.pull(back["v_hat"]).items():

@@ -43,6 +43,9 @@ class BiDVL(GeneratorMethod):
         loss: What both levels minimise.
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
+        encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``own``, it has moments of its
+            own; ``shared``, as in the released code, it is a step of the lower level's optimizer with no gradient for
+            the generator, which moments and weight decay still move.
         n_lower_steps: K.
         n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
             in memory. Published results have none.
@@ -77,6 +80,7 @@ class BiDVL(GeneratorMethod):
         loss: BiDVLLoss,
         optimizer: Optimizer,
         lower_optimizer: Optimizer | None = None,
+        encoder_optimizer: Literal["own", "shared"] = "own",
         n_lower_steps: int = 1,
         n_unroll: int = 0,
         upper_first: bool = True,
@@ -87,17 +91,21 @@ class BiDVL(GeneratorMethod):
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
         if n_lower_steps < 1:
             raise ConfigError(f"n_lower_steps must be >= 1, or the generator never learns, not {n_lower_steps}.")
+        if encoder_optimizer not in ("own", "shared"):
+            raise ConfigError(f"method.encoder_optimizer is 'own' or 'shared', not {encoder_optimizer!r}.")
         check_fit(energy, posterior, generator, loss)
         self.loss, self.n_lower_steps = loss, n_lower_steps
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
         self.upper_first, self.share_latents = upper_first, share_latents
+        self.encoder_group = ParamGroup("omega", self.lower_optimizer, "encoder.")
+        self.shares_optimizer = encoder_optimizer == "shared"
         self.unroll = Unroll(n_unroll=n_unroll)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """psi' in the upper level, with the encoder if the loss says so; encoder and generator in the lower one."""
         upper = {"upper": ParamGroup("theta", self.optimizer)}
-        if self.loss.regularises_encoder:
-            upper["upper_encoder"] = ParamGroup("omega", self.lower_optimizer, "encoder.")
+        if self.loss.regularises_encoder and not self.shares_optimizer:
+            upper["upper_encoder"] = self.encoder_group
         lower = {"lower": ParamGroup("omega", self.lower_optimizer)}
         return {**upper, **lower} if self.upper_first else {**lower, **upper}
 
@@ -123,7 +131,8 @@ class BiDVL(GeneratorMethod):
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
             state = self.upper_level(state, v, noise, samples)
         for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-13
-            if samples is None or k > 0 or not self.share_latents:  # else both levels share one pass of the generator
+            # where the generator has not moved since the upper level, both levels share one pass of it
+            if samples is None or k > 0 or not self.share_latents or self.shares_optimizer:
                 samples = self.generate(state, noise["lower"][k])
             state = self.descend_terms(state, "lower", terms["lower"], noise["lower"][k], samples)
         if not self.upper_first:
@@ -139,8 +148,16 @@ class BiDVL(GeneratorMethod):
             loss, grads = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
         state = self.update(state, "upper", loss, grads, found.record, found.buffers)
         if self.loss.regularises_encoder:
-            state = self.descend_terms(state, "upper_encoder", terms["upper_encoder"], noise["upper_encoder"], samples)
+            state = self.regularise_encoder(state, terms["upper_encoder"], drawn, samples)
         return state
+
+    def regularise_encoder(self, state: TrainState, terms: TermFunction, noise: Noise, samples: Samples) -> TrainState:
+        """The encoder's step in the upper level, with an optimizer of its own or with the lower level's."""
+        if not self.shares_optimizer:
+            return self.descend_terms(state, "upper_encoder", terms, noise, samples)
+        found = self.gradient(state, self.encoder_group, terms, noise, samples)
+        grads = {name: found.grads.get(name, torch.zeros_like(p)) for name, p in state.params["omega"].items()}
+        return self.update(state, "lower", found.loss, grads, found.record, found.buffers)
 
     def terms(self, v: Tensor) -> dict[str, TermFunction]:
         """What each group descends; the energy difference E(v) - E(v_hat) is recorded beside the upper one's."""

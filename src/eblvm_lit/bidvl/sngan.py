@@ -107,8 +107,8 @@ class SNGAN(GeneratorMethod):
         super().check_batch_size(n)
         if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
             raise ConfigError(
-                f"A batch of {n} examples cannot be dealt out evenly to {self.n_upper_steps} steps of the critic: choose "
-                "data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
+                f"A batch of {n} examples cannot be dealt out evenly to {self.n_upper_steps} steps of the critic: "
+                "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
             )
 
     def terms(self, v: Tensor) -> dict[str, TermFunction]:

@@ -62,9 +62,9 @@ class SpectralResNet(nn.Module):
         v_shape: Channels, height and width of the image.
         widths: Channels of each block's output.
         n_down: How many blocks, from the first on, halve the resolution.
-        rectified_shortcut: Whether shortcuts start from a(x), as in the released code of Kan et al. 2022, whose rectifier
-            overwrites the input of each block but the first; published numbers of residual networks were made so. The
-            usual block, and that of Miyato et al. 2018, starts them from x.
+        rectified_shortcut: Whether shortcuts start from a(x), as in the released code of Kan et al. 2022, whose
+            rectifier overwrites the input of each block but the first; published numbers of residual networks were made
+            so. The usual block, and that of Miyato et al. 2018, starts them from x.
 
     Raises:
         ConfigError: For an image that cannot be halved so often, a width below one, or more halvings than blocks.
