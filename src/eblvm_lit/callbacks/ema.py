@@ -73,7 +73,7 @@ class ExponentialAverage(pl.Callback):
         if AVERAGES in checkpoint:
             self.averages, self.iteration = averages_of(checkpoint, pl_module), checkpoint["eblvm_lit"]["iteration"]
         else:
-            log.warning("The checkpoint holds no averages of its parameters: they start from the parameters it holds.")
+            log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Start from the initial parameters, or move loaded averages to the parameters' device."""

@@ -73,7 +73,7 @@ class Preemption(pl.Callback):
     def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name
         raise InterruptedRunError(
-            f"Stopped by {name} after iteration {trainer.global_step}; go on with the same command and "
+            f"Stopped by {name} after iteration {trainer.global_step}; resume with the same command and "
             f"ckpt={self.checkpoint}.",
             exit_code=128 + self.received,
         )
