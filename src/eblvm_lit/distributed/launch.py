@@ -106,7 +106,7 @@ class _Others:
                 return LostProcessError(
                     f"Process {rank} of the run has ended with code {process.returncode}"
                     + (f" ({said[-1].strip()})" if said else "")
-                    + f"; go on with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
+                    + f"; resume with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
                 )
         return None
 
