@@ -21,7 +21,8 @@ class SVHN(SmallImageDataModule):
     """House numbers, (3, 32, 32); the label is the digit in the middle.
 
     73,257 training images, of which the last 10,000 also serve as validation images, and 26,032 test images; the
-    531,131 easier extra images are not used. The files are those of torchvision's ``SVHN``; missing ones are downloaded.
+    531,131 easier extra images are not used. The files are those of torchvision's ``SVHN``; missing files are
+    downloaded.
 
     Reference: Netzer et al. 2011, "Reading digits in natural images with unsupervised feature learning".
 

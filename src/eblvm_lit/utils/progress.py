@@ -1,4 +1,4 @@
-"""How far the chains are."""
+"""A progress bar for long sampling chains."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(what: str, total: int, *, visible: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar with the remaining time, which is gone at the end; nothing where there is no terminal.
+    """Show a bar with the remaining time, which disappears at the end; without a terminal, show nothing.
 
     Args:
-        what: What it says.
-        total: Steps of all chains.
-        visible: Whether it is shown at all.
+        what: The text beside the bar.
+        total: The number of steps of all chains.
+        visible: Whether to show the bar.
 
     Yields:
-        What is to be called with the number of steps that were done.
+        A function that takes the number of newly completed steps.
 
     Example:
         >>> with progress_bar("samples", 100, visible=False) as on_step:
