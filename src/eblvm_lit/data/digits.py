@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits of 8 x 8 pixels: real data that need no download."""
+"""Handwritten digits of 8 x 8 pixels from scikit-learn: real data that need no download."""
 
 from __future__ import annotations
 

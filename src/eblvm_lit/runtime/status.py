@@ -1,4 +1,4 @@
-"""status.json: the state of a run, the reason of a failure, its duration and its machine."""
+"""The file `status.json`: the state of a run, the reason of a failure, its duration and its machine."""
 
 from __future__ import annotations
 
