@@ -14,15 +14,15 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(what: str, total: int, *, visible: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the remaining time while the block runs; nothing where there is no terminal.
+    """Show a bar with the remaining time, which disappears at the end; without a terminal, show nothing.
 
     Args:
-        what: Its title.
-        total: Number of steps.
-        visible: Whether it is shown at all.
+        what: The text beside the bar.
+        total: The number of steps in all.
+        visible: Whether to show the bar.
 
     Yields:
-        A function to call with the number of steps that were done.
+        A function that takes the number of newly completed steps.
 
     Example:
         >>> with progress_bar("samples", 100, visible=False) as on_step:
