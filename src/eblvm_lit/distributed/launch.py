@@ -105,11 +105,7 @@ class _Workers:
                 output = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
                 return LostProcessError(
                     f"Process {rank} of the run has ended with code {process.returncode}"
-<<<<<<< HEAD
-                    + (f" ({said[-1].strip()})" if said else "")
-=======
                     + (f" ({output[-1].strip()})" if output else "")
->>>>>>> shelf
                     + f"; resume with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
                 )
         return None
