@@ -1,6 +1,9 @@
 """Private doors of torch and Lightning: with each of them shut, the public fallback gives the same numbers."""
 
+import os
+import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -31,6 +34,30 @@ def test_without_inductors_internals_torch_compile_is_used_as_it_is(monkeypatch)
     for v in (x, x + 1):
         assert torch.equal(step({"x": x}, v)["sum"], (x * v).sum())
     assert used == [{"fullgraph": True, "dynamic": False}]
+
+
+def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    wide = fast_paths._MergeEqualNodes().uuid()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert fast_paths._MergeEqualNodes().uuid() != wide
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compiler_available(CPU) is None, reason="no C++ compiler")
+def test_kernels_for_one_vector_width_are_not_used_for_another(tmp_path):
+    """Inductor's cache of graphs knows no vector width: AVX512 kernels, compiled for AVX2, gave 5e252 instead of 2."""
+    script = """
+        import torch
+        from eblvm_lit.core.fast_paths import compile_step
+
+        v = torch.linspace(-1, 1, 37, dtype=torch.float64)
+        step = lambda v: {"sum": (v.sin() + v * v).cumsum(0).tanh()}
+        torch.testing.assert_close(compile_step(step, torch.device("cpu"))(v), step(v))
+    """
+    for capability in ({}, {"ATEN_CPU_CAPABILITY": "avx2"}, {"ATEN_CPU_CAPABILITY": "default"}):
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), **capability}
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, check=True)
 
 
 def test_without_inductors_search_the_compiler_is_found_on_the_path(monkeypatch, tmp_path):

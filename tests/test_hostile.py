@@ -131,7 +131,7 @@ def test_a_checkpoint_without_what_goes_on_is_not_gone_on_with(key, value, conte
     hostile[key] = value
     torch.save(hostile, tmp_path / "strange.ckpt")
     going_on = ("method=dsm", f"ckpt={tmp_path / 'strange.ckpt'}")
-    refuse(train, tmp_path / "run", *going_on, why=f"cannot be gone on with: its {key} are missing")
+    refuse(train, tmp_path / "run", *going_on, why=f"cannot be resumed: its {key} are missing")
 
 
 # --- targets ----------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_a_signal_to_any_process_stops_all_at_one_iteration(number, rank, straig
     started.send(number, rank)
     assert started.wait() == 128 + number
     assert gone(started.pid(1))
-    assert f"Stopped by {number.name} after iteration 10; go on with" in started.said
+    assert f"Stopped by {number.name} after iteration 10; resume with" in started.said
     assert checkpoint(started.run)["global_step"] == 10
     assert not list(started.run.glob("process_*.log"))
     again = Launch(tmp_path, *PCD, "ckpt=last")

@@ -158,7 +158,7 @@ def test_a_terminated_run_ends_the_iteration_in_hand_saves_and_says_how_to_go_on
     code, err, folder = stopped[signal.SIGTERM]
     assert code == 143
     assert checkpoint(folder)["global_step"] == 38
-    assert "Stopped by SIGTERM after iteration 38; go on with the same command and ckpt=" in err
+    assert "Stopped by SIGTERM after iteration 38; resume with the same command and ckpt=" in err
     assert "Traceback" not in err
     assert not (folder / "metrics.json").exists()
     train(tmp_path, *LONG, *METHODS["bidsm"], f"ckpt={folder / 'checkpoints' / 'last.ckpt'}")

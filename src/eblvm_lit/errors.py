@@ -1,15 +1,15 @@
-"""Errors meant for the user: each message is one sentence that says what to do."""
+"""Errors for the user: each message is one sentence that says what to do."""
 
 __all__ = ["ConfigError", "DataError", "EblvmError"]
 
 
 class EblvmError(Exception):
-    """Anything the user can mend; printed without a traceback by the command line."""
+    """An error that the user can correct; the command line prints it without a traceback."""
 
 
 class DataError(EblvmError):
-    """A data file is missing, damaged or holds values no model can be trained on."""
+    """A data file is missing, damaged, or contains unusable values."""
 
 
 class ConfigError(EblvmError):
-    """The configuration asks for something that does not exist or does not fit together."""
+    """The configuration names something that does not exist, or parts that do not fit together."""

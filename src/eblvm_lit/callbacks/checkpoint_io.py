@@ -15,9 +15,9 @@ from eblvm_lit.utils.io import refuse_url, write_whole
 
 __all__ = ["AtomicCheckpointIO", "check_restorable", "load_checkpoint"]
 
-# What a checkpoint of ours holds beside Lightning's own things, and of which type.
+# The entries that this package adds to a checkpoint, and their types.
 KEYS = {"method": str, "iteration": int, "config": dict}
-# What of Lightning's own things a run needs to go on.
+# The entries of Lightning that a run needs to resume.
 RESTORED = {"loops": dict, "optimizer_states": list, "global_step": int}
 
 
@@ -56,7 +56,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """What torch says, and not what it advises where a file holds more than data: to read it nevertheless."""
+    """torch's reason, without its advice to load the file although it holds more than data."""
     text = str(error).strip()
     if "weights_only" in text or "Weights only" in text:
         found = re.search(r"(?:GLOBAL|Can only \w+ \w+ for)\s+([\w.]+)", text)
@@ -65,7 +65,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_restorable(checkpoint: dict[str, Any], path: Path) -> None:
-    """Refuse a checkpoint that can be evaluated and not gone on with.
+    """Refuse a checkpoint from which training cannot resume.
 
     Raises:
         DataError: Names what it lacks.
@@ -73,21 +73,21 @@ def check_restorable(checkpoint: dict[str, Any], path: Path) -> None:
     Example:
         >>> check_restorable({"loops": {}, "global_step": 3}, Path("last.ckpt"))
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: last.ckpt cannot be gone on with: its optimizer_states are missing or damaged; ...
+        eblvm_lit.errors.DataError: last.ckpt cannot be resumed: its optimizer_states are missing or damaged; ...
     """
     for key, kind in RESTORED.items():
         if not isinstance(checkpoint.get(key), kind):
             raise DataError(
-                f"{path} cannot be gone on with: its {key} are missing or damaged; begin anew, or evaluate it with "
+                f"{path} cannot be resumed: its {key} are missing or damaged; start a new run, or evaluate it with "
                 "evaluate.py."
             )
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes to a temporary name beside the file, flushes to the disk and renames: never half a file under its name."""
+    """Writes a temporary file, flushes it to the disk and renames it: a checkpoint is complete or absent."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Save, or leave what was there as it was.
+        """Save; if that fails, the file that was there is unchanged.
 
         Raises:
             DataError: If it cannot be written.
@@ -97,5 +97,5 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_whole(Path(path), lambda file: torch.save(checkpoint, file))
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Load data and nothing else."""
+        """Load plain data; see :func:`load_checkpoint`."""
         return load_checkpoint(path)

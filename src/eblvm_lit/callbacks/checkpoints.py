@@ -23,14 +23,14 @@ __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
 
 log = logging.getLogger(__name__)
 
-OVERHEAD = 1 << 16  # bytes of a checkpoint beside its tensors: names and configuration
+OVERHEAD = 1 << 16  # bytes of a checkpoint besides its tensors: names and configuration
 
 
 class Checkpoints(pl.Callback):
-    """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some of those on the way.
+    """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some earlier ones.
 
     The last is written at each validation, every so many iterations and at the end of the run; the best when the
-    monitored metric has improved. Whether the disk has room for them is looked at before the first iteration.
+    monitored metric has improved. The room on the disk is checked before the first iteration.
 
     Args:
         save_dir: The run's folder.
@@ -38,8 +38,8 @@ class Checkpoints(pl.Callback):
         mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
             :func:`~eblvm_lit.evaluation.directions.direction` says.
         every: Write the last checkpoint every so many iterations; null: at validations only.
-        keep: How many of those that were the last are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``;
-            null keeps all of them.
+        keep: How many earlier last checkpoints are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``; null
+            keeps all of them.
 
     Raises:
         ConfigError: If ``every`` is below 1 or ``keep`` below 0, or without a mode for a metric of unknown direction.
@@ -71,32 +71,32 @@ class Checkpoints(pl.Callback):
 
     @property
     def last_path(self) -> Path:
-        """Where the last state is."""
+        """Path of the last checkpoint."""
         return self.folder / "last.ckpt"
 
     @property
     def best_path(self) -> Path:
-        """Where the best state is."""
+        """Path of the best checkpoint."""
         return self.folder / "best.ckpt"
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to know."""
+        """The state that a resumed run needs."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` gave."""
+        """Restore the state of :meth:`state_dict`."""
         self.best = state_dict["best"]
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add where the run is logged, so that one that goes on from here is logged there, too."""
+        """Add the loggers' run ids, so that a resumed run is logged as the same run."""
         if known := {logger.name: logger.version for logger in of_runs(trainer.loggers) if logger.version}:
             checkpoint["loggers"] = known
 
     def adopt(self, resume_from: Path) -> None:
-        """Take over the checkpoints of the run that is gone on from, so that this run's folder is complete at once.
+        """Copy the checkpoints of the resumed run, so that this run's folder is complete from the start.
 
         Args:
-            resume_from: The checkpoint this run starts with; a ``best.ckpt`` may lie beside it.
+            resume_from: The checkpoint from which this run resumes; a ``best.ckpt`` may be in the same folder.
         """
         if not is_first():
             return
@@ -107,23 +107,23 @@ class Checkpoints(pl.Callback):
             copy_whole(best, self.best_path)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """The best so far counts only where its parameters are at hand."""
+        """Forget the best so far if its checkpoint is missing."""
         if self.best is not None and not self.best_path.is_file():
             log.warning("The best checkpoint of the earlier run is gone: the best from here on is kept.")
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Sweep up what a killed process has left half-written, and see that there is room."""
+        """Remove incomplete files of a killed process, and check the room on the disk."""
         if not trainer.is_global_zero:
             return
         for leftover in self.folder.glob(".*.ckpt.*.tmp"):
             leftover.unlink(missing_ok=True)
         content: dict[str, Any] = {}
-        for callback in trainer.callbacks:  # such as averages of the parameters
+        for callback in trainer.callbacks:  # for example averages of the parameters
             callback.on_save_checkpoint(trainer, pl_module, content)
         states = [optimizer.state_dict() for optimizer in trainer.optimizers]
         size = n_bytes([content, states, pl_module.state_dict()]) + OVERHEAD
-        # one more than there will be: a new file is whole before it takes the place of an old one
+        # one more than are kept: a new file is complete before it replaces an old one
         n_missing = 1 + sum(not path.is_file() for path in (self.last_path, self.best_path))
         kept = self._n_moments(trainer) if self.keep is None else self.keep
         n_missing += max(kept - len(self._kept()), 0)
@@ -135,30 +135,30 @@ class Checkpoints(pl.Callback):
         return (trainer.max_steps - trainer.global_step) // between
 
     def _kept(self) -> list[Path]:
-        """The checkpoints on the way, the oldest first."""
+        """The earlier checkpoints, the oldest first."""
         return sorted(self.folder.glob("iteration_*.ckpt"), key=lambda path: (len(path.name), path.name))
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
-            logger.save()  # first: a run that goes on from here takes over the curves up to here
+            logger.save()  # first: a run that resumes from here reads the curves up to here
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last state, and keep it under a name of its own if some are kept."""
+        """Save the last state, and link it as an earlier one if some are kept."""
         self._save(trainer, self.last_path)
         if self.keep == 0 or not trainer.is_global_zero:
             return
         path = self.folder / f"iteration_{trainer.global_step}.ckpt"
         path.unlink(missing_ok=True)
         try:
-            os.link(self.last_path, path)  # the file itself: the next last one is another
+            os.link(self.last_path, path)  # a link suffices: the next last checkpoint is a new file
         except OSError:  # a disk without links
             copy_whole(self.last_path, path)
         for old in self._kept()[: -self.keep] if self.keep else ():
             old.unlink(missing_ok=True)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last state, if it is time; not before a validation, which a run that goes on would leave out."""
+        """Save the last state, if it is due; not before a validation, which a resumed run would skip."""
         validated = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_time(trainer) and not validated:
             self._save_last(trainer)

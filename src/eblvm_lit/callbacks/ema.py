@@ -24,14 +24,14 @@ class ExponentialAverage(pl.Callback):
 
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma \bar p_{t-1} + (1 - \gamma)\, p_t
 
-    Training and validation go on with the parameters themselves; buffers, such as persistent chains, are not averaged.
+    Training and validation use the parameters themselves; buffers, such as persistent chains, are not averaged.
     Checkpoints hold the averages as plain tensors; ``eval_weights=ema`` computes the final metrics of them. Reference:
     Bao et al. 2021, code, for deep models, with gamma = 0.999; the published numbers are of the parameters themselves.
 
     Args:
         decay: gamma, of one iteration.
-        every: Average every so many iterations, with gamma to that power. Blocks of iterations are not longer than
-            this, so that none is left out.
+        every: Average every so many iterations, with gamma to that power; iterations_per_batch is at
+            most this, so that none is skipped.
 
     Raises:
         ConfigError: For a decay outside of [0, 1), or ``every`` below 1.
@@ -56,7 +56,7 @@ class ExponentialAverage(pl.Callback):
         self._average = get_ema_multi_avg_fn(decay**every)
 
     def follow(self, networks: Mapping[str, Mapping[str, Tensor]], iteration: int) -> None:
-        """Take the parameters at an iteration into the averages, or begin with them; twice is as once."""
+        """Update the averages with an iteration's parameters, or start from them; a repeated call does nothing."""
         if self.averages is None:
             self.averages = {name: {k: p.detach().clone() for k, p in own.items()} for name, own in networks.items()}
         elif iteration > self.iteration and iteration % self.every == 0:
@@ -68,7 +68,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = iteration
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Go on with a checkpoint's averages; without any they begin where the run goes on."""
+        """Resume a checkpoint's averages; without any, start from the parameters of the checkpoint."""
         self.averages = None
         if AVERAGES in checkpoint:
             self.averages, self.iteration = averages_of(checkpoint, pl_module), checkpoint["eblvm_lit"]["iteration"]
@@ -76,7 +76,7 @@ class ExponentialAverage(pl.Callback):
             log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Begin with the parameters of the first iteration, or put what was loaded where they are."""
+        """Start from the initial parameters, or move loaded averages to the parameters' device."""
         networks = parameters_of(pl_module)
         if self.averages is not None:
             self.averages = {
@@ -85,11 +85,11 @@ class ExponentialAverage(pl.Callback):
         self.follow(networks, trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Take the iteration in hand in."""
+        """Update the averages."""
         self.follow(parameters_of(pl_module), trainer.global_step)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:
-        """Add the averages, up to date whichever callback saves."""
+        """Add the averages of the current iteration."""
         if self.averages is not None:
             self.follow(parameters_of(pl_module), trainer.global_step)
             checkpoint[AVERAGES] = self.averages

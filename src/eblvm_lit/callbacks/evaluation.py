@@ -23,8 +23,8 @@ class Evaluation(pl.Callback):
 
     Args:
         metrics: All metrics, by name; the test split gets all of them.
-        at_validation: Names of those that validations compute.
-        intervals: Iterations between two values of those too dear for every validation, by name.
+        at_validation: Names of the metrics that validations compute.
+        intervals: Iterations between two values of metrics that are too slow for every validation, by name.
 
     Raises:
         ConfigError: If ``at_validation`` names a metric that is not there, or ``intervals`` one that it does not name;
@@ -52,7 +52,7 @@ class Evaluation(pl.Callback):
     ) -> dict[str, float]:
         """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric.
 
-        Several processes work together on the metrics that can do that; the others are dealt to them.
+        Several processes compute collective metrics together, and share the others among them.
         """
         rank, size = rank_and_size()
         alone = [name for name in names if not self.metrics[name].collective]
@@ -72,7 +72,7 @@ class Evaluation(pl.Callback):
         return self.compute(method, data, "test", list(self.metrics))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let every metric see that it has what it needs: a run should not fail for that at its end."""
+        """Let every metric check that it has what it needs, so that the run does not fail at its end."""
         between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         for name, interval in self.intervals.items():
             if interval < 1 or interval % between:
@@ -84,7 +84,7 @@ class Evaluation(pl.Callback):
             metric.prepare(pl_module, trainer.datamodule)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Log the metrics of the validation split whose turn it is; ``Checkpoints`` may monitor them."""
+        """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them."""
         due = [name for name in self.at_validation if trainer.global_step % self.intervals.get(name, 1) == 0]
         found = self.compute(pl_module, trainer.datamodule, "val", due)
         for logger in trainer.loggers:
@@ -93,7 +93,7 @@ class Evaluation(pl.Callback):
 
 
 def _exchange(task: Callable[[], Found]) -> list[Found]:
-    """What the task gives in each process; where it fails in one all raise, or the others would wait for ever."""
+    """The results of a task in all processes; if it fails in one, all raise, so that none waits for ever."""
     failure: EblvmError | None = None
     try:
         found = task()

@@ -27,12 +27,12 @@ class Figures(pl.Callback):
     """Draws figures into ``figures/*.png`` of the run's folder.
 
     Args:
-        figures: Figures by name; one that does not apply to the data draws nothing.
+        figures: Figures by name; a figure that does not apply is skipped.
         save_dir: The run's folder.
         at_validation: Whether they are also redrawn at each validation.
 
     Raises:
-        ConfigError: If a figure has a name that is no name of a file: it could reach into another folder.
+        ConfigError: If a figure's name could be a path to another folder.
     """
 
     def __init__(self, *, figures: Mapping[str, Any], save_dir: str, at_validation: bool = False) -> None:
@@ -55,7 +55,7 @@ class Figures(pl.Callback):
         return paths
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Let each look for what it will need."""
+        """Let each figure check the files that it needs."""
         for figure in self.figures.values():
             figure.prepare()
 
@@ -63,7 +63,7 @@ class Figures(pl.Callback):
         """Redraw, if asked."""
         if self.at_validation:
             for logger in trainer.loggers:
-                logger.save()  # the curves are drawn from what it has written
+                logger.save()  # learning curves are drawn from its file
             if rank_and_size()[0] == 0:
                 paths = self.draw(pl_module, trainer.datamodule)
                 for logger in of_runs(trainer.loggers):

@@ -18,10 +18,10 @@ def _overrides(member: pl.Callback, hook: str) -> bool:
 
 
 class CallbackGroup(pl.Callback):
-    """Calls its members' hooks in their order, and only those that they define.
+    """Calls its members' hooks in their order, only those that they override.
 
-    Lightning calls each hook of each callback in a profiling context, three rounds an iteration, whether the hook does
-    anything or not: with eight callbacks that takes longer than a small iteration.
+    Lightning calls every hook of every callback in a profiling context, three times an iteration, even if the hook does
+    nothing: with eight callbacks that takes longer than a small iteration.
 
     Args:
         members: The callbacks, by name.
@@ -48,7 +48,7 @@ class CallbackGroup(pl.Callback):
         return {name: state for name, state in states.items() if state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` gave; a member that is gone or new is left alone."""
+        """Restore the states of :meth:`state_dict`; members that are missing or new are skipped."""
         for name, state in state_dict.items():
             if name in self.members:
                 self.members[name].load_state_dict(state)
@@ -63,7 +63,7 @@ def _in_turn(functions: list[Callable[..., None]]) -> Callable[..., None]:
 
 
 def grouped(callbacks: Mapping[str, pl.Callback]) -> list[pl.Callback]:
-    """This package's callbacks as one, beside those that Lightning looks for by their class.
+    """This package's callbacks as one group, besides those that Lightning finds by their class.
 
     Args:
         callbacks: By name, in the order their hooks run.

@@ -15,13 +15,13 @@ __all__ = ["LogCurves"]
 class LogCurves(pl.Callback):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
-    Every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. And ``val/loss`` at each
-    validation, which Lightning itself would log one iteration too early.
+    It does so every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. It also logs
+    ``val/loss`` at each validation, which Lightning would log one iteration too early.
 
     Attributes:
         rates: The iteration rates logged so far.
-        memory: What iterations need, in MiB, above the parameters, the optimizers' state and the compiled code: the
-            peak between the end of the first call of the loop and the first validation. None until then.
+        memory: Peak memory of iterations, in MiB, above the parameters, the optimizers' state and the compiled code,
+            between the end of the first batch and the first validation. None until then.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class LogCurves(pl.Callback):
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """The clock starts with the end of the first iterations, the first of which may have been compiled."""
+        """Reset the clock, which starts after the first batch: its first iteration may be compiled."""
         self._since, self._meter = None, None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Validation is not training, neither in time nor in memory."""
+        """Leave the validation out of the measured time and memory."""
         self._since = None
         if self.memory is None and self._meter is not None:
             self.memory = self._meter.peak()
@@ -47,7 +47,7 @@ class LogCurves(pl.Callback):
             logger.log_metrics({"val/loss": loss}, step=trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Log, if it is time."""
+        """Log, if it is due."""
         iteration, now = trainer.global_step, time.perf_counter()
         if self._since is None:
             self._since = iteration, now

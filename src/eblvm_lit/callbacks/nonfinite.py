@@ -14,7 +14,7 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["NonFiniteError", "StopOnNonFinite"]
 
-CURE = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written before are good."
+HINT = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written before are good."
 
 
 class NonFiniteError(EblvmError):
@@ -24,12 +24,12 @@ class NonFiniteError(EblvmError):
 class StopOnNonFinite(pl.Callback):
     """Raises at the first iteration whose loss or gradient norm, at any level, is NaN or infinite.
 
-    Before anything is validated or saved the parameters are looked at, too: a finite gradient may have thrown them out
-    of range. So what was saved before stays the last good checkpoint.
+    The parameters are checked, too, before anything is validated or saved: a finite gradient may make them overflow. So
+    the last saved checkpoint is a good one.
 
     Args:
-        every: Look every so many iterations. On a GPU each look waits for the device; looks also happen before each
-            validation and each checkpoint, so a larger number loses no safety, only the exact iteration.
+        every: Check every so many iterations. On a GPU each check waits for the device. Checks also happen before each
+            validation and each checkpoint: a larger number only makes the reported iteration less exact.
 
     Raises:
         ConfigError: If ``every`` is below 1.
@@ -42,56 +42,56 @@ class StopOnNonFinite(pl.Callback):
         self.every = every
 
     def check(self, method: Method) -> None:
-        """Look at the last iteration's losses and gradients."""
+        """Check the last iteration's losses and gradients."""
         self._check(method, method.iterations_done, method.diagnostics)
 
     def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # what the method has a failure_hint for is the cause, the others follow from it
+        # a quantity with a failure_hint is the cause of the others
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
-        # a term is more to the point than the sum it has spoilt
+        # a term is more informative than the sum
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
         name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
         if name is not None:  # a sum of finite numbers may overflow
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
-                f"{iteration}: {hints[name] or CURE}"
+                f"{iteration}: {hints[name] or HINT}"
             )
 
     def check_parameters(self, method: Method) -> None:
-        """Look at what would be saved, too."""
+        """Check the last iteration, and the parameters."""
         self.check(method)
         for network, module in method.networks().items():
             for name, parameter in module.named_parameters():
                 if not bool(torch.isfinite(parameter).all()):
                     raise NonFiniteError(
                         f"The parameter {name} of {network} is not finite after iteration {method.iterations_done}: "
-                        f"{CURE}"
+                        f"{HINT}"
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Look at the iterations since the last call whose time it is."""
+        """Check the iterations since the last call that are due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Look before anything is validated."""
+        """Check before anything is validated."""
         self.check_parameters(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Look at the validation loss before anything is saved: parameters may be finite and yet far out."""
+        """Check the validation loss before anything is saved: it may overflow for finite parameters."""
         loss = trainer.callback_metrics["val/loss"].item()
         if not math.isfinite(loss):
-            raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iterations_done}: {CURE}")
+            raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iterations_done}: {HINT}")
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
-        """Look before anything is saved."""
+        """Check before anything is saved."""
         self.check_parameters(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Look before anything is tested."""
+        """Check before anything is tested."""
         self.check_parameters(pl_module)

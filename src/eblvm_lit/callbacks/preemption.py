@@ -16,14 +16,14 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["InterruptedRunError", "Preemption"]
 
-# What batch systems and users send; some tell of the end of the time by SIGUSR1.
+# The signals of batch systems and users; some batch systems announce the end of the time by SIGUSR1.
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
 
 log = logging.getLogger(__name__)
 
 
 class InterruptedRunError(EblvmError):
-    """The run was told to stop and can go on from its last checkpoint."""
+    """A signal stopped the run, which can be resumed from its last checkpoint."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -33,8 +33,8 @@ class InterruptedRunError(EblvmError):
 class Preemption(pl.Callback):
     """On SIGTERM, SIGUSR1 or SIGINT, finishes the iteration, writes ``checkpoints/last.ckpt`` and ends the run.
 
-    The handler only sets a flag: Lightning's own acts inside of the signal, where it can deadlock. Of several processes
-    any may have the signal: after each block of iterations they agree whether one has, and all leave together.
+    The handler only sets a flag, because Lightning's own handler acts inside of the signal, where it can deadlock. Any
+    of several processes may receive the signal: after each batch they agree whether one has, and all stop together.
 
     Args:
         save_dir: The run's folder.
@@ -49,31 +49,31 @@ class Preemption(pl.Callback):
         self._method: Method | None = None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self.received is not None and number == signal.SIGINT:  # the second Ctrl-C means it
+        if self.received is not None and number == signal.SIGINT:  # a second Ctrl-C stops at once
             log.error("Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name)
             raise SystemExit(128 + number)
         self.received = number
-        self._method.stopping = rank_and_size()[1] == 1  # others would go on with the block
+        self._method.stopping = rank_and_size()[1] == 1  # several processes finish their batch together
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Install the handlers over Lightning's, which are there by now; at the end it restores those before both."""
+        """Replace the handlers that Lightning has installed; it restores the original ones at the end."""
         self.received, self._method = None, pl_module
         pl_module.stopping = False
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python has no handlers
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             for number in SIGNALS:
                 signal.signal(number, self._receive)
 
     def _told(self) -> bool:
-        """Whether any process was told to stop; asked by all of them at the same moments."""
+        """Whether any process was told to stop; all processes call it at the same time."""
         number = largest_over_ranks(self.received or 0)
-        if number:  # else a signal may have come meanwhile, for the next time
+        if number:  # else keep a signal that arrives meanwhile for the next call
             self.received = number
         return number > 0
 
     def _leave(self, trainer: pl.Trainer) -> None:
         name = signal.Signals(self.received).name
         raise InterruptedRunError(
-            f"Stopped by {name} after iteration {trainer.global_step}; go on with the same command and "
+            f"Stopped by {name} after iteration {trainer.global_step}; resume with the same command and "
             f"ckpt={self.checkpoint}.",
             exit_code=128 + self.received,
         )
@@ -85,7 +85,7 @@ class Preemption(pl.Callback):
         trainer.save_checkpoint(self.checkpoint, weights_only=False)
         if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch):
             self._leave(trainer)
-        # else a validation comes first: a run that goes on from before it would leave it out
+        # else a validation comes first: a run that resumes before it would skip it
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save and leave, if told to."""

@@ -15,7 +15,7 @@ __all__ = ["IterationBar"]
 
 
 class IterationBar(ProgressBar):
-    """Redraws by the clock, not by the iteration: its cost does not depend on how short an iteration is.
+    """A progress bar that redraws at fixed times, so that its cost does not depend on the length of an iteration.
 
     Without a terminal it prints a line at each validation instead.
 
@@ -44,7 +44,7 @@ class IterationBar(ProgressBar):
         """Draw the bar."""
         super().on_train_start(trainer, pl_module)
         self._began = trainer.global_step, time.monotonic()
-        console = Console()  # the one that packages share may be older than what it should know of its terminal
+        console = Console()  # a new one: rich's shared console may have been created before the terminal was known
         if not self._enabled or not console.is_terminal:
             return
         columns = (
@@ -67,7 +67,7 @@ class IterationBar(ProgressBar):
         return f"{rate:,.0f} it/s", "  ".join(f"{k} {v:.4g}" for k, v in losses.items())
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Redraw, if it is time."""
+        """Redraw, if it is due."""
         if self._progress is None or time.monotonic() - self._last < self.interval:
             return
         self._last = time.monotonic()
@@ -75,14 +75,14 @@ class IterationBar(ProgressBar):
         self._progress.update(self._task, completed=trainer.global_step, rate=rate, losses=losses, refresh=True)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Give the terminal to metrics, which may have progress bars of their own."""
+        """Clear the bar: metrics may show other progress bars."""
         super().on_validation_start(trainer, pl_module)
         if self._progress is not None:
             self._progress.live.transient = True
             self._progress.stop()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Go on; without a terminal, say how far the run is."""
+        """Show the bar again; without a terminal, print the progress."""
         super().on_validation_end(trainer, pl_module)
         if self._progress is not None:
             self._progress.live.transient = False
@@ -96,11 +96,11 @@ class IterationBar(ProgressBar):
             self._progress = None
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Leave the bar as it ended."""
+        """Draw the final state of the bar."""
         if self._progress is not None:
             self._progress.update(self._task, completed=trainer.global_step, refresh=True)
         self._stop()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Method, exception: BaseException) -> None:  # noqa: ARG002
-        """Give the terminal back."""
+        """Remove the bar."""
         self._stop()

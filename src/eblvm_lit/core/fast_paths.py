@@ -152,8 +152,13 @@ class _MergeEqualNodes(CustomGraphPass):
                 seen[key] = node
 
     def uuid(self) -> bytes:
-        """For the compiler's cache: changes with the pass."""
-        return b"eblvm_lit.merge_equal_nodes.1"
+        """For the compiler's cache: changes with the pass and with the processor's vector width.
+
+        Inductor keeps the source of its kernels, written for one vector width, and does not look at the width when it
+        looks for them again. Under another ``ATEN_CPU_CAPABILITY``, or on another processor with the same cache folder,
+        AVX512 source was compiled for AVX2 and gave NaN.
+        """
+        return f"eblvm_lit.merge_equal_nodes.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
 class _Graph:

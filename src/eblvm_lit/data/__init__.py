@@ -1,1 +1,1 @@
-"""Data sets: one data module each over one in-memory base."""
+"""Data sets: one data module per data set, on one base class that serves batches of whole arrays."""

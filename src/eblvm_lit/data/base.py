@@ -1,4 +1,4 @@
-"""The base of every data module: whole arrays, in memory or mapped into it, handed out in batches."""
+"""The base class of all data modules: whole arrays, in memory or memory-mapped, served in batches."""
 
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import ABC, abstractmethod
@@ -18,9 +18,9 @@ Window = tuple[tuple[float, float], tuple[float, float]]
 
 
 class Splits(NamedTuple):
-    """The three parts of a data set, each of shape (n, *event_shape): float32 vectors or uint8 images.
+    """The three splits of a data set: float32 vectors or uint8 images of shape (n, *event_shape).
 
-    Or their labels, each of shape (n,) or (n, n_attributes), int64.
+    Also their labels: int64 of shape (n,) or (n, n_attributes).
     """
 
     train: torch.Tensor
@@ -30,20 +30,20 @@ class Splits(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ArrayDataModule(LightningDataModule, ABC):
-    """A data set held as whole arrays; a subclass sets the shapes and implements :meth:`load`.
+    """A data set stored as whole arrays. A subclass sets the shapes and implements :meth:`load`.
 
     Args:
-        batch_size: Rows of a training batch; where processes share it, of all of them together.
+        batch_size: Rows of a training batch, summed over all processes.
         eval_batch_size: Rows of a validation or test batch.
-        seed: Seed of the order in which training batches come; the data themselves do not depend on it.
+        seed: Seed of the order of the training batches; the data do not depend on it.
 
     Attributes:
-        event_shape: Shape of one v as models see it; known without loading anything.
-        image_shape: (C, H, W) for drawing v, or None where v is no image.
-        bounds: ((x0, x1), (y0, y1)), a window for drawing densities, or None where v is no 2-D point.
-        block: Training batches handed over at a time: 1, or more, in lists.
-        splits: The arrays, once :meth:`setup` has run.
-        labels: Their labels, row by row, for probes and never for training; None where there are none.
+        event_shape: Shape of one v as models see it; known before the data are loaded.
+        image_shape: (C, H, W) for drawing v, or None if v is not an image.
+        bounds: ((x0, x1), (y0, y1)), the window for drawing densities, or None if v is not a 2-D point.
+        iterations_per_batch: Minibatches per item of the training loader; above 1, an item is a list of minibatches.
+        splits: The arrays, available after :meth:`setup`.
+        labels: The labels, row by row, or None. Probes use them; training never does.
 
     Raises:
         ConfigError: A batch size is below one.
@@ -77,17 +77,17 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @abstractmethod
     def load(self) -> Splits:
-        """Read or generate the whole data set; the same arrays at every call."""
+        """Read or generate the whole data set; every call returns the same arrays."""
 
     def load_labels(self) -> Splits | None:
-        """The labels of what :meth:`load` gives, row by row; None where there are none."""
+        """The labels of the arrays of :meth:`load`, row by row; None if there are none."""
         return None
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
         """Load and check the arrays, once.
 
         Raises:
-            DataError: A split is empty, of the wrong shape or type, or not finite, or has another number of labels.
+            DataError: A split is empty, has a wrong shape or type, is not finite, or does not match its labels.
         """
         if self.splits is None:
             splits = self.load()
@@ -108,7 +108,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         if len(array) == 0 or tuple(array.shape[1:]) != self.event_shape:
             raise DataError(f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape}).")
         if array.dtype == torch.uint8:
-            return  # finite, and perhaps too large to be read as a whole
+            return  # bytes are finite, and reading a memory-mapped array as a whole is slow
         n_bad = array.numel() - int(array.isfinite().sum())
         if n_bad:
             raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
@@ -118,11 +118,11 @@ class ArrayDataModule(LightningDataModule, ABC):
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """The inverse of :meth:`as_float`, for v in [0, 1]: round(255 v) as uint8; what is outside is clamped."""
+        """The inverse of :meth:`as_float` for v in [0, 1]: round(255 v) as uint8, clamped to [0, 255]."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
-    def augment(self, batch: torch.Tensor, iteration: int, share: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
-        """A training batch, or a share of it, as it is at this iteration, in the splits' type; here unchanged."""
+    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
+        """Augment a training batch, or a shard of it; this method returns it unchanged."""
         return batch
 
     def on_after_batch_transfer(
@@ -130,20 +130,20 @@ class ArrayDataModule(LightningDataModule, ABC):
         batch: torch.Tensor | list[torch.Tensor],
         dataloader_idx: int,  # noqa: ARG002
     ) -> torch.Tensor | list[torch.Tensor]:
-        """Convert on the device, so that bytes travel and not floats."""
+        """Convert to floats on the device: bytes are a quarter of the transfer."""
         return [self.as_float(part) for part in batch] if isinstance(batch, list) else self.as_float(batch)
 
     def train_dataloader(self) -> BatchStream | Blocks | OrderedBatches:
-        """Shuffled batches without end, starting at the iteration a trainer has reached.
+        """An endless stream of shuffled batches that starts at the trainer's iteration.
 
-        With ``trainer.overfit_batches`` the first so many batches, again and again.
+        With ``trainer.overfit_batches`` = n, the first n batches are repeated.
         """
         self.setup()
         n_overfit = self.trainer.overfit_batches if self.trainer is not None else 0
         if n_overfit:
             return OrderedBatches(self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size)
-        # A restored trainer knows its iteration before it asks for data, and then fetches a batch at once:
-        # any later moment to move the stream would be too late.
+        # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
+        # later, the position can no longer be changed.
         position = self.trainer.global_step if self.trainer is not None else 0
         stream = BatchStream(
             self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
@@ -151,24 +151,24 @@ class ArrayDataModule(LightningDataModule, ABC):
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def batch_sizes(self) -> list[int]:
-        """The sizes that training and validation batches have, short last ones included."""
+        """All sizes of training and validation batches, including the short last ones."""
         self.setup()
         return sorted({*self.train_batch_sizes(), *_sizes(self.splits.val, self.eval_batch_size)})
 
     def train_batch_sizes(self) -> list[int]:
-        """The sizes that training batches have, that of a short last one included."""
+        """All sizes of training batches, including the short last one."""
         self.setup()
         return sorted(_sizes(self.splits.train, self.batch_size))
 
     def rows_at(self, iteration: int) -> int:
-        """How many rows the training batch of an iteration has, from 0 on, on all processes together."""
+        """The number of rows of the training batch at an iteration (counted from 0), summed over all processes."""
         n = len(self.splits.train)
         return min(self.batch_size, n - iteration * self.batch_size % (-(-n // self.batch_size) * self.batch_size))
 
     def val_dataloader(self) -> OrderedBatches:
         """The validation split in order."""
         self.setup()
-        return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size, dealt=True)
+        return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size, distributed=True)
 
     def test_dataloader(self) -> OrderedBatches:
         """The test split in order."""

@@ -1,4 +1,4 @@
-"""How a whole array is handed out in batches: shuffled without end, one by one or in blocks, or once in order."""
+"""Iterators over an array: an endless stream of shuffled minibatches, single or in blocks, and one ordered pass."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["BatchStream", "Blocks", "OrderedBatches"]
 class BatchStream:
     """An endless stream of shuffled minibatches whose order is a function of (seed, epoch) alone.
 
-    Batch t, with ⌈n/B⌉ batches an epoch (the last one short where B does not divide n), is
+    An epoch has ⌈n/B⌉ batches; the last one is short if B does not divide n. Batch t is
 
         e, i = divmod(t, ⌈n/B⌉)
         batch_t = array[π_e[iB : (i+1)B]],   π_e = randperm(n) keyed by (seed, "order", e)
 
-    so a stream that starts at ``position = t`` goes on as an uninterrupted one would, with nothing to replay.
-    It has no ``state_dict`` on purpose: Lightning would save and load it by itself, and as it fetches one
-    batch ahead of training, a resumed run would leave one batch out. Where processes share the minibatches each gets
-    its own rows of them, and no others: see :func:`eblvm_lit.distributed.shards.shard_of`.
+    so a stream that starts at ``position = t`` equals an uninterrupted one, without a replay. It deliberately has no
+    ``state_dict``: Lightning would save and restore it, but prefetches one batch, so that a resumed run would skip one
+    batch. With several processes, each process reads only its own rows of a minibatch: see
+    :func:`eblvm_lit.distributed.shards.shard_of`.
 
     Args:
         array: The data, shape (n, *event_shape), n >= 1.
         batch_size: Rows of a batch, B >= 1.
         seed: Seed of the order.
-        position: Iteration index of the next batch to hand out.
-        augment: What to do to batch t, a function of (batch, t, share of it), so that it too goes on as if
-            uninterrupted; it may change the batch in place.
+        position: Iteration index of the next batch.
+        augment: A function of (batch, t, shard) that augments batch t, possibly in place. It must not depend on earlier
+            calls, so that a resumed run sees the same batches.
 
     Attributes:
         position: As above; set it before iterating, read it at any time.
@@ -69,7 +69,7 @@ class BatchStream:
         return -(-len(self.array) // self.batch_size)
 
     def order(self, epoch: int) -> torch.Tensor:
-        """π_e: the row indices in the order of one epoch, shape (n,)."""
+        """π_e, the row indices in the order of an epoch, shape (n,)."""
         return torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -77,23 +77,23 @@ class BatchStream:
         while True:
             epoch, done = divmod(position, self.batches_per_epoch)
             for rows in self.order(epoch).split(self.batch_size)[done:]:
-                share = shard_of(len(rows))
-                batch = self.array.index_select(0, rows if share is None else rows[share.rows])
+                shard = shard_of(len(rows))
+                batch = self.array.index_select(0, rows if shard is None else rows[shard.rows])
                 if self.augment is not None:
-                    batch = self.augment(batch, position, share)
+                    batch = self.augment(batch, position, shard)
                 position += 1
                 self.position = position
                 yield batch
 
 
 class Blocks:
-    """The minibatches of a stream in lists: what one call of a trainer's loop is given.
+    """The minibatches of a stream in lists; one call of Lightning's training loop processes one list.
 
-    A list ends where the iteration is a multiple of ``size``, wherever the stream begins.
+    A list ends where the iteration is a multiple of ``size``, wherever the stream starts.
 
     Args:
         stream: The minibatches.
-        size: Minibatches in a whole block.
+        size: Minibatches per block.
 
     Example:
         >>> stream = BatchStream(torch.arange(6), batch_size=2, position=2)
@@ -115,13 +115,13 @@ class Blocks:
 
 
 class OrderedBatches:
-    """An array once through, in order, as often as it is iterated over.
+    """One pass over an array in order.
 
     Args:
         array: The data, shape (n, *event_shape).
         batch_size: Rows of a batch; the last one may be short.
-        dealt: Whether processes get a batch in turn, r, r + R, r + 2R, ... for process r of R. All get as many: the
-            last one of some is of no row.
+        distributed: Whether process r of R gets the batches r, r + R, r + 2R, ... only. All processes get the same
+            number of batches, of which the last one may be empty.
 
     Example:
         >>> batches = OrderedBatches(torch.arange(5), batch_size=2)
@@ -129,10 +129,10 @@ class OrderedBatches:
         (3, [[0, 1], [2, 3], [4]])
     """
 
-    def __init__(self, array: torch.Tensor, *, batch_size: int, dealt: bool = False) -> None:
+    def __init__(self, array: torch.Tensor, *, batch_size: int, distributed: bool = False) -> None:
         self.array = array
         self.batch_size = batch_size
-        self.rank, self.size = rank_and_size() if dealt else (0, 1)
+        self.rank, self.size = rank_and_size() if distributed else (0, 1)
 
     def __len__(self) -> int:
         return -(-len(self.array) // (self.batch_size * self.size))
@@ -140,5 +140,5 @@ class OrderedBatches:
     def __iter__(self) -> Iterator[torch.Tensor]:
         for first in range(0, len(self) * self.size, self.size):
             start = (first + self.rank) * self.batch_size
-            # Copies: whoever changes a batch in place does not change the data set.
+            # a copy, so that in-place changes of a batch do not change the data set
             yield self.array[start : start + self.batch_size].clone()

@@ -1,4 +1,4 @@
-"""Mixtures of round Gaussians in the plane."""
+"""Mixtures of isotropic Gaussians in the plane."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Blobs", "DiamondBlobs", "LineBlobs", "TriangleBlobs", "TwoBlobs"]
 
 
 class Blobs(ToyDataModule):
-    """An even mixture of Gaussians; a subclass sets the centres and widths.
+    """A mixture of Gaussians with equal weights; a subclass sets the means and standard deviations.
 
         p(v) = (1/C) Σ_c N(v; μ_c, s_c² I)
 
     Attributes:
-        centres: μ, C points of the plane.
-        stds: s, one for each centre.
+        centres: The means μ, C points of the plane.
+        stds: The standard deviations s, one per component.
     """
 
     centres: tuple[tuple[float, float], ...]
@@ -89,7 +89,7 @@ class LineBlobs(Blobs):
 
 
 class TwoBlobs(Blobs):
-    """Two Gaussians of different width.
+    """Two Gaussians with different standard deviations.
 
         p(v) = ½ N(v; (−1, −1), 0.1² I) + ½ N(v; (1, 1), 0.2² I)
 

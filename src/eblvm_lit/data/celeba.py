@@ -1,4 +1,4 @@
-"""CelebA: photographs of faces, cropped and brought to 32, 64 or 128 pixels."""
+"""CelebA: photographs of faces, cropped and resized to 32, 64 or 128 pixels."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ IMAGES, PARTITION, ATTRIBUTES = "img_align_celeba", "list_eval_partition.txt", "
 class CelebA(ImageDataModule):
     """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
 
-    Two protocols, whose FIDs must not be compared with each other:
+    There are two protocols, whose FIDs are not comparable:
 
-    - ``crop=140, value_range=unit, flip=true, subset=null`` (BiSM, VaGES): the 182,637 images of the official training
-      and validation parts, the latter being the validation images too (``val_size=19867``), and 19,962 test images;
-    - ``crop=160, value_range=symmetric, flip=false, subset=50000`` (BiDVL): so many training and 1,000 test images,
-      drawn once and for all from all 202,599.
+    - ``crop=140, value_range=unit, flip=true, subset=null`` (BiSM, VaGES): 182,637 training images, which are
+      the official training and validation parts (the latter also serve as validation images), and 19,962 test images;
+    - ``crop=160, value_range=symmetric, flip=false, subset=50000`` (BiDVL): 50,000 training and 1,000 test
+      images, a fixed random subset of all 202,599.
 
-    Files are those of torchvision's ``CelebA``: in ``root/celeba`` the folder ``img_align_celeba`` and the lists
-    ``list_eval_partition.txt`` and ``list_attr_celeba.txt``, without which there are no labels. The first use decodes
-    the photographs into ``root/prepared``; later ones map that file into memory, and need no photographs.
+    The files are those of torchvision's ``CelebA``: in ``root/celeba`` the folder ``img_align_celeba`` and the lists
+    ``list_eval_partition.txt`` and ``list_attr_celeba.txt``; the latter is optional and holds the labels. The first
+    use decodes the photographs into ``root/prepared``; later uses memory-map that file and need no photographs.
 
     Reference: Liu et al. 2015, "Deep learning face attributes in the wild"; Bao et al. 2020 and 2021; the crop of 160
     as in the code of BiDVL.
 
     Args:
-        root: Folder that has, or is given, ``celeba``.
+        root: Folder with ``celeba``; missing files are downloaded to it.
         size: Height and width after resampling.
-        crop: Height and width of the part of the 218 x 178 pixels that is kept.
-        subset: Number of training images drawn from the whole set; None takes the official parts.
+        crop: Height and width of the central square of the 218 x 178 pixels.
+        subset: Number of training images drawn from the whole set; None uses the official parts.
         value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
-        ConfigError: For a size, crop or subset that is impossible.
-        DataError: At loading, where a file is missing or damaged.
+        ConfigError: If size, crop or subset is impossible.
+        DataError: At loading, if a file is missing or damaged.
 
     Example:
         >>> CelebA(root="nowhere", size=64).event_shape
@@ -73,7 +73,7 @@ class CelebA(ImageDataModule):
         self.event_shape = self.image_shape = (3, self.size, self.size)
 
     def read(self) -> Images:
-        """Read the lists, and decode the photographs where that has not been done."""
+        """Read the lists, and decode the photographs at the first use."""
         folder = self.root / FOLDER
         if not (folder / PARTITION).is_file():
             self._fetch(IMAGES, PARTITION, ATTRIBUTES)
@@ -91,7 +91,7 @@ class CelebA(ImageDataModule):
         return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
 
     def _choose(self, parts: dict[str, int]) -> tuple[list[str], int]:
-        """The names of the images, those for training first, and how many these are."""
+        """The names of all used images, training images first, and the number of training images."""
         names = sorted(parts, key=lambda name: (parts[name], name))
         if self.subset is None:
             return names, sum(part < 2 for part in parts.values())
@@ -109,8 +109,8 @@ class CelebA(ImageDataModule):
 
 
 def download(folder: Path) -> None:
-    """Let torchvision get the files."""
-    from torchvision import datasets  # takes a second: paid by those who use it
+    """Download the files with torchvision."""
+    from torchvision import datasets  # a slow import, which only downloads need
 
     datasets.CelebA(folder, download=True)
 
@@ -127,7 +127,7 @@ def read_partition(path: Path) -> dict[str, int]:
     """Read which part (0 training, 1 validation, 2 test) each image belongs to.
 
     Raises:
-        DataError: A line is no name and part, a name leads out of the folder, or a part is empty.
+        DataError: A line is not a name and a part, a name points outside the folder, or a part is empty.
     """
     try:
         pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]

@@ -22,19 +22,19 @@ SHAPE = (3, 32, 32)
 
 
 class CIFAR10(SmallImageDataModule):
-    """Small photographs, (3, 32, 32), of ten kinds of things, which are the labels.
+    """Small photographs, (3, 32, 32), of ten classes of objects.
 
-    50,000 training images, the last 10,000 of which are the validation images too, and 10,000 test images. Files are
-    those of torchvision's ``CIFAR10`` (``root/cifar-10-batches-py``), downloaded where they are missing.
+    50,000 training images, of which the last 10,000 also serve as validation images, and 10,000 test images. The files
+    are those of torchvision's ``CIFAR10`` (``root/cifar-10-batches-py``); missing ones are downloaded.
 
     Reference: Bao et al. 2020 (BiSM), appendix: all 50,000, in [0, 1], no flips; data by A. Krizhevsky.
 
     Args:
-        root: Folder that has, or is given, ``cifar-10-batches-py``.
+        root: Folder with ``cifar-10-batches-py``; missing files are downloaded to it.
         size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
 
     Raises:
-        DataError: At loading, where a file is missing or damaged.
+        DataError: At loading, if a file is missing or damaged.
 
     Example:
         >>> CIFAR10(root="nowhere").event_shape, CIFAR10.class_names[6]
@@ -54,14 +54,14 @@ class CIFAR10(SmallImageDataModule):
 
 
 def download(folder: Path) -> None:
-    """Let torchvision get the files."""
-    from torchvision import datasets  # takes a second: paid by those who use it
+    """Download the files with torchvision."""
+    from torchvision import datasets  # a slow import, which only downloads need
 
     datasets.CIFAR10(folder, download=True)
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and nothing else: a pickle from anywhere could otherwise run anything."""
+    """An unpickler that builds arrays and nothing else: any other pickle could execute code."""
 
     reconstruct, *_ = np.zeros(0, np.uint8).__reduce__()
     allowed: ClassVar[dict[str, Any]] = {"_reconstruct": reconstruct, "ndarray": np.ndarray, "dtype": np.dtype}
@@ -69,7 +69,7 @@ class ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] == "numpy" and name in self.allowed:
             return self.allowed[name]
-        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in Python 2's format
+        if (module, name) == ("_codecs", "encode"):  # Python 3 writes bytes this way in Python 2's format
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an array.")
 
@@ -84,7 +84,7 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         Images, uint8 (n, 3, 32, 32), and labels, int64 (n,).
 
     Raises:
-        DataError: It is damaged or has other contents.
+        DataError: The file is damaged or has other contents.
     """
     try:
         with path.open("rb") as file:
@@ -93,7 +93,7 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         if pixels.dtype != np.uint8 or labels.shape != (len(pixels),):
             raise ValueError(f"{pixels.dtype} {pixels.shape} with labels {labels.shape}")
         return pixels.reshape(-1, *SHAPE), labels
-    except Exception as error:  # a damaged pickle fails in any way
+    except Exception as error:  # a damaged pickle raises any exception
         raise DataError(
             f"{path} is damaged or no file of CIFAR10: delete it, and it is downloaded again, or put a whole one there."
         ) from error

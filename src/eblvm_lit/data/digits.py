@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels: real data that come with scikit-learn."""
+"""Handwritten digits of 8 x 8 pixels from scikit-learn: real data that need no download."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Digits(ArrayDataModule):
         v = x / 16 in [0, 1]^64
 
     Reference: ``sklearn.datasets.load_digits`` (the test set of UCI's "Optical Recognition of Handwritten
-    Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split depends on no seed. Labels
-    are the digits.
+    Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split does not depend on a seed. The
+    labels are the digits.
 
     Example:
         >>> data = Digits()
@@ -34,23 +34,23 @@ class Digits(ArrayDataModule):
     image_shape = (1, 8, 8)
 
     def load(self) -> Splits:
-        """Read the digits from scikit-learn's own files and split them."""
+        """Read the digits from scikit-learn's files and split them."""
         return split(torch.from_numpy(read_digits()[0]).float() / MAX_VALUE)
 
     def load_labels(self) -> Splits:
-        """Which digit each is, in {0..9}."""
+        """The digits, in {0..9}."""
         return split(torch.from_numpy(read_digits()[1]).long())
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
     """Pixels (1797, 64) in {0..16} and labels (1797,) in the order of the file."""
-    from sklearn.datasets import load_digits  # takes a second: paid by those who use it
+    from sklearn.datasets import load_digits  # a slow import
 
     return load_digits(return_X_y=True)
 
 
 def split(rows: torch.Tensor) -> Splits:
-    """Rows in the order of the file as training, validation and test split."""
-    # The file goes writer by writer, so that splits in its order would have different distributions.
+    """Shuffle the rows of the file and split them into training, validation and test rows."""
+    # The file is ordered by writer: without shuffling, the splits would have different distributions.
     order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
     return Splits(*rows[order].split(SIZES))

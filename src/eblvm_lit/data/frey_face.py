@@ -26,21 +26,21 @@ TRAIN_MEAN, TRAIN_STD = 0.6049, 0.1763
 class FreyFace(ArrayDataModule):
     """The Frey faces as flat vectors, split in the order of the file.
 
-        v = x / 255 in [0, 1]^560, or (x / 255 − 0.6049) / 0.1763 where standardised
+        v = x / 255 in [0, 1]^560, or (x / 255 − 0.6049) / 0.1763 if standardised
 
     Reference: Bao et al. 2020 (BiSM), Frey face experiments; data by B. Frey and S. Roweis. Splits are of
     shape (1400, 560), (300, 560) and (265, 560), float32; a vector is 28 rows of 20 pixels.
 
     Args:
-        root: Folder that holds ``frey_rawface.mat``.
+        root: Folder with ``frey_rawface.mat``.
         batch_size: Rows of a training batch.
         eval_batch_size: Rows of a validation or test batch.
         seed: Seed of the order of the training batches.
-        standardise: Subtract the training split's mean and divide by its standard deviation (one each for all
-            pixels).
+        standardise: Subtract the mean of the training split and divide by its standard deviation (one number each,
+            over all pixels).
 
     Raises:
-        DataError: At loading, where the file is missing, damaged or not the Frey faces.
+        DataError: At loading, if the file is missing, damaged or not the Frey faces.
 
     Example:
         >>> data = FreyFace(root="nowhere")
@@ -69,7 +69,7 @@ class FreyFace(ArrayDataModule):
         return Splits(*v.split(SIZES))
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """Grey values of vectors on the scale they are loaded in, rounded and clamped, uint8."""
+        """Grey values of vectors on their loaded scale, rounded and clamped, uint8."""
         return super().as_bytes(batch * TRAIN_STD + TRAIN_MEAN if self.standardise else batch)
 
 
@@ -77,7 +77,7 @@ def read_faces(root: Path) -> np.ndarray:
     """Read the faces' bytes, one image a row, from ``root/frey_rawface.mat``.
 
     Args:
-        root: Folder that holds the file.
+        root: Folder with the file.
 
     Returns:
         uint8 array of shape (1965, 560), C-contiguous.
@@ -96,7 +96,7 @@ def read_faces(root: Path) -> np.ndarray:
         raise DataError(f"{path} is missing: {cure}")
     try:
         content = loadmat(path)
-    except Exception as error:  # loadmat's failures on damaged files have no base class of their own
+    except Exception as error:  # loadmat's exceptions for damaged files share no base class
         raise DataError(f"{path} is damaged or no MATLAB file: {cure}") from error
     if KEY not in content:
         raise DataError(f"{path} holds no array {KEY!r}: {cure}")

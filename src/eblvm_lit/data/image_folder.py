@@ -1,4 +1,4 @@
-"""Anyone's images: a folder of files, in one folder for each class or in none."""
+"""Images of any folder, with or without one subfolder per class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODES = ("L", "RGB")
 
 
 class Listing(NamedTuple):
-    """The images of a folder: those for training first, then n_test others; labels (n,) where there are classes."""
+    """The files of a folder, training images first, then n_test test images; labels (n,) if there are classes."""
 
     files: list[Path]
     n_test: int
@@ -31,27 +31,29 @@ class Listing(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ImageFolder(ImageDataModule):
-    """The images below a folder, (channels, H, W); labels are the folders they are in, where there are such.
+    """The images in a folder, (channels, H, W); subfolders, if any, are classes and give the labels.
 
-    The folder holds images, or one folder of images for each class. Where it has ``train`` and ``test``, each of these
-    does; otherwise test_size images drawn once and for all are for testing. The first use decodes the images into
-    ``root/prepared``; later ones map that file into memory. An added, removed or changed image means preparing anew.
+    The folder contains images, or one subfolder of images per class. It may be divided into ``train`` and ``test``,
+    each organised like this; otherwise a fixed random choice of test_size images is the test split. The first use
+    decodes the images into ``root/prepared``; later uses memory-map that file. After any change of the folder, the
+    images are decoded again.
 
     Args:
         path: The folder.
-        root: Where prepared images are kept.
-        size: Height and width after cropping to a square and resampling; None keeps the size, which then must be one.
-        crop: Height and width of the square around the centre that is kept; None with a size: the largest.
-        channels: 1 (grey) or 3 (colour), whatever the files are.
-        split_folders: Whether path has the folders ``train`` and ``test``; None: if there is nothing but these.
-        test_size: Number of test images, where there are no such folders.
-        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class; validation
-            images are drawn at random, once and for all.
+        root: Folder for the decoded images.
+        size: Height and width after cropping to a square and resampling; None keeps the size, which must be the same
+            for all images.
+        crop: Height and width of the central square; None with a size crops the largest square.
+        channels: 1 (grey) or 3 (colour); the files are converted.
+        split_folders: Whether the folder has ``train`` and ``test``; None: if it contains no other folders.
+        test_size: Number of test images, if there are no such folders.
+        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class; the
+            validation images are a fixed random choice.
 
     Raises:
-        ConfigError: For a size, crop, number of channels or of test images that is impossible.
-        DataError: At loading, where the folder is missing or empty, a file is no image, or one differs in mode, or,
-            without a size and a crop, in size from the others.
+        ConfigError: If size, crop, channels or test_size is impossible.
+        DataError: At loading, if the folder is missing or empty, a file is not an image, or the images differ in mode
+            or, without size and crop, in size.
 
     Example:
         >>> ImageFolder(path="nowhere", root="nowhere", size=32, channels=1).event_shape
@@ -80,17 +82,17 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def event_shape(self) -> tuple[int, int, int]:
-        """(channels, H, W); without size and crop that of the first image."""
+        """(channels, H, W); without size and crop, the shape of the first image."""
         side = self.size or self.crop
         return (self.channels, side, side) if side else (self.channels, *self._first[1])
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """The event's."""
+        """The same as the event shape."""
         return self.event_shape
 
     def read(self) -> Images:
-        """List the folder, and decode its images where that has not been done."""
+        """List the folder, and decode its images at the first use."""
         listing = self._listing
         self.class_names = listing.class_names
         key = fingerprint(stamps(listing.files), self.event_shape, self.crop)
@@ -138,7 +140,7 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def _first(self) -> tuple[str, tuple[int, int]]:
-        """Mode and (height, width) of the first image by name, which all others must have."""
+        """Mode and (height, width) of the first image by name, which all others must share."""
         path = min(self._listing.files)
         with open_image(path) as image:
             if image.mode not in MODES:
@@ -161,29 +163,29 @@ class ImageFolder(ImageDataModule):
             crop = min(image.size) if self.crop is None and self.size is not None else self.crop
             try:
                 pixels = image.convert(MODES[self.channels == 3])
-            except (OSError, ValueError, SyntaxError) as error:  # a file cut off shows where its pixels are decoded
+            except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
                 raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
             return to_array(pixels, path, crop=crop, size=self.event_shape[1:])
 
 
 def shuffled(n: int, name: str) -> list[int]:
-    """A fixed random order: files go by classes, so that splits in their order would have different distributions."""
+    """A fixed random order: files are sorted by class, so without it the splits would have different distributions."""
     return torch.randperm(n, generator=keyed_generator(0, "image_folder", name)).tolist()
 
 
 def visible(folder: Path) -> list[Path]:
-    """What a folder holds but hidden files, by name."""
+    """The entries of a folder by name, without hidden ones."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def list_images(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...] | None]:
-    """List the files of a folder, or of the folders in it, which then are classes.
+    """List the files of a folder, or of its subfolders, which then are classes.
 
     Returns:
-        The files by name, for each the index of its class (0 without classes), and the classes or None.
+        The files by name, the class index of each (0 without classes), and the class names or None.
 
     Raises:
-        DataError: The folder, or that of a class, is empty, or holds both files and folders.
+        DataError: The folder or a class folder is empty, or contains both files and folders.
     """
     entries = visible(folder)
     if not entries:

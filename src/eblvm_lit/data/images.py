@@ -1,4 +1,4 @@
-"""The base of every set of images: bytes of shape (C, H, W), flipped as bytes and converted in batches."""
+"""The base classes of image data modules: uint8 arrays of shape (n, C, H, W), converted to floats batch by batch."""
 
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import abstractmethod
@@ -21,7 +21,7 @@ CHUNK = 4096
 
 
 class Images(NamedTuple):
-    """A set as its publishers divide it: uint8 images (n, C, H, W), int64 labels (n, ...) or None."""
+    """The published training and test parts: uint8 images (n, C, H, W), int64 labels (n, ...) or None."""
 
     train: torch.Tensor
     test: torch.Tensor
@@ -31,30 +31,30 @@ class Images(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ImageDataModule(ArrayDataModule):
-    """Images as uint8 arrays, in memory or mapped into it; a subclass implements :meth:`read`.
+    """Images as uint8 arrays, in memory or memory-mapped; a subclass implements :meth:`read`.
 
         v = x / 255 in [0, 1] ("unit"), or x / 127.5 − 1 in [−1, 1] ("symmetric"),   x in {0..255}^(C x H x W)
 
-    The validation images are the last ones that the publishers meant for training. As published results are of
-    models trained on all of these, so are models here, and a validation loss then is one of seen images;
-    ``train_on_val=false`` holds them out. No test image is ever trained on.
+    The validation images are the last ones of the published training part. Published models are trained on all of
+    that part, and so are models here by default: the validation loss is then computed on training images.
+    ``train_on_val=false`` holds them out. Test images are never used for training.
 
     Args:
-        root: Folder with the files, or where they are downloaded to.
+        root: Folder with the files; missing files are downloaded to it.
         value_range: The scale of v.
-        flip: Mirror each training image left to right with probability ½, anew at every iteration; a function of
-            (seed, iteration) alone.
+        flip: Mirror each training image horizontally with probability ½ at every iteration; the choice is a function
+            of (seed, iteration) alone.
         val_size: Number of validation images.
-        train_on_val: Whether they are trained on as well.
+        train_on_val: Whether training uses the validation images, too.
         batch_size: Images of a training batch.
         eval_batch_size: Images of a validation or test batch.
         seed: Seed of the order of the training batches, and of the flips.
 
     Attributes:
-        class_names: What the labels 0, 1, ... mean (or the attributes, where a label has several).
+        class_names: The names of the labels 0, 1, ..., or of the attributes if a label has several.
 
     Raises:
-        ConfigError: For an unknown value_range, or fewer than one validation image.
+        ConfigError: If value_range is unknown or val_size is below one.
 
     Example:
         >>> class Ramps(ImageDataModule):
@@ -90,17 +90,17 @@ class ImageDataModule(ArrayDataModule):
 
     @abstractmethod
     def read(self) -> Images:
-        """Read the whole set; the same images at every call."""
+        """Read the whole set; every call returns the same images."""
 
     def prepare_data(self) -> None:
-        """Download and decode what is not there yet: under several processes one does it before all others read."""
+        """Download and decode missing files; Lightning calls this in one process per machine first."""
         self._read()
 
     def load(self) -> Splits:
         """Read the images and split them.
 
         Raises:
-            DataError: A file is missing or damaged, or there are not more than val_size images to train on.
+            DataError: A file is missing or damaged, or there are too few training images for val_size.
         """
         images = self._read()
         if len(images.train) <= self.val_size:
@@ -111,7 +111,7 @@ class ImageDataModule(ArrayDataModule):
         return self._split(images.train, images.test)
 
     def load_labels(self) -> Splits | None:
-        """The labels of the images, int64; None where there are none."""
+        """The labels of the images, int64; None if there are none."""
         images = self._read()
         return None if images.train_labels is None else self._split(images.train_labels, images.test_labels)
 
@@ -122,10 +122,10 @@ class ImageDataModule(ArrayDataModule):
 
     def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
         first = len(rows) - self.val_size
-        return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views: nothing is copied
+        return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """A batch of bytes as models see it, float32; floats stay as they are."""
+        """Convert a batch of bytes to float32 as models see it; floats stay as they are."""
         if batch.dtype == torch.uint8 and self.value_range == "symmetric":
             return batch.float().div_(127.5).sub_(1)
         return super().as_float(batch)
@@ -134,12 +134,12 @@ class ImageDataModule(ArrayDataModule):
         """The inverse of :meth:`as_float`, rounded and clamped, uint8."""
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
-    def augment(self, batch: torch.Tensor, iteration: int, share: Shard | None = None) -> torch.Tensor:
-        """Mirror half of a batch (B, C, H, W) on the CPU, another half at every iteration, in place."""
+    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
+        """Mirror a random half of a batch (B, C, H, W) on the CPU, in place."""
         if self.flip:
-            n = len(batch) if share is None else share.n
+            n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
-            flipped = flipped if share is None else flipped[share.rows]
+            flipped = flipped if shard is None else flipped[shard.rows]
             pixels, rows = batch.numpy(), flipped.numpy()  # numpy mirrors bytes four times as fast as torch
             pixels[rows] = pixels[rows][..., ::-1]
         return batch
@@ -147,10 +147,10 @@ class ImageDataModule(ArrayDataModule):
 
 @dataclass(kw_only=True, eq=False)
 class SmallImageDataModule(ImageDataModule):
-    """Images of 32 x 32 pixels, as published, or their averages over squares of pixels, for quick experiments.
+    """Images of 32 x 32 pixels, or downsampled by averaging squares of pixels, for quick experiments.
 
     Args:
-        root: Folder with the files, or where they are downloaded to.
+        root: Folder with the files; missing files are downloaded to it.
         size: Height and width: 32, or 16 or 8 after averaging squares of 2 x 2 or 4 x 4 pixels.
         value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
 
@@ -158,7 +158,7 @@ class SmallImageDataModule(ImageDataModule):
         channels: 1 (grey) or 3 (colour).
 
     Raises:
-        ConfigError: For another size.
+        ConfigError: If size is none of these.
     """
 
     channels = 3
@@ -192,5 +192,5 @@ def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
     images = F.pad(images, [padding] * 4) if padding else images
     if factor == 1:
         return images
-    parts = images.split(CHUNK)  # as floats all at once would take four times the memory
+    parts = images.split(CHUNK)  # converting all images to floats at once takes four times the memory
     return torch.cat([F.avg_pool2d(part.float(), factor).round_().to(torch.uint8) for part in parts])

@@ -25,17 +25,18 @@ UNSIGNED_BYTES = 8
 class MNIST(SmallImageDataModule):
     """Handwritten digits, zero-padded by 2 to (1, 32, 32); the labels are the digits.
 
-    60,000 training images, the last 10,000 of which are the validation images too, and 10,000 test images. Files are
-    those of torchvision's ``MNIST`` (``root/MNIST/raw/*-ubyte``, packed or not), downloaded where they are missing.
+    60,000 training images, of which the last 10,000 also serve as validation images, and 10,000 test images. The files
+    are those of torchvision's ``MNIST`` (``root/MNIST/raw/*-ubyte``, with or without ``.gz``); missing ones are
+    downloaded.
 
     Reference: Bao et al. 2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
 
     Args:
-        root: Folder that has, or is given, ``MNIST/raw``.
+        root: Folder with ``MNIST/raw``; missing files are downloaded to it.
         size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
 
     Raises:
-        DataError: At loading, where a file is missing or damaged.
+        DataError: At loading, if a file is missing or damaged.
 
     Example:
         >>> MNIST(root="nowhere").event_shape, MNIST(root="nowhere", size=16).event_shape
@@ -63,7 +64,7 @@ class MNIST(SmallImageDataModule):
         names = [str(raw / (stem if (self.root / raw / stem).is_file() else f"{stem}.gz")) for stem in stems]
 
         def download(folder: Path) -> None:
-            from torchvision import datasets  # takes a second: paid by those who use it
+            from torchvision import datasets  # a slow import, which only downloads need
 
             getattr(datasets, self.folder)(folder, download=True)
 
@@ -74,8 +75,8 @@ class MNIST(SmallImageDataModule):
 class FashionMNIST(MNIST):
     """Pictures of clothes in the format of MNIST, zero-padded by 2 to (1, 32, 32); labels are kinds of clothes.
 
-    60,000 training images, the last 10,000 of which are the validation images too, and 10,000 test images. Files are
-    those of torchvision's ``FashionMNIST`` (``root/FashionMNIST/raw``).
+    60,000 training images, of which the last 10,000 also serve as validation images, and 10,000 test images. The files
+    are those of torchvision's ``FashionMNIST`` (``root/FashionMNIST/raw``).
 
     Reference: Xiao, Rasul and Vollgraf 2017, "Fashion-MNIST".
 
@@ -92,19 +93,19 @@ class FashionMNIST(MNIST):
 
 
 def read_idx(path: Path, n_dims: int) -> np.ndarray:
-    """Read an IDX file of bytes, packed by gzip or not.
+    """Read an IDX file of bytes, optionally compressed by gzip.
 
-    Whatever packed it: the content is checked, and not the wrapper, so that any copy of a set will do.
+    The content is checked instead of a checksum, so that a recompressed copy is accepted, too.
 
     Args:
-        path: The file; ``.gz`` where it is packed.
-        n_dims: The number of dimensions that it must have.
+        path: The file; its name ends in ``.gz`` if it is compressed.
+        n_dims: The required number of dimensions.
 
     Returns:
-        uint8, with the file's own shape.
+        uint8 array of the shape in the file.
 
     Raises:
-        DataError: It is damaged, cut off or has other contents.
+        DataError: The file is damaged, truncated or has other contents.
     """
     cure = "delete it, and it is downloaded again, or put a whole one there."
     try:
@@ -117,4 +118,4 @@ def read_idx(path: Path, n_dims: int) -> np.ndarray:
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_dims)
     if len(values) != math.prod(shape):
         raise DataError(f"{path} is damaged: it has {len(values)} values and announces {math.prod(shape)}; {cure}")
-    return values.reshape(shape).copy()  # torch wants memory that can be written to
+    return values.reshape(shape).copy()  # torch needs writable memory

@@ -1,4 +1,4 @@
-"""Curves in the plane, without noise: the laws have no density, and models spread around them."""
+"""Curves in the plane without noise: these distributions have no density with respect to area."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Circle", "Moons", "SwissRoll"]
 
 
 class SwissRoll(ToyDataModule):
-    """A spiral: the swiss roll seen along its axis.
+    """A spiral, which is the swiss roll viewed along its axis.
 
         v = t (cos t, sin t),  t = 3π/2 (1 + 2u),  u uniform on [0, 1]
 
@@ -58,7 +58,7 @@ class Moons(ToyDataModule):
         b = torch.linspace(0, math.pi, n - n // 2, dtype=torch.float32)
         outer = torch.stack([a.cos(), a.sin()], dim=1)
         inner = torch.stack([1 - b.cos(), 0.5 - b.sin()], dim=1)
-        # In order, a few batches of a split would cover one end of a moon only.
+        # in sorted order, the first batches of a split would cover only one end of a moon
         return torch.cat([outer, inner])[torch.randperm(n, generator=generator)]
 
 

@@ -1,4 +1,4 @@
-"""Files of data sets: downloading them whole or not at all, and decoding images once into arrays that are mapped."""
+"""Atomic downloads of data files, and decoding of image files into one memory-mapped array."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ CHUNK = 256
 
 
 def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], source: str) -> None:
-    """Download the files of a set where one of them is missing, all or none of them.
+    """Download the files of a data set if one of them is missing; an interrupted download leaves nothing.
 
     Args:
-        root: Folder that has, or is given, the files.
-        names: The files, or folders, below root.
-        download: Puts them below the folder it is given.
-        source: Where they come from, for the sentence to who must get them by hand.
+        root: Folder of the files.
+        names: The required files or folders, relative to root.
+        download: Downloads the files to the folder in its argument.
+        source: Where the files come from, for the error message.
 
     Raises:
-        DataError: One is missing and cannot be downloaded.
+        DataError: A file is missing and cannot be downloaded.
 
     Example:
         >>> fetch(Path("/dev/null/mnist"), ["a.gz"], lambda folder: None, "https://example.org")
@@ -46,18 +46,18 @@ def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], 
         return
     try:
         root.mkdir(parents=True, exist_ok=True)
-        # Beside the place where they belong, so that moving them there is one step that cannot be half done.
+        # inside root, so that moving a file to its place is one atomic step on the same disk
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
             download(Path(folder))
             for name in missing:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).rename(root / name)
-    except Exception as error:  # torchvision's and the network's failures have no base class of their own
-        if (root / missing[0]).exists():  # another process was quicker
+    except Exception as error:  # exceptions of torchvision and the network share no base class
+        if (root / missing[0]).exists():  # another process has downloaded them meanwhile
             fetch(root, names, download, source)
             return
         if not had_root:
-            with contextlib.suppress(OSError):  # a mistyped name leaves no empty folder
+            with contextlib.suppress(OSError):  # leave no empty folder behind a mistyped name
                 root.rmdir()
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
@@ -67,7 +67,7 @@ def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], 
 
 
 def fingerprint(*parts: object) -> str:
-    """Twelve hexadecimal digits that tell one list of things from any other.
+    """Twelve hexadecimal digits that identify a list of values.
 
     Example:
         >>> fingerprint("a.jpg", 32) == fingerprint("a.jpg", 64)
@@ -77,13 +77,13 @@ def fingerprint(*parts: object) -> str:
 
 
 def load_array(path: Path) -> torch.Tensor:
-    """Map an array of bytes into memory: of what is not used nothing is read, and nothing reaches the file.
+    """Memory-map an array of bytes; unused parts are never read, and changes never reach the file.
 
     Args:
         path: A ``.npy`` file with uint8 values.
 
     Raises:
-        DataError: The file is no such array, or is cut off.
+        DataError: The file is not such an array, or is truncated.
     """
     try:
         array = np.load(path, mmap_mode="c")
@@ -95,15 +95,14 @@ def load_array(path: Path) -> torch.Tensor:
 def decode_once(
     target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
 ) -> torch.Tensor:
-    """Decode image files into one array on disk at the first call; map it into memory at every call.
+    """Decode image files into one array on disk at the first call; memory-map the array at every call.
 
-    The array is written under another name and gets its own when it is whole, so that an interruption leaves nothing
-    that would be taken for it.
+    The array is written to a temporary file and renamed when it is complete, so that an interruption is harmless.
 
     Args:
-        target: The ``.npy`` file; its name must tell all that decides about its content.
+        target: The ``.npy`` file; its name must identify its content.
         files: The images, in the order of the array.
-        decode: A file's pixels, uint8, of the given shape; called from several threads.
+        decode: Returns the pixels of a file, uint8, of the given shape; called from several threads.
         shape: (C, H, W).
 
     Returns:
@@ -120,11 +119,13 @@ def decode_once(
 def write_array(
     target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
 ) -> None:
-    """The first call of :func:`decode_once`."""
+    """Decode image files into one array on disk; see :func:`decode_once`."""
     n_bytes = len(files) * int(np.prod(shape))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(target.parent).free < n_bytes:  # a mapped file on a full disk ends the process by a signal
+        if (
+            shutil.disk_usage(target.parent).free < n_bytes
+        ):  # writing a memory-mapped file to a full disk kills the process
             raise OSError(f"{n_bytes / 1e9:.1f} GB are needed")
         with replacing(target) as partial, ThreadPoolExecutor(os.cpu_count()) as pool:
             array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
@@ -139,10 +140,10 @@ def write_array(
 
 
 def open_image(path: Path) -> Image.Image:
-    """Open an image file; its pixels are decoded when they are used.
+    """Open an image file; its pixels are decoded at their first use.
 
     Raises:
-        DataError: It is missing or no image.
+        DataError: The file is missing or not an image.
     """
     try:
         return Image.open(path)
@@ -153,19 +154,19 @@ def open_image(path: Path) -> Image.Image:
 
 
 def to_array(image: Image.Image, path: Path, *, crop: int | None, size: tuple[int, int]) -> np.ndarray:
-    """Crop an image around its centre, bring it to size and return its pixels.
+    """Crop an image around its centre, resize it and return its pixels.
 
     Args:
         image: In mode L (grey) or RGB.
-        path: Where it comes from.
-        crop: Height and width of the square that is kept, in pixels; None keeps all.
+        path: The file of the image, for error messages.
+        crop: Height and width of the central square in pixels; None keeps the whole image.
         size: (height, width) after antialiased bilinear resampling.
 
     Returns:
         uint8, shape (1, height, width) or (3, height, width).
 
     Raises:
-        DataError: The file is cut off, or smaller than the crop.
+        DataError: The file is truncated, or smaller than the crop.
 
     Example:
         >>> image = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4))
@@ -182,13 +183,13 @@ def to_array(image: Image.Image, path: Path, *, crop: int | None, size: tuple[in
         if image.size != size[::-1]:
             image = image.resize(size[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
-    except (OSError, ValueError, SyntaxError) as error:  # a file cut off shows where its pixels are decoded
+    except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
         raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Name, bytes and time of change of each file: what tells an edited folder from the one that was prepared."""
+    """Name, size and modification time of each file, which reveal a changed folder."""
     found = []
     for path in files:
         status = path.stat()

@@ -1,4 +1,4 @@
-"""Data from a standard normal distribution, whose score is known."""
+"""Samples of a standard normal distribution, whose score is known in closed form."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["StandardNormalData"]
 
 @dataclass(kw_only=True, eq=False)
 class StandardNormalData(ArrayDataModule):
-    """Independent standard normal numbers.
+    """Samples of a standard normal distribution.
 
-        p(v) = N(v; 0, I_d): the marginal of a GRBM with W = b = c = 0 and sigma = 1
+        p(v) = N(v; 0, I_d): the marginal over v of a GRBM with W = b = c = 0 and sigma = 1
 
     Reference: Bao et al. 2021, appendix F.3: 20,000 samples of such a GRBM. Splits are of shape (16000, d), (2000, d)
-    and (2000, d), each with a generator of its own.
+    and (2000, d), each drawn with a separate generator.
 
     Args:
-        v_dim: d.
+        v_dim: The dimension d.
         batch_size: Rows of a training batch.
         eval_batch_size: Rows of a validation or test batch.
         seed: Seed of the order of the training batches.
-        sample_seed: Seed of the points themselves.
+        sample_seed: Seed of the points.
 
     Raises:
-        ConfigError: For a size below one.
+        ConfigError: If v_dim is below one.
 
     Example:
         >>> data = StandardNormalData(v_dim=3)

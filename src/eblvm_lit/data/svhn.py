@@ -20,17 +20,18 @@ NAMES = ("train_32x32.mat", "test_32x32.mat")
 class SVHN(SmallImageDataModule):
     """House numbers, (3, 32, 32); the label is the digit in the middle.
 
-    73,257 training images, the last 10,000 of which are the validation images too, and 26,032 test images; the 531,131
-    easier extra ones are left out. Files are those of torchvision's ``SVHN``, downloaded where they are missing.
+    73,257 training images, of which the last 10,000 also serve as validation images, and 26,032 test images; the
+    531,131 easier extra images are not used. The files are those of torchvision's ``SVHN``; missing files are
+    downloaded.
 
     Reference: Netzer et al. 2011, "Reading digits in natural images with unsupervised feature learning".
 
     Args:
-        root: Folder that has, or is given, ``train_32x32.mat`` and ``test_32x32.mat``.
+        root: Folder with ``train_32x32.mat`` and ``test_32x32.mat``; missing files are downloaded to it.
         size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
 
     Raises:
-        DataError: At loading, where a file is missing or damaged.
+        DataError: At loading, if a file is missing or damaged.
 
     Example:
         >>> SVHN(root="nowhere").event_shape
@@ -48,31 +49,31 @@ class SVHN(SmallImageDataModule):
 
 
 def download(folder: Path) -> None:
-    """Let torchvision get the files."""
-    from torchvision import datasets  # takes a second: paid by those who use it
+    """Download the files with torchvision."""
+    from torchvision import datasets  # a slow import, which only downloads need
 
     for split in ("train", "test"):
         datasets.SVHN(folder, split=split, download=True)
 
 
 def read_numbers(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read one of SVHN's files.
+    """Read one file of SVHN.
 
     Args:
-        path: A MATLAB file of ``X``, uint8 (32, 32, 3, n), and ``y``, n labels in {1..10}, of which 10 means 0.
+        path: A MATLAB file of ``X``, uint8 (32, 32, 3, n), and ``y``, n labels in {1..10}, where 10 stands for 0.
 
     Returns:
         Images, uint8 (n, 3, 32, 32), and labels, int64 (n,), in {0..9}.
 
     Raises:
-        DataError: It is damaged or has other contents.
+        DataError: The file is damaged or has other contents.
     """
     try:
         content = loadmat(path)
         pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64) % 10
         if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):
             raise ValueError(f"{pixels.dtype} {pixels.shape} with labels {labels.shape}")
-    except Exception as error:  # loadmat's failures on damaged files have no base class of their own
+    except Exception as error:  # loadmat's exceptions for damaged files share no base class
         raise DataError(
             f"{path} is damaged or no file of SVHN: delete it, and it is downloaded again, or put a whole one there."
         ) from error

@@ -1,4 +1,4 @@
-"""Points of the plane: the base of the procedural sets, and the checkerboard."""
+"""The base class of generated 2-D data sets, and the checkerboard."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Checkerboard", "ToyDataModule"]
 
 @dataclass(kw_only=True, eq=False)
 class ToyDataModule(ArrayDataModule):
-    """A fixed finite sample of a distribution on the plane; a subclass sets the window and implements :meth:`sample`.
+    """A fixed sample of a distribution on the plane; a subclass sets the window and implements :meth:`sample`.
 
-    Each split is drawn with a generator keyed by (sample_seed, sample_name, split): every training seed sees
-    the same points, and no split depends on the size of another.
+    Each split is drawn with a generator keyed by (sample_seed, sample_name, split): all training seeds use the
+    same points, and no split depends on the size of another.
 
     Args:
         batch_size: Rows of a training batch.
         eval_batch_size: Rows of a validation or test batch.
         seed: Seed of the order of the training batches.
-        sample_seed: Seed of the points themselves.
+        sample_seed: Seed of the points.
 
     Attributes:
         sizes: Numbers of training, validation and test points.
-        sample_name: What the sample is keyed by.
+        sample_name: The name that keys the generator of the points.
 
     Example:
         >>> one, other = Checkerboard(seed=1), Checkerboard(seed=2)
@@ -59,14 +59,14 @@ class ToyDataModule(ArrayDataModule):
 
 
 class Checkerboard(ToyDataModule):
-    """Uniform on two squares of the unit square that touch in its centre.
+    """The uniform distribution on two squares of the unit square that touch at its centre.
 
         p(v) = 2 on [0, ½]² ∪ [½, 1]², 0 elsewhere
 
     so that no model's mean log-likelihood exceeds log 2.
 
     Reference: Bao et al. 2020 (BiSM), toy experiment. 60,000 training and 10,000 test points as there, and
-    10,000 validation points of their own. Splits are of shape (n, 2).
+    10,000 additional validation points. Splits are of shape (n, 2).
 
     Example:
         >>> v = Checkerboard().sample(1000, torch.Generator().manual_seed(0))

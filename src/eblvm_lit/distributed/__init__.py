@@ -1,1 +1,1 @@
-"""Everything about several processes: shards of minibatches, reductions, launch."""
+"""Training with several processes: launch, shards of minibatches, and reductions."""

@@ -1,4 +1,4 @@
-"""Several processes for one run: started here on one machine, found in the environment of torchrun or SLURM."""
+"""Launch of the processes of a run: this module starts them on one machine; torchrun or SLURM start them on several."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["LostProcessError", "check_launch", "is_first", "launched", "started_
 
 log = logging.getLogger(__name__)
 
-# Seconds that processes are given to end by themselves: once one is lost, after an error, and after the run.
-GRACE, DISMISSAL, FAREWELL = 30.0, 10.0, 60.0
+# Seconds that processes have to end by themselves: after one has failed, after an error here, and after the run.
+AFTER_LOSS, AFTER_ERROR, AFTER_RUN = 30.0, 10.0, 60.0
 
 
 class LostProcessError(EblvmError):
-    """Another process of the run has ended, so that this one cannot go on."""
+    """Another process of the run has ended unexpectedly, so this one cannot continue."""
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes and prints, as the environment has it before processes have met."""
+    """Whether this is the process that writes files and prints; also valid before the process group exists."""
     return rank_zero_only.rank == 0
 
 
 def started_outside() -> str | None:
-    """Who has started this run's processes: torchrun, SLURM, someone else; None where it is up to the run itself."""
+    """The launcher that has started this process: torchrun, SLURM or another one; None if the run starts its own."""
     for name, environment in (("torchrun", TorchElasticEnvironment), ("SLURM", SLURMEnvironment)):
         if environment.detect():
             return name
@@ -47,13 +47,13 @@ def started_outside() -> str | None:
 
 
 def check_launch(n_nodes: int) -> None:
-    """Refuse what cannot be launched, of a run that wants several devices.
+    """Refuse a run with several devices that cannot be launched in this way.
 
     Args:
-        n_nodes: Machines.
+        n_nodes: The number of machines.
 
     Raises:
-        ConfigError: With the command that can.
+        ConfigError: Names a command that works.
     """
     who = started_outside()
     if who is None and n_nodes > 1:
@@ -70,12 +70,12 @@ def check_launch(n_nodes: int) -> None:
                 "torchrun would start a whole sweep in each of its processes: run python train.py -m with "
                 "trainer.devices=N instead, or a sweep on SLURM by hydra/launcher=submitit_slurm."
             )
-        return  # submitit gives all tasks of a job one folder
+        return  # with submitit, all tasks of a job share one folder
     named = [*hydra.overrides.hydra, *hydra.overrides.task]
     if not any(override.startswith(("hydra.run.dir=", "run_dir=")) for override in named):
         raise ConfigError(
-            f"{who} starts each process by itself, and a folder named after the time would be another one in each: "
-            f"give them one, such as hydra.run.dir=outputs/{'$SLURM_JOB_ID' if who == 'SLURM' else 'my_run'}."
+            f"{who} starts each process separately, and each would name its folder after its own start time: "
+            f"name a common folder, such as hydra.run.dir=outputs/{'$SLURM_JOB_ID' if who == 'SLURM' else 'my_run'}."
         )
 
 
@@ -85,12 +85,12 @@ def _free_port() -> int:
         return s.getsockname()[1]
 
 
-class _Others:
-    """The further processes of a run on this machine.
+class _Workers:
+    """The processes of a run on this machine, except the first.
 
     Args:
-        n: Number of all processes.
-        folder: The run's.
+        n: The number of processes, including the first.
+        folder: The run folder.
     """
 
     def __init__(self, n: int, folder: Path) -> None:
@@ -99,28 +99,28 @@ class _Others:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def lost(self) -> LostProcessError | None:
-        """What to say of the first one that has failed."""
+        """The error for the first process that has failed, if any."""
         for rank, process in self.processes.items():
             if process.poll():
-                said = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
+                output = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
                 return LostProcessError(
                     f"Process {rank} of the run has ended with code {process.returncode}"
-                    + (f" ({said[-1].strip()})" if said else "")
-                    + f"; go on with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
+                    + (f" ({output[-1].strip()})" if output else "")
+                    + f"; resume with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
                 )
         return None
 
     def _watch(self) -> None:
-        """End this process where another one is lost and this one waits for it for ever, as it does on GPUs."""
+        """End this process if another one has failed: on GPUs, a collective would wait for it forever."""
         while not self.over.wait(0.5):
-            if self.lost() is not None and not self.over.wait(GRACE):
+            if self.lost() is not None and not self.over.wait(AFTER_LOSS):
                 log.error("%s", self.lost())
-                self.farewell(0.0)
+                self.stop(0.0)
                 os._exit(1)
 
-    def farewell(self, patience: float) -> None:
-        """Wait for them to end, and end those that do not."""
-        deadline = time.monotonic() + patience
+    def stop(self, timeout: float) -> None:
+        """Wait for the processes to end, and kill those that do not."""
+        deadline = time.monotonic() + timeout
         for process in self.processes.values():
             try:
                 process.wait(max(deadline - time.monotonic(), 0.1))
@@ -128,15 +128,15 @@ class _Others:
                 process.kill()
                 process.wait()
 
-    def forget(self, *, everything: bool) -> None:
-        """Remove what they have said, or the files of those that have said nothing."""
+    def remove_logs(self, *, all_logs: bool) -> None:
+        """Remove all log files, or only the empty ones."""
         for rank in self.processes:
-            if everything or _log_of(rank, self.folder).stat().st_size == 0:
+            if all_logs or _log_of(rank, self.folder).stat().st_size == 0:
                 _log_of(rank, self.folder).unlink(missing_ok=True)
 
 
 def _start(rank: int, folder: Path) -> subprocess.Popen:
-    """Start the process of a rank; what it says goes to a file of its own."""
+    """Start the process of a rank, with its output in a log file."""
     environment = {**os.environ, "LOCAL_RANK": str(rank), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "eblvm_lit.distributed.worker", str(folder / "config.yaml")]
     with open(_log_of(rank, folder), "wb") as file:
@@ -149,45 +149,45 @@ def _log_of(rank: int, folder: Path) -> Path:
 
 @contextmanager
 def launched(n: int, folder: Path) -> Iterator[None]:
-    """Inside, the run has n processes on this machine, of which this is the first; they read ``config.yaml``.
+    """Start n − 1 further processes on this machine for the duration of the block; they read ``config.yaml``.
 
     Args:
-        n: Number of processes; nothing is started for one, nor where somebody else has started them.
-        folder: The run's.
+        n: The number of processes; for one, or with an external launcher, nothing is started.
+        folder: The run folder.
 
     Raises:
-        LostProcessError: If another process has ended before the run has.
+        LostProcessError: If another process ends before the run does.
     """
     if n == 1 or started_outside() is not None:
         yield
         return
     with _environment(n):
-        others, patience, in_order = _Others(n, folder), DISMISSAL, False
+        workers, timeout, expected = _Workers(n, folder), AFTER_ERROR, False
         try:
             yield
-            patience, in_order = FAREWELL, True
-        except EblvmError:  # which all processes have come upon
-            in_order = True
+            timeout, expected = AFTER_RUN, True
+        except EblvmError:  # raised in all processes
+            expected = True
             raise
-        except RuntimeError as error:  # what collectives raise when the other end is gone
+        except RuntimeError as error:  # collectives raise it when another process has ended
             time.sleep(1)
-            lost = others.lost()
+            lost = workers.lost()
             if lost is None:
                 raise
             raise lost from error
         finally:
-            others.over.set()
-            others.farewell(patience)
-            others.forget(everything=in_order)
+            workers.over.set()
+            workers.stop(timeout)
+            workers.remove_logs(all_logs=expected)
 
 
 @contextmanager
 def _environment(n: int) -> Iterator[None]:
-    """What Lightning looks for where processes are started for it; then all is as before, for a sweep's next job."""
-    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0", "LOCAL_RANK": "0"}
-    own["WORLD_SIZE"] = str(n)
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    """Set the environment variables that Lightning reads, and restore them for the next job of a sweep."""
+    ours = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0", "LOCAL_RANK": "0"}
+    ours["WORLD_SIZE"] = str(n)
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:

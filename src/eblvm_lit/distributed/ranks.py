@@ -1,4 +1,4 @@
-"""Work that several processes share: each takes every R-th image, and what they found is put together."""
+"""Rank, barriers, and collective sums and gathers without gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """The number of this process, and how many there are.
+    """The rank of this process and the number of processes.
 
     Example:
         >>> rank_and_size()
@@ -35,18 +35,18 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def barrier() -> None:
-    """Wait for all processes, where there are several."""
+    """Wait for all processes, if there are several."""
     if rank_and_size()[1] > 1:
         dist.barrier()
 
 
 def _exchangeable(x: Tensor) -> Tensor:
-    """On the device that the processes talk through."""
+    """A tensor on the device of the process group's backend."""
     return x.to("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
-    """The sum of the processes' tensors, in each of them; on x's device.
+    """The sum of x over processes, on the device of x.
 
     Example:
         >>> sum_over_ranks(torch.ones(2))
@@ -60,11 +60,11 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def gather_rows(rows: Tensor, n: int) -> Tensor:
-    """All rows in their order, in each process, where process r of R holds those numbered r, r + R, r + 2R, ...
+    """Gather all rows in order, if process r of R holds the rows r, r + R, r + 2R, ...
 
     Args:
-        rows: This process' rows, shape (m, D).
-        n: How many there are in all.
+        rows: The rows of this process, shape (m, D).
+        n: The number of all rows.
 
     Returns:
         Shape (n, D), on the device of ``rows``.
@@ -85,7 +85,7 @@ def gather_rows(rows: Tensor, n: int) -> Tensor:
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
-    """Do a task in every process, in the first one before all others: they find the files that it has left.
+    """Run a task in the first process, then in all others, which find the files of the first.
 
     Example:
         >>> first_rank_first(lambda: "found")
@@ -101,8 +101,8 @@ def first_rank_first(task: Callable[[], Result]) -> Result:
             dist.barrier()
 
 
-def gather_objects(found: Result) -> list[Result]:
-    """What each process has found, in their order, in each of them.
+def gather_objects(item: Result) -> list[Result]:
+    """Gather an object from each process, ordered by rank.
 
     Example:
         >>> gather_objects({"fisher": 1.0})
@@ -110,14 +110,14 @@ def gather_objects(found: Result) -> list[Result]:
     """
     size = rank_and_size()[1]
     if size == 1:
-        return [found]
-    everything: list[Result] = [None] * size
-    dist.all_gather_object(everything, found)
-    return everything
+        return [item]
+    items: list[Result] = [None] * size
+    dist.all_gather_object(items, item)
+    return items
 
 
 def largest_over_ranks(number: int) -> int:
-    """The largest of the processes' numbers, in each of them.
+    """The maximum of a number over processes.
 
     Example:
         >>> largest_over_ranks(15)

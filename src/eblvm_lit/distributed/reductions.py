@@ -1,4 +1,4 @@
-"""Differentiable reductions over processes: weighted means, and gathered rows."""
+"""Differentiable reductions over processes: weighted means and gathers of rows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_mean"]
 
 
 class CommCounter:
-    """Counts what all reductions of this process exchange.
+    """Counts the communication of this process.
 
     Attributes:
         calls: The number of reductions.
-        bytes: The size of what they reduced.
+        bytes: The total size of the reduced tensors.
     """
 
     def __init__(self) -> None:
         self.calls, self.bytes = 0, 0
 
     def add(self, x: Tensor) -> None:
-        """Count a tensor that is about to be reduced."""
+        """Count the reduction of a tensor."""
         self.calls += 1
         self.bytes += x.numel() * x.element_size()
 
@@ -32,7 +32,7 @@ comm_counter = CommCounter()
 
 
 def _sum(x: Tensor) -> Tensor:
-    """The sum over processes; it overwrites x where x is contiguous."""
+    """The sum over processes; a contiguous x is overwritten."""
     x = x.contiguous()
     comm_counter.add(x)
     dist.all_reduce(x)
@@ -40,7 +40,7 @@ def _sum(x: Tensor) -> Tensor:
 
 
 class _Mean(torch.autograd.Function):
-    """The weighted mean over processes; it is its own adjoint, and so its own derivative of any order."""
+    """The weighted mean over processes, which is its own adjoint: its backward pass is itself, to any order."""
 
     @staticmethod
     def forward(x: Tensor, weight: float) -> Tensor:
@@ -56,10 +56,10 @@ class _Mean(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """All rows, each from the process that has it."""
+    """All rows, each from the process that holds it."""
 
     @staticmethod
-    def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - for the derivative
+    def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative
         return _sum(x.new_zeros(n, *x.shape[1:]).index_copy_(0, rows, x))
 
     @staticmethod
@@ -70,7 +70,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         (rows,) = ctx.saved_tensors
-        # every process' loss depends on these rows, and is a mean over a part of the minibatch
+        # these rows enter the loss of every process, and each loss is a mean over a part of the minibatch
         return _Mean.apply(cotangent, ctx.weight).index_select(0, rows) / ctx.weight, None, None, None
 
 
@@ -85,12 +85,12 @@ def weighted_mean(x: Tensor, weight: float) -> Tensor:
 
 
 def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
-    """All n rows in their order; differentiable as :func:`weighted_mean` is.
+    """All n rows in order; differentiable like :func:`weighted_mean`.
 
     Args:
-        x: This process' rows, shape (B, ...).
-        rows: Their numbers in the whole, shape (B,).
-        n: Rows of the whole.
-        weight: Of this process' rows in means over the minibatch.
+        x: The rows of this process, shape (B, ...).
+        rows: Their indices in the whole, shape (B,).
+        n: The number of rows of the whole.
+        weight: The weight of the rows of this process in means over the minibatch.
     """
     return _Gather.apply(x, rows, n, weight)

@@ -1,4 +1,4 @@
-"""Shards: the rows of a minibatch that each of several processes holds, and the rows of its noise."""
+"""Shards: the rows of a minibatch, and of its noise, that one of several processes holds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", 
 
 
 class Shard(NamedTuple):
-    """Some rows of a whole that several processes share.
+    """The rows of a whole that one process holds.
 
     Attributes:
-        rows: Their numbers in the whole, int64.
-        n: Rows of the whole.
+        rows: Their indices in the whole, int64.
+        n: The number of rows of the whole.
     """
 
     rows: Tensor
@@ -31,7 +31,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of a mean over these rows in the mean over all."""
+        """The weight of the mean over these rows in the mean over all rows."""
         return len(self.rows) / self.n
 
 
@@ -44,19 +44,19 @@ def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
 
 
 def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "examples of a minibatch") -> Shard | None:
-    r"""This process' shard of n rows; None where there is one process, which has them all.
+    r"""The shard of this process among n rows; None if there is one process.
 
-    Process r of R has the rows from :math:`\lfloor hr/R \rfloor` on of both halves of h = n // 2 rows, and the last
-    process has the last row of an odd n. Every row belongs to one process, and rows that are paired across the halves,
-    as in the kernelized Stein discrepancy, stay together.
+    Both halves of the rows, each of h = n // 2 rows, are divided: process r of R holds the rows from
+    :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process holds the
+    last row of an odd n. Rows that are paired across the halves, as in the kernelized Stein discrepancy, stay together.
 
     Args:
-        n: Rows of the whole.
-        device: Where the row numbers are needed.
-        what: The rows' name, for the error.
+        n: The number of rows of the whole.
+        device: The device of the row indices.
+        what: The name of the rows, for the error.
 
     Raises:
-        ConfigError: For fewer than two rows a process.
+        ConfigError: If a process would hold fewer than two rows.
 
     Example:
         >>> shard_of(100) is None
@@ -76,24 +76,24 @@ def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
 
 
 class ShardedMinibatch(Minibatch):
-    """A minibatch whose rows several processes share; see :class:`~eblvm_lit.core.minibatch.Minibatch`.
+    """A minibatch that is divided among several processes; see :class:`~eblvm_lit.core.minibatch.Minibatch`.
 
     Args:
-        shard: This process' rows.
+        shard: The rows of this process.
     """
 
     def __init__(self, shard: Shard) -> None:
         self.shard, self.rows, self.weight = shard, shard.rows, shard.weight
 
-    def size(self, v: Tensor) -> int:  # noqa: ARG002 - of all processes
+    def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
         """The number of rows of the whole minibatch."""
         return self.shard.n
 
     def mean(self, x: Tensor) -> Tensor:
         r""":math:`\sum_r \tfrac{n_r}{n} x_r` over processes r, differentiable to any order and inside ``torch.func``.
 
-        Where a loss is the mean of the processes' losses J_r, process r takes the gradient of J_r alone; the mean of
-        these gradients is the gradient of the loss, if all that the processes have in common went through here.
+        If a loss is the mean of the losses J_r of the processes, process r differentiates J_r alone. The mean of these
+        gradients is the gradient of the loss, provided that all shared quantities were computed by this function.
         """
         return weighted_mean(x, self.weight)
 
@@ -106,11 +106,11 @@ class ShardedMinibatch(Minibatch):
         return {key: part.view(x.shape).to(x.dtype) for part, (key, x) in zip(parts, tensors.items(), strict=True)}
 
     def gather(self, x: Tensor) -> Tensor:
-        """All rows in their order, shape (n, ...)."""
+        """All rows in order, shape (n, ...)."""
         return gather_shards(x, self.rows, self.shard.n, self.weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """This process' rows of the noise of the whole minibatch."""
+        """The rows of this process of the noise of the whole minibatch."""
 
         def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
             return draw(v.new_empty(n, *v.shape[1:]), generator)
@@ -119,23 +119,23 @@ class ShardedMinibatch(Minibatch):
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
     def rows_of(self, noise: Any, draw: Callable[[int], Any]) -> Any:
-        """This process' rows of noise that was drawn for all rows."""
+        """The rows of this process of noise that was drawn for all rows."""
         return take_rows(noise, row_axes(draw), self.shard)
 
     def of(self, n: int, device: torch.device, what: str) -> Minibatch:
-        """Another set of n rows, shared by the same processes.
+        """Another set of n rows, divided among the same processes.
 
         Raises:
-            ConfigError: For fewer than two rows a process.
+            ConfigError: If a process would hold fewer than two rows.
         """
         return ShardedMinibatch(shard_of(n, device, what=what))
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """The minibatch of n rows of which this process holds v.
+    """The minibatch of n rows, of which this process holds v.
 
     Raises:
-        ConfigError: If v cannot be this process' rows: Lightning's options that end epochs early move the minibatches.
+        ConfigError: If v has the wrong number of rows, as with options of Lightning that end epochs early.
 
     Example:
         >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
@@ -153,18 +153,18 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
 
 
 def row_axes(draw: Callable[[int], Any]) -> Any:
-    """The axis of each tensor of some noise along which its rows run: the axis that grows with their number.
+    """Find the row axis of each tensor of some noise: the axis whose size depends on the number of rows.
 
-    It draws for two rows and for three and compares the shapes, so that methods need not say where their rows are.
+    The function draws noise for two and for three rows and compares the shapes, so that methods need not declare axes.
 
     Args:
-        draw: Maps a number of rows to noise: tensors in nested containers.
+        draw: Maps a number of rows to noise, which is tensors in nested containers.
 
     Returns:
-        The same containers of axes, -1 for what does not grow.
+        The axes in the same containers; -1 for a tensor without a row axis.
 
     Raises:
-        NotImplementedError: For a tensor that grows along several axes.
+        NotImplementedError: If a tensor has several row axes.
 
     Example:
         >>> row_axes(lambda n: {"eps": torch.zeros(5, n, 3), "bits": [torch.zeros(2 * n)], "chains": torch.zeros(7)})
@@ -181,12 +181,12 @@ def row_axes(draw: Callable[[int], Any]) -> Any:
 
 
 def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
-    """The shard's rows of noise that was drawn for all rows.
+    """The rows of a shard of noise that was drawn for all rows.
 
     Args:
-        noise: Of :attr:`Shard.n` rows, or several times as many along an axis, the rows running fastest.
-        axes: As :func:`row_axes` gives.
-        shard: Which rows.
+        noise: Noise for :attr:`Shard.n` rows; an axis of k n entries holds k blocks of n rows.
+        axes: The row axes, as :func:`row_axes` returns them.
+        shard: The rows to take.
 
     Example:
         >>> shard = Shard(torch.tensor([0, 2]), 3)

@@ -1,4 +1,4 @@
-"""Lightning's strategy for several processes that share each minibatch."""
+"""The Lightning strategy for several processes that divide each minibatch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from eblvm_lit.utils.digest import digest
 
 __all__ = ["SharedMinibatches"]
 
-# Metrics are dealt to processes, and figures are drawn by one: the others wait for them.
-PATIENCE = timedelta(hours=3)
+# Processes wait for others that still compute metrics or draw figures.
+TIMEOUT = timedelta(hours=3)
 
 
 class SharedMinibatches(DDPStrategy):
-    """Lightning's DDP as a launcher and a process group, and nothing more: modules are not wrapped.
+    """Lightning's DDP strategy without the DDP wrapper: it launches processes and creates the process group.
 
-    Gradients are of functions of explicit parameters, by ``torch.autograd.grad`` and ``torch.func``, which never fire
-    the hooks of a wrapper; levels reduce theirs themselves, once a step. Processes talk by NCCL on GPUs, and by gloo on
-    CPUs.
+    Methods differentiate functions of explicit parameters with ``torch.autograd.grad`` and ``torch.func``, which do not
+    trigger the hooks of a DDP wrapper; they reduce their gradients themselves, once per step. The backend is NCCL on
+    GPUs and gloo on CPUs.
 
     Example:
-        >>> SharedMinibatches().launcher is None  # until a trainer has it
+        >>> SharedMinibatches().launcher is None  # before a trainer uses it
         True
     """
 
     def __init__(self) -> None:
-        super().__init__(timeout=PATIENCE)
+        super().__init__(timeout=TIMEOUT)
 
     def configure_ddp(self) -> None:
-        """Leave the module as it is, and see that all processes begin with the same.
+        """Check that all processes start with equal parameters, and do not wrap the module.
 
         Raises:
-            ConfigError: If they do not, as with other versions of torch on other machines.
+            ConfigError: If the parameters differ, as with different versions of torch.
         """
         if len(set(gather_objects(digest(*self.lightning_module.state_dict().values())))) > 1:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""A further process of a run, which the first one starts: python -m eblvm_lit.distributed.worker config.yaml."""
+"""Entry point of the processes that the first one starts: python -m eblvm_lit.distributed.worker config.yaml."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 __all__ = ["main"]
 
 
-def _leave_with(parent: int) -> None:
-    """End where the first process has ended without saying so: nobody else would end this one in a collective."""
+def _exit_with(parent: int) -> None:
+    """End this process when its parent has died: otherwise it would wait forever in a collective."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
@@ -24,12 +24,12 @@ def main(path: str) -> int:
     """Take part in a run.
 
     Args:
-        path: The resolved configuration that the first process has left.
+        path: The resolved configuration that the first process has written.
 
     Returns:
         The exit code.
     """
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from eblvm_lit.errors import EblvmError
     from eblvm_lit.runtime import run

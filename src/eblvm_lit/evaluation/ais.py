@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "estimate_from_log_weights"]
 
@@ -109,16 +107,13 @@ class AIS:
         v.normal_(generator=generator).mul_(std).add_(b)
         x = torch.addmm(c, v, U)
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
-        for k in self._track(range(1, self.n_betas)):
-            # F's quadratic part is the same at every beta and cancels.
-            log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
-            if k < self.n_betas - 1:  # a sweep at beta = 1 would move v without touching the weights
-                h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
-                v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
-                torch.addmm(c, v, U, out=x)
+        with progress_bar("log Z by AIS", self.n_betas - 1, visible=self.progress) as on_step:
+            for k in range(1, self.n_betas):
+                # F's quadratic part is the same at every beta and cancels.
+                log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
+                if k < self.n_betas - 1:  # a sweep at beta = 1 would move v without touching the weights
+                    h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
+                    v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
+                    torch.addmm(c, v, U, out=x)
+                on_step(1)
         return log_w
-
-    def _track(self, steps: range) -> Iterable[int]:
-        console = Console(stderr=True)
-        shown = self.progress and console.is_terminal  # a log file wants no bar
-        return track(steps, "log Z by AIS", console=console, transient=True, disable=not shown)

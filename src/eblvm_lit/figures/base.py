@@ -14,7 +14,7 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
 
-INK = "#333a45"  # of frames, ticks and letters
+INK = "#333a45"  # colour of frames, ticks and text
 DPI = 150
 TICK_STEPS = [1, 2, 2.5, 5, 10]
 
@@ -30,11 +30,11 @@ class Picture(ABC):
 
     name: str
 
-    def prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Look for what is needed beside the run, before its first iteration.
+    def prepare(self) -> None:  # noqa: B027 - most need no files
+        """Check before the first iteration that needed files are there.
 
         Raises:
-            DataError: If it is not there.
+            DataError: If one is missing.
         """
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Picture(ABC):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, ready for screens.
+    """An empty figure, size in inches.
 
     Example:
         >>> new_figure(4, 3).get_size_inches().tolist()
@@ -62,7 +62,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def frame(axes: Axes, title: str | None = None) -> None:
-    """Give axes the common look: thin grey frame, small ticks, a title in plain type."""
+    """Give axes the common look: a thin grey frame, small ticks and a title."""
     for spine in axes.spines.values():
         spine.set(color=INK, linewidth=0.6)
     axes.tick_params(color=INK, labelcolor=INK, labelsize=8, width=0.6, length=3)

@@ -32,7 +32,7 @@ class Conditional(Picture):
     Args:
         sampler: How samples are drawn.
         n: Samples of each image.
-        labels: Of the images; without labels in the data the first ones are taken.
+        labels: Labels of the images; for data without labels, the first images are used.
 
     Raises:
         ConfigError: For a number below one, or no label.

@@ -31,7 +31,7 @@ def cell_centres(bounds: Window, n: int) -> Tensor:
 def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerated: int = 20) -> Tensor:
     r"""Density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, at the centres of a window's cells.
 
-    Z is exact where :func:`exact_log_partition` has it, else the sum over a window nine times as large.
+    Z is exact where :func:`exact_log_partition` gives it, else a sum over a window of nine times the area.
 
     Args:
         energy: The model.
@@ -63,7 +63,7 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
 
 
 class Density(Picture):
-    """Data and model of the plane as densities, in one window and on one scale of colour.
+    """Densities of two-dimensional data and of the model, in one window and on one colour scale.
 
     Args:
         n_cells: Cells of the model's grid along each axis.
@@ -112,7 +112,7 @@ class Density(Picture):
         style = {"origin": "lower", "cmap": COLOURS, "vmin": 0, "vmax": self._brightest(observed, model)}
         for panel, density in zip(panels, (observed, model), strict=True):
             image = panel.imshow(density.numpy(), extent=(*data.bounds[0], *data.bounds[1]), **style)
-        # an inset, so that it is exactly as high as the panel beside it
+        # an inset is exactly as high as its panel
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
         bar.set_label("$p(v)$", color=INK, fontsize=9)
         bar.outline.set(color=INK, linewidth=0.6)
@@ -128,6 +128,6 @@ class Density(Picture):
 
     @staticmethod
     def _brightest(observed: Tensor, model: Tensor) -> float:
-        """The end of the scale: the data's brightest bins are chance, the model's peaks are not."""
+        """The upper end of the colour scale: a lower quantile for the data, whose fullest bins are random."""
         bins = observed[observed > 0]
         return max(float(part.quantile(q)) for part, q in ((bins, 0.99), (model.flatten(), 0.999)) if len(part))

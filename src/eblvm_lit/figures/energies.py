@@ -27,12 +27,12 @@ MAX_BINS = 50
 class Energies(Picture):
     r"""Histograms of F(v), or of its bound, for training data, test data and uniform noise.
 
-    Left the data alone: where training examples lie lower than those of the test split the model has learned them by
-    heart. Right with noise, uniform between the least and the largest value of the data: a model of the data has it
-    at higher energies. The bound is that of :func:`~eblvm_lit.evaluation.free_energy_bound.free_energy_bound`.
+    The left panel shows the data alone: the model overfits where training examples have lower energies than test
+    examples. The right panel adds noise, uniform between the least and the largest value of the data: a good model
+    gives it higher energies. The bound is that of :func:`~eblvm_lit.evaluation.free_energy_bound.free_energy_bound`.
 
     Args:
-        n: Number of examples of each kind at most, drawn at random; so many of noise.
+        n: Number of noise examples, and the largest number of random examples of each split.
         n_particles: Latents of each bound.
 
     Raises:
@@ -92,7 +92,7 @@ class Energies(Picture):
 
 
 def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str) -> None:
-    """Draw histograms over each other, with bins they share.
+    """Draw several histograms with the same bins.
 
     Args:
         axes: Where.
@@ -104,7 +104,7 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
         >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
     """
     frame(axes, title)
-    # a few far out would leave one bin for all others
+    # without this, a few outliers would set the width of all bins
     ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
     ends = ends[:, 0].min(), ends[:, 1].max()
     n_bins = min(MAX_BINS, math.ceil(2 * math.sqrt(min(map(len, values.values())))))

@@ -16,18 +16,18 @@ __all__ = ["encodes_images", "labelled_examples"]
 
 
 def encodes_images(method: Method, data: ArrayDataModule) -> bool:
-    """Whether v are images and a method has latents for them: an energy E(v, h) and a posterior."""
+    """Whether the data are images, and the method has an energy E(v, h) and a posterior."""
     energy, posterior = method.parts.energy, method.parts.posterior
     joint = isinstance(energy, Energy) and energy.h_dim > 0
     return data.image_shape is not None and joint and isinstance(posterior, Posterior)
 
 
 def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) -> Tensor:
-    """The first n test images of each of some labels; where labels say nothing of the kind, the first test images.
+    """The first n test images of each given label; without class labels, the first test images.
 
     Args:
         data: Set up.
-        labels: As the data have them: digits, for one. The same may be asked for twice, and then is of two images.
+        labels: Values of the data's labels, such as digits. A label that is given twice gets different images.
         n: Images of each.
 
     Returns:

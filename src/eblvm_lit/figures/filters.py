@@ -16,7 +16,7 @@ __all__ = ["Filters"]
 
 
 class Filters(Picture):
-    """Columns of a GRBM's coupling U as images, each on its own scale, on which grey is zero.
+    """Columns of a GRBM's coupling U as images, each on its own scale; grey is zero.
 
     Args:
         n: Number of columns, from the first on.
@@ -52,7 +52,7 @@ class Filters(Picture):
         if data.image_shape is None or not isinstance(energy, GRBM):
             return None
         filters = energy.coupling().T[: self.n]
-        # a unit that sees nothing stays grey
+        # a unit without weights stays grey
         extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
         panel = f"filters, {len(filters)} of {energy.h_dim}", filters / extremes
         return image_grid([[panel]], data.image_shape, limits=(-1.0, 1.0))

@@ -19,13 +19,13 @@ RESULTS = ("evaluation.json", "metrics.json")
 
 
 class ResultPicture(Picture):
-    """A figure of numbers that a metric has left in the run's folder; a subclass says how they are drawn.
+    """A figure of the final metrics in the run's folder; a subclass defines :attr:`draw_results`.
 
     Args:
         folder: The run's folder, whose final metrics are drawn.
 
     Attributes:
-        draw_results: Maps metrics by name to the figure, or to None where they are not among them.
+        draw_results: Maps metrics by name to the figure, or to None where the metrics that it needs are missing.
     """
 
     draw_results: Callable[[dict[str, float]], Figure | None]
@@ -35,7 +35,7 @@ class ResultPicture(Picture):
 
     def draw(
         self,
-        method: Method,  # noqa: ARG002 - what is drawn has been computed before
+        method: Method,  # noqa: ARG002 - the metrics are read from a file
         data: ArrayDataModule,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> Figure | None:

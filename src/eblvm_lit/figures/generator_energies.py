@@ -23,11 +23,11 @@ __all__ = ["GeneratedEnergies"]
 class GeneratedEnergies(Picture):
     """Histograms of E'(v) for test data, samples of the generator and reconstructions of the test data.
 
-    Where samples lie lower than data the energy has not kept up with the generator; where reconstructions lie higher
-    the energy sees what the latents leave out. Reference: Kan et al. 2022.
+    Samples below the data mean that the energy lags behind the generator; reconstructions above the data mean that the
+    energy responds to details that the latents miss. Reference: Kan et al. 2022.
 
     Args:
-        images: What makes the samples.
+        images: The source of the samples.
         n: Number of examples of each kind at most.
 
     Raises:
@@ -64,7 +64,7 @@ class GeneratedEnergies(Picture):
             return None
         found = {}
         for name, v in self._examples(method, data).items():
-            # as free_energy_bound of a marginal energy is F itself, a few rows at a time
+            # free_energy_bound of a marginal energy is F itself, in chunks
             values = free_energy_bound(energy, None, v, generator, n_particles=1)
             found[name] = values.double().cpu().numpy()
         if not all(np.isfinite(values).all() for values in found.values()):

@@ -16,11 +16,11 @@ __all__ = ["GeneratedSamples"]
 
 
 class GeneratedSamples(Picture):
-    """Images of a generator beside as many training examples.
+    """Images of a generator beside equally many training images.
 
     Args:
-        images: What makes them.
-        n: How many.
+        images: The source of the images.
+        n: Number of images.
 
     Raises:
         ConfigError: For none.

@@ -19,11 +19,11 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Inpainting"]
 
-GREY = 128  # of missing pixels
+GREY = 128  # colour of missing pixels
 
 
 class Inpainting(Picture):
-    """Test images in a row, below them what is kept of each, and below that some completions.
+    """Test images in the first row, their kept pixels in the second, and completions below.
 
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
@@ -60,7 +60,7 @@ class Inpainting(Picture):
         self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
 
     def prepare(self) -> None:
-        """Let the mask look for its files."""
+        """Let the mask check its files."""
         self.mask.prepare()
 
     def draw(

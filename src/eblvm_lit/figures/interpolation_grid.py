@@ -29,8 +29,8 @@ class Interpolation(Picture):
     .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad
         h_i = a + \tfrac{i}{n - 1} (b - a), \quad \text{or } h_i \text{ from } \rho f \text{ to } {-\rho f}
 
-    The images are of the labels 0, 1 and 4, and 1 and 7, if the data have labels. With ``rho`` each line is through
-    the origin instead, f being the posterior mean of a random training image. Reference: Bao et al. 2020, code
+    The images have the labels 0, 1 and 4, and 1 and 7, if the data have labels. With ``rho`` each line passes through
+    the origin instead, and f is the posterior mean of a random training image. Reference: Bao et al. 2020, code
     (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, and rho 1 on MNIST, 5 on
     CIFAR10, 3 on CelebA).
 
@@ -38,7 +38,8 @@ class Interpolation(Picture):
         sampler: How samples are drawn.
         n: Points along each side.
         n_lines: Number of lines.
-        shared_noise: Whether all chains have one start and one noise, or begin between the images, each with its own.
+        shared_noise: Whether all chains share one start and one noise; else they start between the images, each with
+            its own noise.
         rho: As above; None for lines between images.
 
     Raises:
@@ -96,7 +97,7 @@ class Interpolation(Picture):
         return image_grid([panels], data.image_shape, columns=self.n)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """The images that each line is of: two, or one training image, each of shape (2 or 1, *event)."""
+        """The images of each line: two test images or, with rho, one training image; shape (2 or 1, *event)."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

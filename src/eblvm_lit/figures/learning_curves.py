@@ -22,7 +22,7 @@ X_AXIS = "iteration"
 NOT_CURVES = (X_AXIS, "step", "epoch", "train/iterations_per_second")
 COLOURS = {"train": "#2b6cb0", "val": "#c05621"}
 OTHER_COLOUR = "#4a5568"
-SMOOTH_ABOVE = 60  # points; below, every one is worth seeing
+SMOOTH_ABOVE = 60  # curves of fewer points are drawn as they are
 
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -99,14 +99,14 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
         return
     panel.plot(x, y, color=colour, linewidth=0.5, alpha=0.3)
     panel.plot(x, _smooth(y), color=colour, linewidth=1.3)
-    # the first losses may be a thousand times the last ones
+    # the first losses may be a thousand times larger than the last ones
     low, high = np.quantile(y, [0.005, 0.98])
     margin = 0.08 * (high - low) or 1.0
     panel.set_ylim(low - margin, high + margin)
 
 
 def _smooth(y: np.ndarray) -> np.ndarray:
-    """Running mean over a thirtieth of the run, over what there is of it at the ends."""
+    """Running mean over a thirtieth of the run, over a shorter window at the ends."""
     half = max(1, len(y) // 60)
     total = np.concatenate([[0.0], y.cumsum()])
     index = np.arange(len(y))
@@ -115,7 +115,7 @@ def _smooth(y: np.ndarray) -> np.ndarray:
 
 
 class LearningCurves(Picture):
-    """The learning curves of a run, as a figure that is drawn like all others.
+    """The learning curves of a run.
 
     Args:
         csv_path: The run's ``metrics.csv``.
@@ -132,7 +132,7 @@ class LearningCurves(Picture):
 
     def draw(
         self,
-        method: Method,  # noqa: ARG002 - the file knows
+        method: Method,  # noqa: ARG002 - all is read from the file
         data: ArrayDataModule,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> Figure | None:

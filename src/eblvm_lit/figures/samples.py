@@ -23,15 +23,15 @@ DOTS = "#2b6cb0"
 
 
 class Samples(Picture):
-    r"""Samples beside as many training examples: dots in the plane, or images.
+    r"""Samples beside equally many training examples: dots in the plane, or images.
 
-    Where p(h|v) and p(v|h) can be drawn from these are Gibbs samples: dots are draws of p(v|h) at the chains' last
-    latents, images are E[v|h] there, as in Bao et al. 2020. For other models of the plane with real latents v and h
-    are moved together by Langevin dynamics,
+    Where p(h|v) and p(v|h) can be sampled, these are Gibbs samples: dots are draws of p(v|h) at the chains' last
+    latents, images are E[v|h], as in Bao et al. 2020. For other two-dimensional models with real latents, v and h move
+    together by Langevin dynamics,
 
     .. math:: (v, h) \leftarrow (v, h) - \tfrac a2 \nabla E(v, h) + \sqrt a\, \epsilon
 
-    from v uniform in the data's window and h standard normal. Images of models whose conditionals cannot be drawn from
+    from v uniform in the data's window and h standard normal. Images of models whose conditionals cannot be sampled
     are :class:`~eblvm_lit.generation.annealed_samples.AnnealedSamples`.
 
     Args:
@@ -39,7 +39,7 @@ class Samples(Picture):
         n_points: Number of dots.
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
-        annealed: What draws images where Gibbs sampling cannot; None to leave those out.
+        annealed: Draws images where Gibbs sampling is not possible; None: no figure of these.
 
     Raises:
         ConfigError: For a number below one, or a step size that is not positive.
@@ -96,7 +96,7 @@ class Samples(Picture):
         figure = new_figure(7.6, 3.9)
         for axes, (_, v) in zip(plane(figure, data.bounds, ("data", title)), panels, strict=True):
             axes.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
-        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout; saving is one
+        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
         return figure
 
     def _langevin(self, energy: Energy, bounds: Window, generator: torch.Generator) -> Tensor:
@@ -105,7 +105,7 @@ class Samples(Picture):
         options = {"generator": generator, "dtype": p.dtype, "device": p.device}
         low, high = (torch.tensor(ends, dtype=p.dtype, device=p.device) for ends in zip(*bounds, strict=True))
         v, h = low + (high - low) * torch.rand(n, 2, **options), torch.randn(n, energy.h_dim, **options)
-        for _ in range(self.n_steps):  # step by step, so that noise takes no memory
+        for _ in range(self.n_steps):  # one step at a time, so that noise needs little memory
             noise = tuple(self.langevin.noise(x, generator) for x in (v, h))
             v, h = self.langevin.run(lambda v, h: energy.energy(v, h).sum(), (v, h), noise)
         return v

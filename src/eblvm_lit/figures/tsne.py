@@ -19,14 +19,14 @@ from eblvm_lit.posteriors.base import Posterior
 __all__ = ["PosteriorMap"]
 
 PERPLEXITY = 30.0  # scikit-learn's own
-MAX_CLASSES = 20  # that colours still tell apart
+MAX_CLASSES = 20  # more colours cannot be told apart
 
 
 class PosteriorMap(Picture):
     """Posterior means E_q[h|v] of test examples, laid out by t-SNE and coloured by label.
 
-    Near points are near in the latent space; distances between groups mean little. Reference: van der Maaten and
-    Hinton 2008; Bao et al. 2020, section 5.2.
+    Points that are close are close in the latent space; distances between groups mean little. Reference: van der Maaten
+    and Hinton 2008; Bao et al. 2020, section 5.2.
 
     Args:
         n: Number of examples at most, drawn at random.
@@ -74,13 +74,13 @@ class PosteriorMap(Picture):
 
 
 def scatter(axes: Axes, points: np.ndarray, labels: np.ndarray | None, names: tuple[str, ...] | None) -> None:
-    """Draw points in the colours of their labels, with a legend of these beside; in one colour where there are none.
+    """Draw points in the colours of their labels, with a legend; in one colour without labels.
 
     Args:
         axes: Where.
         points: Shape (n, 2).
         labels: Shape (n,), or None.
-        names: What the labels 0, 1, ... mean, or None.
+        names: Names of the labels 0, 1, ..., or None.
     """
     style = {"s": 12, "linewidths": 0, "alpha": 0.75}
     classes = [] if labels is None else np.unique(labels)

@@ -19,11 +19,11 @@ __all__ = ["GeneratedImages"]
 class GeneratedImages(ImageSource):
     """G(h) for h ~ N(0, I), one pass for each image.
 
-    Published distances are of images normalised by their own batch's statistics, in batches of 100: then image i
-    depends on the batch it is in, and only whole batches are made. Nothing of the generator moves.
+    Published distances use batch normalisation with the statistics of each batch of 100 images: image i then depends
+    on its batch, and only whole batches are generated. The generator's running statistics do not move.
 
     Args:
-        batch_statistics: Whether batch normalisation is as in training; else it uses its running statistics.
+        batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training.
         batch_size: Images in one pass.
 
     Raises:

@@ -13,7 +13,7 @@ __all__ = ["ImageSource"]
 
 
 class ImageSource(ABC):
-    """Images that a method makes, numbered from 0: samples, what a generator gives, reconstructions.
+    """Images of a method, numbered from 0: samples of its energy, or images of its generator.
 
     Example:
         >>> import torch
@@ -25,8 +25,8 @@ class ImageSource(ABC):
         torch.Size([5, 1, 8, 8])
     """
 
-    def supports(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - some look at it
-        """Whether there are such images of the method; by default, whether the data are images."""
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - subclasses use it
+        """Whether it can give images of the method; by default, whether the data are images."""
         return data.image_shape is not None
 
     @abstractmethod
@@ -36,8 +36,8 @@ class ImageSource(ABC):
         Args:
             method: The method, on some device.
             data: Its data, set up.
-            n: How many; image i does not depend on it.
+            n: Number of images; image i does not depend on it.
 
         Returns:
-            uint8, shape (n, C, H, W), in memory or mapped into it, the same on all ranks.
+            uint8, shape (n, C, H, W), on the CPU, the same in all processes.
         """

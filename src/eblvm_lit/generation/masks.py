@@ -16,13 +16,13 @@ __all__ = ["DrawnMask", "LeftHalf", "Mask"]
 
 
 class Mask(ABC):
-    """Says pixel by pixel what is kept."""
+    """Decides which pixels are kept."""
 
-    def prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Load what masks are made of; there may be nothing to load.
+    def prepare(self) -> None:  # noqa: B027 - most need no files
+        """Load the files that the mask needs.
 
         Raises:
-            DataError: If its files are missing.
+            DataError: If they are missing.
         """
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Mask(ABC):
 
 
 class LeftHalf(Mask):
-    """The left half is missing; or the right one, for each image with some probability by its own noise.
+    """The left half is missing, or, with some probability, the right half.
 
     Reference: Bao et al. 2021, code, inverts masks with probability 1/2.
 
@@ -39,7 +39,7 @@ class LeftHalf(Mask):
         inverted: That probability.
 
     Raises:
-        ConfigError: For a number that is no probability.
+        ConfigError: For a number outside of [0, 1].
 
     Example:
         >>> LeftHalf().keep((1, 1, 4), SampleNoise(0, range(2))).tolist()
@@ -56,18 +56,18 @@ class LeftHalf(Mask):
 
 
 class DrawnMask(Mask):
-    """What a bright image of another data set covers is kept, as a digit of MNIST; or all else, for each image.
+    """The bright pixels of a random image of another data set are kept, or, with some probability, all others.
 
-    Which image is drawn is a function of the sample's own noise. Reference: Bao et al. 2021, code: digits of MNIST
-    brought to the image's size, cut at 0.5, and inverted with probability 1/2.
+    The sample's noise chooses the image. Reference: Bao et al. 2021, code: MNIST digits, resized to the image's size,
+    thresholded at 0.5, and inverted with probability 1/2.
 
     Args:
-        data: The other data set, of whose test split images are taken; colours count by their mean.
+        data: The other data set, whose test images are used; colours are averaged.
         threshold: Pixels above it are kept, of images in [0, 1].
-        inverted: Probability that they are what is missing.
+        inverted: Probability that they are missing instead.
 
     Raises:
-        ConfigError: If that set has no images, or for a number that is no probability.
+        ConfigError: If that set has no images, or for a probability outside of [0, 1].
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -107,6 +107,6 @@ def _checked(inverted: float) -> float:
 
 def _inverted(keep: Tensor, noise: SampleNoise, probability: float) -> Tensor:
     """The mask, or its opposite with this probability, for each sample."""
-    # the probability to 2^-20: integers are all the uniform numbers that samples have
+    # SampleNoise draws integers, so the probability is rounded to multiples of 2^-20
     flip = (noise.integers(2**20) < probability * 2**20).view(-1, 1, 1, 1)
     return torch.where(flip, 1 - keep, keep)

@@ -1,1 +1,1 @@
-"""Where curves go."""
+"""Loggers: CSV files and Weights & Biases, both told about figures, final metrics and checkpoints."""

@@ -1,4 +1,4 @@
-"""Loggers that follow a run from its beginning to its end."""
+"""The base class of loggers that follow a run from its start to its results."""
 
 from __future__ import annotations
 
@@ -16,41 +16,44 @@ __all__ = ["RunLogger", "closing", "of_runs"]
 
 
 class RunLogger(Logger):
-    """A logger that is also told how a run begins, what it draws and what it leaves; each of these may be ignored."""
+    """A Lightning logger that is also told about the start, the figures and the results of a run.
+
+    All of these methods are optional.
+    """
 
     def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Take over what an earlier part of the run has logged; called before :meth:`begin`.
+        """Continue the log of a resumed run; called before :meth:`begin`.
 
         Args:
-            checkpoint: What the run goes on from. Nothing in it is trusted.
-            path: Its file, in the earlier part's folder.
+            checkpoint: The content of the checkpoint, which is untrusted.
+            path: The file of the checkpoint, in the folder of the earlier part.
         """
 
     def begin(self, job: Job, config: Mapping[str, Any]) -> None:
-        """The run begins.
+        """Start the log.
 
         Args:
-            job: What it is.
-            config: Its configuration, in plain containers.
+            job: The run's name, experiment and sweep.
+            config: The configuration, in plain containers.
         """
 
     def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
-        """Figures have been drawn."""
+        """Log figures."""
 
     def conclude(self, metrics: Mapping[str, float], checkpoints: Sequence[Path]) -> None:
-        """The run has come to its end.
+        """Log the results of a finished run.
 
         Args:
-            metrics: The final ones.
-            checkpoints: The files it leaves.
+            metrics: The final metrics.
+            checkpoints: The checkpoint files of the run.
         """
 
     def close(self, *, failed: bool) -> None:
-        """Nothing follows, whether the run has come to its end or not."""
+        """Close the log, whether the run has finished or failed."""
 
 
 def of_runs(loggers: Sequence[Logger]) -> list[RunLogger]:
-    """Those among some loggers that follow runs; in the first of a run's processes alone."""
+    """The loggers that are RunLoggers; none in all processes but the first."""
     if rank_zero_only.rank:
         return []
     return [logger for logger in loggers if isinstance(logger, RunLogger)]
@@ -58,7 +61,7 @@ def of_runs(loggers: Sequence[Logger]) -> list[RunLogger]:
 
 @contextmanager
 def closing(loggers: Sequence[Logger]) -> Iterator[None]:
-    """Close loggers at the end of a block: a run that is left open would get what the next one logs."""
+    """Close loggers at the end of a block: an open W&B run would receive the metrics of the next job."""
     failed = True
     try:
         yield

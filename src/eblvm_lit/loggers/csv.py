@@ -1,4 +1,4 @@
-"""Curves in one CSV file."""
+"""The logger that writes metrics.csv."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["CSVCurves", "read_curves"]
 
 
 def read_curves(path: str | Path) -> list[dict[str, float]]:
-    """The rows of a file written by :class:`CSVCurves`, empty cells left out."""
+    """The rows of a file written by :class:`CSVCurves`, without empty cells."""
     with open(path, newline="") as file:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 class CSVCurves(RunLogger):
-    """Writes ``metrics.csv``: one row an iteration at which something was logged, sorted by ``iteration``.
+    """Writes ``metrics.csv``: one row per iteration with logged values, sorted by ``iteration``.
 
-    Lightning's own CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps
-    the rows up to the iteration it is resumed at. The file is replaced as a whole, so it is never half-written.
+    Lightning's CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps the
+    rows up to the iteration at which the run resumes. The file is replaced atomically, so it is never incomplete.
 
     Args:
-        save_dir: The run's folder.
+        save_dir: The run folder.
 
     Example:
         >>> import tempfile
@@ -51,12 +51,12 @@ class CSVCurves(RunLogger):
 
     @property
     def name(self) -> str:
-        """Lightning wants one."""
+        """Required by Lightning."""
         return "csv"
 
     @property
     def version(self) -> str:
-        """Lightning wants one."""
+        """Required by Lightning."""
         return ""
 
     @property
@@ -66,13 +66,13 @@ class CSVCurves(RunLogger):
         return self
 
     def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Take over the curves that lie beside the folder of a checkpoint, if there are any."""
+        """Copy the curves of the earlier part, if its run folder has any."""
         earlier = path.parent.parent / "metrics.csv"
         if earlier.is_file():
             self.continue_from(earlier, checkpoint["eblvm_lit"]["iteration"])
 
     def continue_from(self, curves: Path, iteration: int) -> None:
-        """Take over the rows of an earlier part of the run, up to an iteration.
+        """Copy the rows of an earlier part of the run, up to an iteration.
 
         Raises:
             DataError: If the file is damaged.
@@ -89,7 +89,7 @@ class CSVCurves(RunLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add numbers to the row of an iteration."""
+        """Add values to the row of an iteration."""
         kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
         if kept and step is not None:
             self.rows.setdefault(int(step), {}).update(kept)
@@ -99,7 +99,7 @@ class CSVCurves(RunLogger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The run's ``config.yaml`` has them."""
+        """Ignored: ``config.yaml`` in the run folder has them."""
 
     @rank_zero_only
     def save(self) -> None:
@@ -114,5 +114,5 @@ class CSVCurves(RunLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write what is left."""
+        """Write the file."""
         self.save()

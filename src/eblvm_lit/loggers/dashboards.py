@@ -1,4 +1,4 @@
-"""The project's dashboard on W&B: python -m eblvm_lit.loggers.dashboards --entity TEAM [--project NAME] [--show]."""
+"""The W&B dashboard of the project: python -m eblvm_lit.loggers.dashboards --entity TEAM [--project NAME] [--show]."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Panel:
     """One panel.
 
     Attributes:
-        kind: ``line`` (a metric by iteration), ``bar`` (its best value, by group), ``grid`` (its best value as colour
-            over N and K) or ``media`` (figures).
-        title: What stands above it.
-        metric: What is shown; of ``media`` the names of the figures, as they are logged.
+        kind: ``line`` (a metric over iterations), ``bar`` (the best value of each group), ``grid`` (the best value as
+            colour over N and K) or ``media`` (figures).
+        title: The title.
+        metric: The metric, or the logged names of the figures for ``media``.
     """
 
     kind: Literal["line", "bar", "grid", "media"]
@@ -43,14 +43,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """Panels below one title."""
+    """Panels under one title."""
 
     title: str
     panels: tuple[Panel, ...]
 
 
 def best(metric: str) -> str:
-    """The summary in which W&B keeps a metric's best value.
+    """The W&B summary that holds the best value of a metric.
 
     Example:
         >>> best("test/fisher"), best("test/log_likelihood"), best("train/upper_lr")
@@ -60,7 +60,7 @@ def best(metric: str) -> str:
 
 
 def layout() -> tuple[Section, ...]:
-    """The dashboard: what is compared first, then what explains it.
+    """The sections of the dashboard, results first.
 
     Example:
         >>> [section.title for section in layout()]
@@ -77,7 +77,7 @@ def layout() -> tuple[Section, ...]:
 
 
 def build(sections: Sequence[Section], entity: str, project: str) -> Any:
-    """The workspace as W&B's own package has it; nothing is sent yet.
+    """Build the workspace with W&B's package, without sending it.
 
     Raises:
         ConfigError: If the package is not installed.
@@ -110,11 +110,11 @@ def build(sections: Sequence[Section], entity: str, project: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Lay the dashboard out; the exit code."""
+    """Create the dashboard on W&B, or print its layout; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m eblvm_lit.loggers.dashboards", description=__doc__)
-    parser.add_argument("--entity", help="user or team that has the project")
+    parser.add_argument("--entity", help="user or team that owns the project")
     parser.add_argument("--project", default="eblvm_lit")
-    parser.add_argument("--show", action="store_true", help="print the layout, and send nothing")
+    parser.add_argument("--show", action="store_true", help="print the layout without sending it")
     options = parser.parse_args(arguments)
     if options.show:
         print(json.dumps([asdict(section) for section in layout()], indent=2))
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workspace = build(layout(), options.entity, options.project)
         try:
             workspace.save()
-        except Exception as error:  # the network's and W&B's failures have no base class of their own
+        except Exception as error:  # exceptions of W&B and the network share no base class
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise ConfigError(
                 f"W&B did not take the dashboard ({reason}): see to `wandb login` and --entity."

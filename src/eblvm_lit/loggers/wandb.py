@@ -1,4 +1,4 @@
-"""Runs on the dashboards of Weights & Biases."""
+"""The logger for Weights & Biases."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SUMMARIES = {1: "max", -1: "min"}
 
 
 class WandbRun(RunLogger):
-    """One W&B run for each run: curves by ``iteration``, figures, the final table, the configuration and the code.
+    """One W&B run per training run: curves over ``iteration``, figures, final metrics, configuration and code version.
 
-    Runs of one experiment and one sweep are a group. The summary of a metric that gets better upwards is its maximum,
-    of one that gets better downwards its minimum. A run that is gone on with from a checkpoint is the same W&B run.
-    Lightning's own logger is not used: it gives all jobs of a process one run, and counts by an axis of its own.
+    The runs of one experiment and one sweep form a group. The summary of a metric is its best value: the maximum if
+    higher is better, the minimum if lower is. A resumed run continues the same W&B run. Lightning's W&B logger is not
+    used: it gives all jobs of a process one run, and its x axis is not the iteration.
 
     Args:
-        save_dir: The run's folder.
-        project: The project there.
-        entity: User or team; None for the user's own default.
-        name: Of the run; None for what was chosen on the command line.
-        group: None for the experiment and the sweep.
-        tags: Beside experiment, method, data and model.
-        offline: Write to ``save_dir`` alone, for ``wandb sync`` later on.
-        log_checkpoints: Whether the last and the best checkpoint are kept there, as an artifact.
+        save_dir: The run folder.
+        project: The W&B project.
+        entity: User or team; None uses the default of the user.
+        name: Name of the run; None uses the overrides of the command line.
+        group: Group of the run; None uses the experiment and the sweep.
+        tags: Tags in addition to experiment, method, data and model.
+        offline: Write to ``save_dir`` only, for a later ``wandb sync``.
+        log_checkpoints: Whether to upload the last and the best checkpoint as an artifact.
 
     Raises:
-        ConfigError: At :meth:`begin`, if W&B does not accept the run.
+        ConfigError: At :meth:`begin`, if W&B rejects the run.
 
     Example:
         >>> WandbRun(save_dir="outputs", offline=True).version is None  # until it begins
@@ -57,7 +57,7 @@ class WandbRun(RunLogger):
         log_checkpoints: bool = False,
     ) -> None:
         super().__init__()
-        import wandb  # takes two seconds, and is not everywhere
+        import wandb  # slow to import, and optional
 
         self._wandb, self._run, self._id = wandb, None, None
         self._place = {"project": project, "entity": entity, "dir": save_dir}
@@ -67,29 +67,29 @@ class WandbRun(RunLogger):
 
     @property
     def name(self) -> str:
-        """Under which a checkpoint remembers its run."""
+        """The key of this logger in a checkpoint."""
         return "wandb"
 
     @property
     def version(self) -> str | None:
-        """The run's id."""
+        """The id of the W&B run."""
         return self._id
 
     def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Be the run of an earlier part.
+        """Continue the W&B run whose id the checkpoint holds.
 
         Raises:
-            ConfigError: If the checkpoint names no run that could be: the name becomes that of a folder.
+            ConfigError: If the id is malformed; it becomes the name of a folder, so it is validated.
         """
         known = checkpoint.get("loggers")
         found = known.get(self.name) if isinstance(known, dict) else None
         if found is not None and not (isinstance(found, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", found)):
-            raise ConfigError(f"{path} names a W&B run {found!r}, which is none: go on without logger=wandb.")
+            raise ConfigError(f"{path} names a W&B run {found!r}, which is none: resume without logger=wandb.")
         self._id = found
 
     @rank_zero_only
     def begin(self, job: Job, config: Mapping[str, Any]) -> None:
-        """Open the run."""
+        """Open the W&B run."""
         labels = {"name": job.name and job.name[:128], "group": job.group}
         labels |= {key: value for key, value in self._labels.items() if value is not None}
         tags = dict.fromkeys([*self._tags, *filter(None, [job.experiment, *job.choices.values()])])
@@ -101,7 +101,7 @@ class WandbRun(RunLogger):
                 tags=[tag[:64] for tag in tags],
                 config={**config, "job": {**job._asdict(), "group": labels["group"]}, "code": dict(code_version())},
                 id=self._id,
-                mode="offline" if self.offline else None,  # an argument: a variable would outlive this run
+                mode="offline" if self.offline else None,  # an environment variable would outlive this run
                 resume="allow" if self._id and not self.offline else None,
                 reinit="create_new",
                 settings=self._wandb.Settings(console="off"),
@@ -117,7 +117,7 @@ class WandbRun(RunLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add numbers at an iteration."""
+        """Log values at an iteration."""
         kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
         if self._run is None or not kept or step is None:
             return
@@ -130,18 +130,18 @@ class WandbRun(RunLogger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The configuration has them."""
+        """Ignored: :meth:`begin` logs the configuration."""
 
     @rank_zero_only
     def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
-        """Show figures."""
+        """Log figures."""
         if self._run is not None and paths:
             images = {f"figures/{path.stem}": self._wandb.Image(str(path)) for path in paths}
             self._run.log({**images, "iteration": iteration})
 
     @rank_zero_only
     def conclude(self, metrics: Mapping[str, float], checkpoints: Sequence[Path]) -> None:
-        """Show the final metrics as a table, and keep the checkpoints if they are wanted."""
+        """Log the final metrics as a table, and the checkpoints if requested."""
         if self._run is None:
             return
         rows = [[name, float(value)] for name, value in sorted(metrics.items())]
@@ -155,7 +155,7 @@ class WandbRun(RunLogger):
 
     @rank_zero_only
     def close(self, *, failed: bool) -> None:
-        """Finish the run, as one that failed if it did: the next job of this process gets its own."""
+        """Finish the W&B run and record whether it failed."""
         if self._run is not None:
             self._run.finish(exit_code=int(failed))
             self._run = None

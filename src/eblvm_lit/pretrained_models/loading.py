@@ -12,7 +12,7 @@ from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["MODELS", "pretrained"]
 
-# SHA-256 of each file: what is loaded is what the model card describes.
+# SHA-256 of each file: it is the file that the model card describes.
 MODELS = {"grbm_digits": "192670d3c03095ac4b561cc26f03c5342b076eca259cc6be9a8c7a908dc5d3f6"}
 
 
@@ -27,7 +27,7 @@ def pretrained(name: str) -> GRBM:
         name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents.
 
     Raises:
-        ConfigError: For a name there is no model of.
+        ConfigError: For an unknown name.
         DataError: If the file is missing or not the published one.
 
     Example:

@@ -1,1 +1,1 @@
-"""What happens around training: composing, checking, resuming, results."""
+"""Runs: from a composed configuration to trained checkpoints and final metrics."""

@@ -1,4 +1,4 @@
-"""From a configuration to the objects of a run."""
+"""Construction of data, method, callbacks, loggers and trainer from a configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Parts", "build", "build_trainer"]
 
 
 class Parts(NamedTuple):
-    """What a configuration describes."""
+    """The parts of a run that a configuration describes."""
 
     data: ArrayDataModule
     method: Method
@@ -31,9 +31,9 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """Iterations in one call of Lightning's loop: the largest divisor of ``cfg.iterations_per_batch`` that fits.
+    """The number of iterations per call of Lightning's loop: the largest suitable divisor of the configured number.
 
-    It divides the intervals of validations, logs and callbacks, which are then called at the right iterations.
+    It divides the intervals of validation, logging and callbacks, so that all of these run at their iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
@@ -42,18 +42,19 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         5
     """
     if any(cfg.trainer.get(name) for name in ("overfit_batches", "limit_train_batches", "fast_dev_run")):
-        return 1  # these count batches
+        return 1  # these options count batches
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
-        if name != "nonfinite" and node is not None and node.get("every"):  # that one looks into blocks
+        # nonfinite is exempt: it checks all iterations of a block
+        if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
 
 
 def build(cfg: DictConfig) -> Parts:
-    """Data, method and callbacks of a configuration."""
+    """Build data, method and callbacks."""
     packages = list(cfg.get("allow_packages") or ())
-    pl.seed_everything(cfg.seed, verbose=False)  # the initial parameters; all other noise is keyed
+    pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
     data = instantiate(cfg.data, "data", packages)
     method = instantiate(cfg.method, "method", packages)
     if method.event_shape != data.event_shape:
@@ -70,13 +71,13 @@ def build(cfg: DictConfig) -> Parts:
 
 
 def build_loggers(cfg: DictConfig) -> list[Logger]:
-    """The loggers of a configuration."""
+    """Build the loggers."""
     nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}") for name, node in nodes.items()]
 
 
 def n_processes(cfg: DictConfig) -> int:
-    """How many processes a run has, one a device: what ``trainer.devices`` comes to on this machine, times machines."""
+    """The number of processes: one per device of ``trainer.devices`` and machine."""
     if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
         return 1
     devices = OmegaConf.to_container(cfg.trainer, resolve=True)["devices"]
@@ -93,30 +94,28 @@ def n_processes(cfg: DictConfig) -> int:
 
 
 def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
-    """Lightning's trainer, with what this package needs; the data are told the size of its blocks.
+    """Build Lightning's trainer with the options that this package needs, and set the block size of the data.
 
     Raises:
-        ConfigError: For an option that Lightning does not have, cannot fulfil, or that is set here.
+        ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
     """
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
     own = {
-        "max_epochs": -1,  # one endless epoch: iterations are what is counted
+        "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
         "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
-        "inference_mode": False,  # a validation loss is a function of a gradient
-        "enable_checkpointing": False,  # ours are in callbacks
+        "inference_mode": False,  # validation losses need gradients
+        "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
         "callbacks": grouped(parts.callbacks),
         "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],
     }
     if both := sorted(own.keys() & options.keys()):
-        raise ConfigError(
-            f"trainer.{both[0]} cannot be set: runs are made of iterations (max_steps), n_validations, callbacks."
-        )
+        raise ConfigError(f"trainer.{both[0]} cannot be set: use max_steps, n_validations and callbacks.")
     try:
         if n_processes(cfg) > 1:
             check_launch(cfg.trainer.num_nodes)

@@ -1,4 +1,4 @@
-"""The configuration that a checkpoint was trained with, as evaluation takes it."""
+"""The training configuration in a checkpoint, validated and combined with the overrides of an evaluation."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from eblvm_lit.runtime.validate import check_integer, refuse_urls
 
 __all__ = ["stored_config"]
 
-# What can be chosen anew, and what then no longer names the parts it is about.
+# Parts that an evaluation may replace, and the values that are reset with them.
 CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
 
 
 def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
-    """The configuration a checkpoint was trained with, and what the command line changes of it.
+    """The training configuration of a checkpoint, with the changes of the command line.
 
     Args:
-        plain: What the checkpoint holds. Nothing in it is trusted.
-        cfg: As composed from ``conf/evaluate.yaml``.
+        plain: The configuration in the checkpoint, which is untrusted.
+        cfg: The configuration composed from ``conf/evaluate.yaml``.
 
     Raises:
-        DataError: If the checkpoint does not say what is needed.
-        ConfigError: For a seed or weights that do not exist, or metrics or figures of a run without such a callback.
+        DataError: If the checkpoint lacks a required part.
+        ConfigError: For an invalid seed or weights, or metrics or figures of a run without the callback for them.
     """
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
     if all(isinstance(part, dict) for part in parts):
@@ -44,14 +44,14 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     check_eval_weights(stored.eval_weights)
     _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # of the data, and of those they are compared with
+    if cfg.data_root is not None:  # also of the outlier sets in the metrics
         for part in (stored.data, stored.callbacks):
             _redirect(part, {"root": cfg.data_root})
     return stored
 
 
 def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
-    """What the checkpoint holds, as a configuration; nothing in it is looked up, in the environment or elsewhere."""
+    """The content of the checkpoint as a configuration, without interpolations, which could read the environment."""
     try:
         refuse_urls(plain)
         _refuse_interpolations(plain)
@@ -62,7 +62,7 @@ def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
 
 
 def _refuse_interpolations(node: Any, path: str = "") -> None:
-    """They were resolved before the checkpoint was written: one that is there was put there."""
+    """Refuse interpolations: training resolves all of them, so any in a checkpoint was added later."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             _refuse_interpolations(key, path)
@@ -75,7 +75,7 @@ def _refuse_interpolations(node: Any, path: str = "") -> None:
 
 
 def _choose(stored: DictConfig, cfg: DictConfig) -> None:
-    """Put metrics and figures of the command line in the place of the run's; what they refer to is the run's."""
+    """Replace the metrics and figures of the run by those of the command line."""
     if cfg.get("sampler") is not None:
         stored.sampler = OmegaConf.to_container(cfg.sampler)
     for (callback, part), consequences in CHOICES.items():
@@ -92,7 +92,7 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
 
 
 def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
-    """The run's own metrics or figures with other values, such as sets of outliers beside those it had."""
+    """The metrics or figures of the run with changed values, such as additional outlier sets."""
     for name in changes:
         if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
             raise ConfigError(
@@ -103,7 +103,7 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
 
 
 def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
-    """Put our folders in the place of those that a checkpoint names, at any depth: nothing is written elsewhere."""
+    """Replace the folders that a checkpoint names, at any depth, so that nothing is written elsewhere."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]

@@ -1,4 +1,4 @@
-"""What the command line adds to train and evaluate: sentences, exit codes, and what sweeps ask for."""
+"""The command-line wrapper of train and evaluate: error messages, exit codes, and results for sweepers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:
-    """Run ``train`` or ``evaluate`` for the command line: one sentence and a non-zero exit for the user's errors.
+    """Run ``train`` or ``evaluate``; a user error ends with one message and a non-zero exit code.
 
     Returns:
-        The metric named by ``cfg.optimized_metric``, for sweepers.
+        The metric ``cfg.optimized_metric``, for sweepers.
     """
-    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
+    logging.raiseExceptions = False  # no traceback if the log file cannot be written
     try:
         with disk_errors():
             metrics = function(cfg)
@@ -35,24 +35,24 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         if in_sweep() and not isinstance(error, InterruptedRunError):
             if _in_grid(cfg):
                 return None
-            raise CompactHydraException(str(error)) from None  # the sweeper decides
+            raise CompactHydraException(str(error)) from None  # the sweeper handles it
         if in_sweep():
-            log.error("The sweep goes on with the same command and sweep.resume=true.")
+            log.error("Resume the sweep with the same command and sweep.resume=true.")
         sys.exit(getattr(error, "exit_code", 1))
-    except KeyboardInterrupt:  # while nothing was trained
+    except KeyboardInterrupt:  # outside of training, which handles it
         log.error("Interrupted.")
         sys.exit(130)
     except Exception:
         if not _in_grid(cfg):
             raise
-        log.exception("The job has failed; the others of the sweep still run.")
+        log.exception("The job has failed; the other jobs of the sweep still run.")
         return None
     finally:
         _close_wandb()
 
 
 def _in_grid(cfg: DictConfig) -> bool:
-    """Whether this is a job whose failure its status tells, and which the end of the sweep names beside all others."""
+    """Whether this is a job of a plain grid sweep, which reports failed jobs at its end instead of stopping."""
     return in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
 
 
@@ -63,7 +63,7 @@ def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
 
 
 def _close_wandb() -> None:
-    """Without this the next job of a multirun in this process would log into this job's run."""
+    """Close an open W&B run: otherwise the next job of a multirun in this process would log into it."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
         wandb.finish()

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal, and what it keeps off it."""
+"""Terminal output of a run: the configuration tree, the final metrics, and fewer messages of Lightning."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "show_config", "show_
 
 
 def quiet() -> None:
-    """Keep Lightning's hints and its use of deprecated names to itself; its warnings are shown."""
+    """Hide Lightning's hints and deprecation notices; its warnings stay visible."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*treespec.*deprecated", category=FutureWarning)
 
 
 def prepare_folder(path: str | Path) -> Path:
-    """The run's folder, made and writable.
+    """Create a folder and check that it is writable.
 
     Raises:
-        ConfigError: If nothing can be written there.
+        ConfigError: If it is not writable.
     """
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         try:
-            probe.write_bytes(bytes(4096))  # a full disk still takes a name
+            probe.write_bytes(bytes(4096))  # a full disk still allows empty files
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
@@ -48,14 +48,14 @@ def prepare_folder(path: str | Path) -> Path:
 
 
 class CheckOutputFolder(Callback):
-    """Looks at the output folder before Hydra does, which would answer with a traceback."""
+    """A Hydra callback that checks the output folder first: Hydra itself would fail with a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """A single run."""
+        """Check the folder of a run."""
         self._check(config.hydra.run.dir)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """A sweep."""
+        """Check the folder of a sweep."""
         self._check(config.hydra.sweep.dir)
 
     def _check(self, path: str) -> None:

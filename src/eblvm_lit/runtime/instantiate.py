@@ -1,4 +1,4 @@
-"""The one place where a configuration becomes objects."""
+"""Safe instantiation: builds the objects of a configuration from an allow-list of classes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from eblvm_lit.errors import ConfigError, EblvmError
 
 __all__ = ["check_arguments", "instantiate", "resolve_target", "to_plain"]
 
-# Packages whose public classes a configuration may name.
+# Packages whose classes a configuration may name.
 ALLOWED_PACKAGES = ("eblvm_lit",)
-# Names from elsewhere, one by one.
+# Single classes of other packages.
 ALLOWED_NAMES = (
     "pytorch_lightning.Trainer",
     "pytorch_lightning.callbacks.LearningRateMonitor",
     "pytorch_lightning.loggers.TensorBoardLogger",
 )
-# What a YAML scalar or container must be to fit an annotation.
+# The types of YAML scalars and containers that match an annotation.
 SCALARS = {int: int, float: (int, float), bool: bool, str: str, NoneType: NoneType}
 CONTAINERS = {Sequence: list, list: list, tuple: list, Mapping: dict, dict: dict}
 
 
 def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
-    """The class a ``_target_`` names, if it may be named.
+    """The class of a ``_target_``, if it is allowed.
 
-    Classes only: with functions such as ``eblvm_lit.core.functional.tree_map`` a configuration could call anything. A
-    name of an allowed package counts only where the class was *defined* in that package:
-    ``eblvm_lit.utils.io.os.system`` is reachable through our package and is not ours.
+    Only classes are allowed: with functions such as ``eblvm_lit.core.functional.tree_map``, a configuration could call
+    anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
+    this package, but is not part of it.
 
     Args:
         name: Dotted path.
-        extra_packages: Further allowed packages, for a user's own code; never taken from a checkpoint.
+        extra_packages: Further allowed packages, for user code; never read from a checkpoint.
 
     Raises:
         ConfigError: If the name is not allowed or does not exist.
@@ -61,7 +61,12 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
         )
     try:
         target = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError, RecursionError) as error:  # of characters or depths no name has
+    except (
+        ImportError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # for impossible names, too
         raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
     if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
         raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there.")
@@ -73,10 +78,10 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def to_plain(node: Any, path: str = "") -> Any:
-    """A configuration node as plain containers, with interpolations resolved.
+    """Convert a configuration node to plain containers and resolve its interpolations.
 
     Raises:
-        ConfigError: Names a value that is missing, or the interpolation that cannot be resolved.
+        ConfigError: If a value is missing or an interpolation cannot be resolved.
     """
     if not isinstance(node, DictConfig | ListConfig):
         return node
@@ -87,14 +92,14 @@ def to_plain(node: Any, path: str = "") -> Any:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{error.full_key or path} cannot be resolved: {reason}.") from None
     if missing:
-        name = min(missing)  # counted from the root, which the node itself may be
+        name = min(missing)  # relative to the root, which may be the node itself
         name = f"{path}.{name}" if path and node._get_parent() is None else name
         raise ConfigError(f"{name} has no value: set it on the command line or in a setting file.")
     return plain
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value may stand for an argument annotated so; where that cannot be told, it may."""
+    """Whether a plain value matches an annotation; True if that cannot be decided."""
     origin = get_origin(hint) or hint
     if origin in (Union, UnionType):
         return any(_fits(value, option) for option in get_args(hint))
@@ -105,20 +110,20 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in CONTAINERS:
         return isinstance(value, CONTAINERS[origin])
     if isinstance(origin, type) and _within(origin.__module__, ALLOWED_PACKAGES):
-        return isinstance(value, dict)  # to be built; how parts fit together is for them to say
+        return isinstance(value, dict)  # the description of an object, which checks its parts itself
     return True
 
 
 def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> None:
-    """Refuse arguments that a class does not have, lacks, or that are of another type.
+    """Refuse unknown and missing arguments, and arguments of a wrong type.
 
     Args:
         target: The class.
-        arguments: As a configuration gives them.
-        path: Where they stand, for messages.
+        arguments: The arguments in the configuration.
+        path: The position in the configuration, for messages.
 
     Raises:
-        ConfigError: Names the first one.
+        ConfigError: Names the first wrong argument.
 
     Example:
         >>> from eblvm_lit.optimizers.sgd import SGD
@@ -129,7 +134,7 @@ def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> No
     """
     try:
         signature = inspect.signature(target, eval_str=True)
-    except NameError:  # annotations that only a type checker can read
+    except NameError:  # annotations of names that are imported for type checkers only
         signature = inspect.signature(target)
     known = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
     unknown = sorted(set(arguments) - set(known), key=str)
@@ -149,7 +154,7 @@ def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> No
 
 
 def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
-    """Refuse forbidden targets, special keys, and arguments the target does not have."""
+    """Refuse forbidden targets, special keys and wrong arguments, at any depth."""
     if isinstance(node, list):
         for index, item in enumerate(node):
             _check(item, f"{path}[{index}]", extra_packages)
@@ -166,7 +171,7 @@ def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
 
 
 def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
-    """Build a checked node, inside out."""
+    """Build a checked node, innermost objects first."""
     if isinstance(node, list):
         return [_build(item, f"{path}[{index}]", extra_packages) for index, item in enumerate(node)]
     if not isinstance(node, dict):
@@ -181,24 +186,30 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
         raise
     except ImportError as error:
         raise ConfigError(f"{path} ({target.__name__}) needs a package that is not installed: {error}") from error
-    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # torch's lack of memory, too
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+        RuntimeError,
+    ) as error:  # also torch's out-of-memory
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
 
 
 def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any:
-    """Build what a configuration node describes, with everything nested in it.
+    """Build the objects that a configuration node describes.
 
-    Everything is checked before anything is built. Hydra's own ``instantiate`` is not used: it resolves
-    interpolations a second time, after any check that could be made here.
+    Everything is checked before anything is built. Hydra's ``instantiate`` is not used: it resolves interpolations a
+    second time, after the checks.
 
     Args:
         node: A configuration node, or a plain container.
-        path: Where it stands, for messages.
+        path: The position in the configuration, for messages.
         extra_packages: See :func:`resolve_target`.
 
     Raises:
-        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or one of a wrong type.
+        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a wrong type.
 
     Example:
         >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise_std": 0.3}, "objective").noise_std

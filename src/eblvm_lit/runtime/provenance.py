@@ -1,4 +1,4 @@
-"""Where a run comes from: its experiment and sweep, its code, its machine."""
+"""The origin of a run: its experiment and sweep, code version, and machine."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["Job", "code_version", "device_name", "environment", "this_job"]
 
 
 class Job(NamedTuple):
-    """A run among others.
+    """The identity of a run for loggers.
 
     Attributes:
         kind: ``train`` or ``evaluate``.
-        experiment: The file of ``conf/experiment``, if it is one.
-        sweep: The sweep it belongs to, if it does: the folder of its jobs.
-        name: What was chosen for it on the command line.
-        choices: Its method, data and model, by the names of their files.
+        experiment: The name of its file in ``conf/experiment``, if any.
+        sweep: The folder of its sweep, if any.
+        name: The overrides of the command line.
+        choices: The chosen method, data and model.
     """
 
     kind: Literal["train", "evaluate"]
     experiment: str | None = None
     sweep: str | None = None
     name: str | None = None
-    choices: dict[str, str] = {}  # noqa: RUF012 - never written to
+    choices: dict[str, str] = {}  # noqa: RUF012 - never modified
 
     @property
     def group(self) -> str | None:
-        """What it is shown together with: its experiment, and in it its sweep.
+        """The name of its group on dashboards: the experiment and the sweep.
 
         Example:
             >>> Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00").group
@@ -45,7 +45,7 @@ class Job(NamedTuple):
 
 
 def this_job(kind: Literal["train", "evaluate"]) -> Job:
-    """What Hydra knows of the run in this process; nothing, where it was not Hydra that started it.
+    """The identity of the present run, according to Hydra; without Hydra, only its kind is known.
 
     Example:
         >>> this_job("evaluate").group is None
@@ -63,17 +63,17 @@ def this_job(kind: Literal["train", "evaluate"]) -> Job:
 
 @functools.cache
 def code_version() -> dict[str, str | bool | None]:
-    """The package's version, and the commit it is of where it is a clone: with ``changed`` if it has been edited.
+    """Versions of the package and its main dependencies, the git commit, and whether tracked files were changed.
 
     Example:
         >>> sorted(code_version())
         ['changed', 'commit', 'eblvm_lit', 'pytorch_lightning', 'torch']
     """
-    tracked = _git("ls-files", "--error-unmatch", "__init__.py")  # not some other repository we are installed below
+    tracked = _git("ls-files", "--error-unmatch", "__init__.py")  # not a repository that contains the environment
     commit = _git("rev-parse", "HEAD") if tracked else None
     try:
         own = version("eblvm_lit")
-    except PackageNotFoundError:  # run from its source, not installed
+    except PackageNotFoundError:  # run from the source folder without installation
         own = None
     return {
         "eblvm_lit": own,
@@ -85,7 +85,7 @@ def code_version() -> dict[str, str | bool | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the package's folder; None where it says no."""
+    """The output of git in the folder of the package; None if git fails."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -94,7 +94,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def environment() -> dict[str, str | None]:
-    """Machine and versions, as ``status.json`` records them; the commit ends in ``-dirty`` where files were edited.
+    """Machine and versions for ``status.json``; the commit ends in ``-dirty`` if tracked files were changed.
 
     Example:
         >>> sorted(environment())
@@ -125,7 +125,7 @@ def device_name(device: torch.device) -> str:
 @functools.cache
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()  # Linux; elsewhere Python knows it
+        lines = Path("/proc/cpuinfo").read_text().splitlines()  # on Linux; on other systems, Python reports it
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine() or "cpu"

@@ -1,4 +1,4 @@
-"""What a run ends with: metrics of a checkpoint, figures, and what loggers are told."""
+"""The results of a run: final metrics of a checkpoint, figures, and their files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["as_best", "costs", "final_metrics", "tested_checkpoint", "write_resu
 
 
 def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """The checkpoint that is tested."""
+    """The content of the best or the last checkpoint; without checkpoint files, the present state of the method."""
     checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
-    if which == "best" and checkpoints.best is None:  # as where it was lost before the run was gone on with
-        raise ConfigError("test_checkpoint=best, but this run has left no best checkpoint: test_checkpoint=last.")
+    if which == "best" and checkpoints.best is None:  # for example if it was lost before the run was resumed
+        raise ConfigError("test_checkpoint=best, but this run has no best checkpoint: use test_checkpoint=last.")
     if checkpoints is None:
-        state = copy.deepcopy(parts.method.state_dict())  # what is evaluated may be put in the method's place
+        state = copy.deepcopy(parts.method.state_dict())  # evaluation may load other weights into the method
         unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
         for callback in parts.callbacks.values():
             if isinstance(callback, ExponentialAverage):
@@ -46,12 +46,12 @@ def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str
 
 
 def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
-    """Metrics of a checkpoint on the test split; the method is left with the weights they are of.
+    """Compute the test metrics of a checkpoint; afterwards, the method holds the evaluated weights.
 
     Args:
-        parts: Of the run.
-        checkpoint: Its content.
-        weights: ``raw`` (the parameters), ``ema`` (their averages) or ``both``: these under ``test_ema/``, too.
+        parts: The parts of the run.
+        checkpoint: The content of the checkpoint.
+        weights: ``raw`` (parameters), ``ema`` (averaged parameters) or ``both`` (the averages under ``test_ema/``).
 
     Raises:
         NonFiniteError: If a metric is not finite.
@@ -76,13 +76,13 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> 
 
 
 def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of the best checkpoint beside those of the last: ``test_best/<metric>`` and ``best_iteration``."""
+    """Rename metrics to those of the best checkpoint: ``test_best/<metric>`` and ``best_iteration``."""
     renamed = {name.replace("test", "test_best", 1): value for name, value in metrics.items() if name != "iteration"}
     return {"best_iteration": metrics["iteration"], **renamed}
 
 
 def costs(parts: Parts) -> dict[str, float]:
-    """The rate and the memory of the iterations, where they were measured."""
+    """The iteration rate and the peak memory, if they were measured."""
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -91,7 +91,7 @@ def costs(parts: Parts) -> dict[str, float]:
 
 
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Write the final metrics, draw the figures (some of them are of these metrics), tell loggers and print a table."""
+    """Write the final metrics, draw the figures (some show these metrics), notify the loggers and print a table."""
     if not is_first():
         return
     for logger in loggers:

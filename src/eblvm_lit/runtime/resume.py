@@ -1,4 +1,4 @@
-"""Finding the checkpoint that ``ckpt=`` means."""
+"""Search for the checkpoint to resume from, as ``ckpt=`` specifies it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eblvm_lit.utils.io import refuse_url
 
 __all__ = ["find_checkpoint"]
 
-# What may differ between a run and the one that goes on from it.
+# Keys that may differ between a run and its continuation.
 INCIDENTAL = (
     *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "allow_packages", "optimized_metric"),
     *("sweep", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights"),
@@ -23,18 +23,18 @@ INCIDENTAL = (
 
 def _essence(config: Any) -> dict[str, Any]:
     plain = OmegaConf.to_container(config, resolve=True)
-    plain.get("method", {}).pop("compile", None)  # the same numbers, sooner or later
+    plain.get("method", {}).pop("compile", None)  # does not change results
     return {key: value for key, value in plain.items() if key not in INCIDENTAL}
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
     """The checkpoint to resume from.
 
-    ``ckpt=null`` is none, a path is that file, ``last`` is the newest ``last.ckpt`` of a run of the same method, data
-    and seed: in this run's own folder, or under the folder named by ``outputs_dir``.
+    ``ckpt=null`` starts a new run, and a path names a file. ``ckpt=last`` means the newest ``last.ckpt`` of a run with
+    the same method, data and seed, in the folder of this run or below ``outputs_dir``.
 
     Args:
-        cfg: The run's configuration.
+        cfg: The configuration of the run.
 
     Raises:
         DataError: If there is no such file.
@@ -56,5 +56,5 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
             if _essence(OmegaConf.load(path.parent.parent / "config.yaml")) == essence:
                 return path
         except (OSError, YAMLError, OmegaConfBaseException, AttributeError):
-            continue  # a folder that is not a run of ours
+            continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

@@ -1,4 +1,4 @@
-"""train(cfg) and evaluate(cfg): what the command line does, as plain functions."""
+"""The functions train(cfg) and evaluate(cfg), which the command line and the tests call."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ log = logging.getLogger(__name__)
 
 
 def train(cfg: DictConfig) -> dict[str, float]:
-    """Train as configured, evaluate the selected checkpoint, and leave everything in ``cfg.run_dir``.
+    """Train, evaluate the selected checkpoint, and write all results to ``cfg.run_dir``.
 
     Args:
-        cfg: As composed from ``conf/config.yaml``.
+        cfg: The configuration composed from ``conf/config.yaml``.
 
     Returns:
         The final metrics, which are also in ``metrics.json``.
 
     Raises:
-        EblvmError: For everything the user can mend.
+        EblvmError: For everything the user can correct.
     """
     quiet()
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
     if is_first():
-        refuse_another_run(cfg, Path(cfg.run_dir))  # before anything is written to it
+        refuse_another_run(cfg, Path(cfg.run_dir))  # before anything is written
         prepare_folder(cfg.run_dir)
     with recorded(Path(cfg.run_dir)) as notes:
         return _train(cfg, notes)
 
 
 def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
-    """Train, and note what the run runs on."""
+    """Train, and record the machine in the status of the run."""
     check_config(cfg)
     folder = Path(cfg.run_dir)
     if is_first():
@@ -76,7 +76,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
             f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema, or use "
             "eval_weights=raw."
         )
-    if is_first():  # others read what it has downloaded and decoded
+    if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
@@ -91,19 +91,19 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
 
 
 def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
-    """Tell loggers what begins."""
+    """Notify the loggers of the start."""
     for logger in of_runs(loggers):
         logger.begin(job, config)
 
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
-    """Run the iterations, and leave what is there to be left after them."""
+    """Run the iterations and write the results."""
     with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")):
         on_cpu = trainer.strategy.root_device.type == "cpu"
         with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
-        if cfg.test_checkpoint == "both":  # the last one comes last: figures are of it
+        if cfg.test_checkpoint == "both":  # before the last checkpoint, because figures show the last one
             best = as_best(final_metrics(parts, tested_checkpoint("best", parts, trainer), cfg.eval_weights))
         which = "best" if cfg.test_checkpoint == "best" else "last"
         metrics = final_metrics(parts, tested_checkpoint(which, parts, trainer), cfg.eval_weights) | best | costs(parts)
@@ -112,10 +112,10 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
 
 
 def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
-    """A new run has a folder of its own, even where the clock that names folders was put back.
+    """Refuse a new run in the folder of another one, as after the clock that names folders was set back.
 
     Raises:
-        ConfigError: If the folder holds the checkpoints of a run that this one does not go on with.
+        ConfigError: If the folder contains checkpoints and the run does not resume.
     """
     resumes = cfg.ckpt is not None or OmegaConf.select(cfg, "sweep.resume")
     if not resumes and (folder / "checkpoints" / "last.ckpt").is_file():
@@ -125,15 +125,15 @@ def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
 
 
 def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
-    """Take over what an earlier part of the run has left.
+    """Validate a checkpoint, and restore what Lightning does not: the dtype, the best checkpoint and the logs.
 
     Raises:
-        ConfigError: If the checkpoint is of another method, of other sizes, or beyond the end of this run.
+        ConfigError: If the checkpoint has another method or other sizes, or lies beyond the end of this run.
     """
     checkpoint = load_checkpoint(resume_from)
     start = check_resumable(parts.method, checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
-    # Lightning loads before it converts: what is double there would be rounded
+    # Lightning loads before it converts the dtype, which would round float64 parameters
     parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
     if start > trainer.max_steps:
         raise ConfigError(
@@ -149,16 +149,16 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:
-    """Evaluate a checkpoint on the test split: the metrics a run ends with, from the checkpoint alone.
+    """Compute the final metrics of a run again from its checkpoint.
 
     Args:
-        cfg: As composed from ``conf/evaluate.yaml``: ``ckpt``, and what may differ from the run.
+        cfg: The configuration composed from ``conf/evaluate.yaml``: ``ckpt``, and changes to the run's configuration.
 
     Returns:
         The metrics, which are also in ``evaluation.json``.
 
     Raises:
-        EblvmError: For everything the user can mend.
+        EblvmError: For everything the user can correct.
     """
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):

@@ -1,4 +1,4 @@
-"""What a run says of itself, from its first second on: ``status.json``."""
+"""The file `status.json`: the state of a run, the reason of a failure, its duration and its machine."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "inter
 
 @contextmanager
 def recorded(folder: Path) -> Iterator[dict[str, Any]]:
-    """Keep ``status.json`` of a run's folder: running, then finished, or failed or interrupted and why.
+    """Maintain ``status.json`` during a run: first running, then finished, failed or interrupted, with the reason.
 
-    A run that is killed says that it is running, and never that it has finished.
+    The file of a killed run keeps the state running; it never says finished.
 
     Args:
-        folder: It exists.
+        folder: The existing run folder.
 
     Yields:
-        What the file will hold in the end; the run may add to it.
+        The final content of the file; the run may add entries.
 
     Raises:
         ConfigError: If the file cannot be written.
@@ -63,13 +63,13 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
         notes["seconds"] = round(time.monotonic() - begin, 3)
         try:
             _write(folder, notes)
-        except OSError as error:  # as on a full disk: what the run itself has to say is worth more
+        except OSError as error:  # for example on a full disk: the error of the run itself is more useful
             log.error("%s cannot be written (%s).", folder / STATUS, error.strerror)
 
 
 def _write(folder: Path, notes: Mapping[str, Any]) -> None:
-    """One process speaks for all of a run."""
-    from pytorch_lightning.utilities import rank_zero_only  # takes seconds, for which readers of the file need not wait
+    """Write the file, in the first process only."""
+    from pytorch_lightning.utilities import rank_zero_only  # slow to import, and readers of the file do not need it
 
     if rank_zero_only.rank == 0:
         write_json(folder / STATUS, notes)
@@ -82,12 +82,12 @@ def _state(error: BaseException) -> str:
 
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    ours = type(error).__module__.startswith("eblvm_lit.")  # a sentence for the user needs no class name
+    ours = type(error).__module__.startswith("eblvm_lit.")  # messages for the user need no class name
     return text if ours and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What a run has said; empty where there is no such file, as in folders of earlier versions.
+    """The content of ``status.json``; empty if the file does not exist, as for runs of earlier versions.
 
     Raises:
         DataError: If the file is damaged.
@@ -105,5 +105,5 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def has_finished(folder: Path) -> bool:
-    """Whether a run has left its final metrics, and has not been begun again since."""
+    """Whether a run has written its final metrics and has not been restarted since."""
     return (folder / "metrics.json").is_file() and read_status(folder).get("state", FINISHED) == FINISHED

@@ -1,4 +1,4 @@
-"""What is refused before anything is built."""
+"""Checks of a composed configuration before anything is built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
 PATH_KEYS |= {"cache_dir", "run_dir", "outputs_dir", "data_root"}
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-# Groups that some methods have no use for; a choice nobody reads must not look as if it had been used.
+# Groups that only some methods use; choosing one for another method is an error.
 OPTIONAL_PARTS = (
     "objective",
     "posterior",
@@ -34,7 +34,7 @@ OPTIONAL_PARTS = (
     "generator",
     "loss",
 )
-# All that a run is configured by: what else is added on the command line would look as if it had been used.
+# All top-level keys of a run; any other key is an error, because nothing would read it.
 TRAIN_KEYS = (
     *OPTIONAL_PARTS,
     *(
@@ -67,28 +67,28 @@ EVALUATE_KEYS = (
 
 
 def check_keys(cfg: DictConfig, known: Collection[str]) -> None:
-    """Refuse top-level keys that nothing reads, as ``+key=value`` adds them.
+    """Refuse unknown top-level keys, which ``+key=value`` can add.
 
     Raises:
-        ConfigError: Names the first one, and the most similar one that there is.
+        ConfigError: Names the first one and the most similar known key.
 
     Example:
         >>> check_keys(OmegaConf.create({"treads": 2}), TRAIN_KEYS)
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: There is no key 'treads' (threads?): --cfg job shows all there are.
+        eblvm_lit.errors.ConfigError: There is no key 'treads' (threads?): --cfg job shows all keys.
     """
     for key in cfg:
         if key not in known:
             similar = "".join(f" ({name}?)" for name in get_close_matches(str(key), known, n=1))
-            raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all there are.")
+            raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all keys.")
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse what cannot work before anything is built.
+    """Refuse a configuration that cannot work, before anything is built.
 
     Raises:
-        ConfigError: In one sentence.
+        ConfigError: Names the first problem.
     """
     try:
         plain = OmegaConf.to_container(cfg, resolve=True)
@@ -130,7 +130,7 @@ def check_config(cfg: DictConfig) -> None:
 
 
 def _refuse_chains(node: Any, path: str) -> None:
-    """Refuse annealed Langevin dynamics anywhere below a node: who has a generator needs no chain for images."""
+    """Refuse annealed Langevin dynamics anywhere below a node: methods with a generator draw images from it."""
     if not isinstance(node, dict):
         return
     if str(node.get("_target_")).endswith(".AnnealedSamples"):

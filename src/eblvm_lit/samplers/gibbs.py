@@ -12,7 +12,7 @@ __all__ = ["Gibbs"]
 
 
 class Gibbs:
-    r"""Block Gibbs sampling of an energy whose conditionals p(h|v) and p(v|h) can be drawn from.
+    r"""Block Gibbs sampling of an energy whose conditionals p(h|v) and p(v|h) can be sampled.
 
     .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t)
 
@@ -37,7 +37,7 @@ class Gibbs:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Whether p(h|v) and p(v|h) of this energy can be drawn from."""
+        """Whether p(h|v) and p(v|h) of this energy can be sampled."""
         return isinstance(energy, ConditionalEnergy)
 
     @torch.no_grad()
@@ -60,10 +60,10 @@ class Gibbs:
         """Samples of v from n independent chains.
 
         Args:
-            energy: What to sample; its device and type are those of the samples.
+            energy: The model; its device and type are those of the samples.
             n: Number of chains.
             generator: Source of all randomness, on the energy's device.
-            mean: Return E[v|h] at the last latents, as is done for images, instead of a draw v ~ p(v|h).
+            mean: Whether to return E[v|h] at the last latents, as for images, instead of a draw v ~ p(v|h).
 
         Returns:
             Shape (n, *event).

@@ -1,4 +1,4 @@
-"""A name for what samples depend on."""
+"""Hashes of modules, tensors and settings, which name cached files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["digest"]
 
 
 def digest(*parts: object) -> str:
-    """Sixteen hexadecimal digits that tell a list of things from any other.
+    """Sixteen hexadecimal digits that identify a list of values.
 
     Args:
-        parts: Modules (what they are made of, their settings and all their tensors), tensors (bit by bit), and what
-            ``repr`` tells apart.
+        parts: Modules (hashed by structure, settings and state), tensors (hashed bit by bit), and other values (hashed
+            by ``repr``).
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -35,7 +35,7 @@ def digest(*parts: object) -> str:
 
 
 def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
-    """Texts, and the tensors they announce: so that no two lists run together to the same bytes."""
+    """Pairs of a header and its tensor; the headers prevent that different lists give the same bytes."""
     if isinstance(part, nn.Module):
         for name, module in part.named_modules():
             yield f"module {name} {type(module).__qualname__} {_settings(module)};", None
@@ -48,6 +48,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """A module's plain attributes: two models of equal tensors may still differ in these."""
+    """The plain attributes of a module, in which two modules with equal tensors may differ."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

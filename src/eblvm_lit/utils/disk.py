@@ -1,4 +1,4 @@
-"""Room on the disk, looked at before it is needed."""
+"""Checks of the free disk space before anything is written."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def n_bytes(content: Any) -> int:
 
 
 def check_room(folder: Path, needed: int, what: str) -> None:
-    """Refuse a folder whose disk has no room for what will be written there.
+    """Refuse a folder whose disk is too full.
 
     Args:
-        folder: It need not exist yet.
-        needed: Bytes.
-        what: That needs them, for the message.
+        folder: The folder, which need not exist yet.
+        needed: The required space in bytes.
+        what: What needs the space, for the message.
 
     Raises:
-        DataError: If they are not there.
+        DataError: If the disk has less free space.
 
     Example:
         >>> check_room(Path("/"), 10**18, "the checkpoints")
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: the checkpoints need 1,000,000,000,000.0 MB in / and ... MB are free: make room, ...
     """
-    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
-    free = shutil.disk_usage(there).free
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
     if needed > free:
         raise DataError(
             f"{what} need {needed / 1e6:,.1f} MB in {folder} and {free / 1e6:,.1f} MB are free: make room, or choose "

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic writing of files, and errors of full disks as messages for the user."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Say in a sentence what other packages meet where the disk takes nothing more.
+    """Turn the OSErrors of full or read-only disks into messages for the user.
 
     Raises:
-        DataError: For a disk that is full or may not be written to.
+        DataError: If the disk is full or read-only.
 
     Example:
         >>> with disk_errors():
@@ -50,10 +50,10 @@ def _unwritten(path: str | Path, error: OSError) -> DataError:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Another name beside a file's own; what is written under it takes the file's place if nothing fails.
+    """Yield a temporary path in the same folder, which replaces the file if the block succeeds.
 
     Args:
-        path: The file; its folder is made.
+        path: The file; its folder is created.
 
     Example:
         >>> import tempfile
@@ -67,25 +67,25 @@ def replacing(path: Path) -> Iterator[Path]:
         ('before', ['a.txt'])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # of this process: others may be writing the same file of a folder that runs share
+    # the process id, because several runs may write the same file of a shared cache
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        with suppress(OSError):  # a folder that has become read-only: the first error is the one to tell
+        with suppress(OSError):  # in a read-only folder, the original error is the useful one
             partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under another name, and give it its own when all of it is on the disk.
+    """Write a file atomically: it appears when all of its content is on the disk.
 
     Args:
-        path: The file; its folder is made.
-        write: Writes the content.
+        path: The file; its folder is created.
+        write: Writes the content to an open file.
 
     Raises:
-        DataError: If it cannot be written; what it held before is then untouched.
+        DataError: If the file cannot be written; an earlier version stays intact.
 
     Example:
         >>> write_whole(Path("/dev/null/cache/a.npz"), lambda file: file.write(b"1"))
@@ -99,7 +99,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
         cause = error
-        while cause is not None and not isinstance(cause, OSError):  # torch.save makes a RuntimeError of a full disk
+        while cause is not None and not isinstance(cause, OSError):  # torch.save raises a RuntimeError on a full disk
             cause = cause.__context__
         if cause is None:
             raise
@@ -107,7 +107,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    """Copy a file.
+    """Copy a file atomically.
 
     Raises:
         DataError: If it cannot be written.
@@ -117,7 +117,7 @@ def copy_whole(source: Path, path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping, sorted by its keys.
+    """Write a mapping as JSON, sorted by its keys.
 
     Raises:
         DataError: If it cannot be written.
@@ -126,7 +126,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text.
+    """Write a text file atomically.
 
     Raises:
         DataError: If it cannot be written.

@@ -1,4 +1,4 @@
-"""How much memory a run needs, where it comes from, and what to say where there is not enough."""
+"""Measuring peak memory, keeping freed CPU memory for reuse, and the message for running out of memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["MemoryMeter", "keep_freed_cpu_memory", "out_of_memory"]
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-# Numbers of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 
 
 class MemoryMeter:
-    """Measures the largest amount of memory in use since it was made, above what was in use then.
+    """Measures the peak memory since its construction, relative to the memory in use at that time.
 
-    On a GPU that of torch's allocator; elsewhere the resident memory of this process, which Linux alone tells, and
-    from which what the process has freed without giving it back is taken first.
+    On a GPU it reads torch's allocator. On a CPU it reads the resident memory of the process, which only Linux reports;
+    memory that the process has freed is returned to the system first.
 
     Args:
-        device: Where the computation is.
+        device: The device of the computation.
 
     Example:
         >>> meter = MemoryMeter(torch.device("cpu"))
@@ -47,34 +47,34 @@ class MemoryMeter:
             try:
                 gc.collect()
                 ctypes.CDLL(None).malloc_trim(0)
-                RESET.write_text("5")  # sets the peak to what is in use now
+                RESET.write_text("5")  # resets the recorded peak
                 self.start = _resident("VmHWM")
-            except (OSError, AttributeError, TypeError):  # another system or C library, or not allowed
+            except (OSError, AttributeError, TypeError):  # another system or C library, or no permission
                 self.start = None
 
     def peak(self) -> float | None:
-        """The largest amount so far in MiB; None where it cannot be measured."""
+        """The peak so far in MiB; None if it cannot be measured."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / 2**20 - self.start
         return None if self.start is None else _resident("VmHWM") - self.start
 
 
 def _resident(name: str) -> float:
-    """An entry of this process' status, MiB."""
+    """An entry of /proc/self/status in MiB."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) / 2**10
 
 
 @contextmanager
 def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
-    """Within, memory that tensors on the CPU free is kept for the next ones; after it, it goes back to the system.
+    """Inside the block, keep memory that CPU tensors free for the next tensors; afterwards, return it to the system.
 
-    glibc otherwise returns the memory of every tensor above 32 MiB as soon as it is freed, and the system clears each
-    page of it again before the next use: about a tenth of an iteration of BiDVL's published networks. Nothing is
-    changed where ``keep`` is false, under another C library, or where the environment says what glibc is to do.
+    Otherwise glibc returns the memory of every tensor above 32 MiB when it is freed, and the system clears each page
+    before its next use, which takes about a tenth of an iteration of BiDVL's published networks. The function changes
+    nothing if ``keep`` is false, under another C library, or if environment variables configure glibc's malloc.
 
     Args:
-        keep: Whether to.
+        keep: Whether to keep freed memory.
 
     Example:
         >>> with keep_freed_cpu_memory(True):
@@ -91,7 +91,7 @@ def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # What glibc itself arrives at in a process that has had large tensors; its counting stops at the first mallopt.
+        # the values that glibc itself adapts to in a process with large tensors; the first mallopt ends its adaptation
         mallopt(MMAP_MAX, 2**16)
         mallopt(MMAP_THRESHOLD, 2**25)
         mallopt(TRIM_THRESHOLD, 2**26)
@@ -99,12 +99,12 @@ def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
 
 
 def out_of_memory(error: torch.OutOfMemoryError, where: str, hints: Sequence[str]) -> ConfigError:
-    """What to raise in the place of torch's error: what was asked for, what was in use, and what helps.
+    """Turn torch's out-of-memory error into a message with the requested size, the memory in use and remedies.
 
     Args:
-        error: Of which the numbers are read, and the stack, which may hold what there is no room for, is let go.
-        where: What was going on.
-        hints: What would need less, each as a verb and its object.
+        error: The error; its traceback is dropped, because the frames keep large tensors alive.
+        where: Where it happened.
+        hints: Changes that need less memory, each as a verb and its object.
 
     Example:
         >>> error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")

@@ -1,4 +1,4 @@
-"""Images as files."""
+"""Export of images as PNG files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["export_png"]
 
 
 def export_png(images: Tensor, folder: str | Path) -> list[Path]:
-    """Write each image to a file of its own, ``000000.png`` and so on.
+    """Write one file per image: ``000000.png`` and so on.
 
     Args:
-        images: uint8, shape (n, 1 or 3, H, W), such as an :class:`ImageSource` gives.
-        folder: Where to; it is made.
+        images: uint8, shape (n, 1 or 3, H, W), as an :class:`ImageSource` returns them.
+        folder: The output folder, which is created.
 
     Returns:
         The files, in the order of the images.
 
     Raises:
-        ConfigError: If these are no such images, or nothing can be written there.
+        ConfigError: If the images have another type or shape, or cannot be written.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""How far the chains are."""
+"""A progress bar for long work outside of the training loop."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from rich.console import Console
 from rich.progress import Progress
 
 __all__ = ["progress_bar"]
@@ -13,19 +14,20 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(what: str, total: int, *, visible: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar with the remaining time, which is gone at the end; nothing where there is no terminal.
+    """Show a bar with the remaining time, which disappears at the end; without a terminal, show nothing.
 
     Args:
-        what: What it says.
-        total: Steps of all chains.
-        visible: Whether it is shown at all.
+        what: The text beside the bar.
+        total: The number of steps in all.
+        visible: Whether to show the bar.
 
     Yields:
-        What is to be called with the number of steps that were done.
+        A function that takes the number of newly completed steps.
 
     Example:
         >>> with progress_bar("samples", 100, visible=False) as on_step:
         ...     on_step(64)
     """
-    with Progress(transient=True, disable=not visible) as progress:
+    console = Console()  # a new one: rich's shared console may have been created before the terminal was known
+    with Progress(console=console, transient=True, disable=not (visible and console.is_terminal)) as progress:
         yield partial(progress.advance, progress.add_task(what, total=total))

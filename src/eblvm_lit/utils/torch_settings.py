@@ -1,4 +1,4 @@
-"""How a process computes, for as long as a run lasts."""
+"""Context managers for torch's global settings: CPU threads and TF32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["tf32", "threads"]
 
 @contextmanager
 def threads(n: int | None) -> Iterator[None]:
-    """So many CPU threads within, where a number is given; as before after it.
+    """Use n CPU threads inside the block; None keeps the present number.
 
     Example:
         >>> before = torch.get_num_threads()
@@ -32,9 +32,9 @@ def threads(n: int | None) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool | None) -> Iterator[None]:
-    """Whether float32 products and convolutions on a GPU may be rounded to TF32 within; null: as before.
+    """Allow or forbid TF32 for float32 matrix products and convolutions inside the block; None keeps the settings.
 
-    Torch's own choice is that convolutions may and products may not. On a CPU nothing changes.
+    Torch's default allows TF32 for convolutions and forbids it for matrix products. A CPU does not use TF32.
 
     Example:
         >>> with tf32(True):

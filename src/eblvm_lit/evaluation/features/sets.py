@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from eblvm_lit.distributed.ranks import gather_rows, rank_and_size
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
+from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["FeatureSet", "collect"]
 
@@ -53,23 +52,20 @@ def collect(
     """
     rank, size = rank_and_size()
     moments, kept, classes = Moments(features.dim), [], []
-    for numbers in _track(torch.arange(rank, n, size).split(features.batch_size), features.name):
-        found = features.extract(fetch(numbers).to(device))
-        moments.update(found.rows)
-        if rows:
-            kept.append(found.rows.cpu())
-        if logits:
-            if found.logits is None:
-                raise ConfigError(f"The network {features.name} knows no classes: leave out the Inception score.")
-            classes.append(found.logits.cpu())
+    own = torch.arange(rank, n, size)
+    with progress_bar(f"features of {features.name}", len(own), visible=rank == 0) as on_step:
+        for numbers in own.split(features.batch_size):
+            found = features.extract(fetch(numbers).to(device))
+            moments.update(found.rows)
+            if rows:
+                kept.append(found.rows.cpu())
+            if logits:
+                if found.logits is None:
+                    raise ConfigError(f"The network {features.name} knows no classes: leave out the Inception score.")
+                classes.append(found.logits.cpu())
+            on_step(len(numbers))
     return FeatureSet(n, moments.gaussian(), _gather(kept, n), _gather(classes, n))
 
 
 def _gather(parts: list[Tensor], n: int) -> Tensor | None:
     return gather_rows(torch.cat(parts), n) if parts else None
-
-
-def _track(batches: Iterable[Tensor], name: str) -> Iterable[Tensor]:
-    console = Console()  # a log file wants no bar
-    shown = console.is_terminal and rank_and_size()[0] == 0
-    return track(batches, f"features of {name}", console=console, transient=True, disable=not shown)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
@@ -12,6 +10,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.features.image_bytes import as_images
 from eblvm_lit.networks.image_classifier import ImageClassifier
+from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["accuracy", "centred", "fit"]
 
@@ -45,9 +44,8 @@ def fit(
     generator = keyed_generator(seed, "classifier", "batches")
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
-    console = Console()  # a log file wants no bar
-    with torch.enable_grad():  # metrics are computed without
-        for _ in track(range(n_steps), "classifier", console=console, transient=True, disable=not console.is_terminal):
+    with torch.enable_grad(), progress_bar("classifier", n_steps) as on_step:  # metrics run without gradients
+        for _ in range(n_steps):
             chosen = torch.randint(len(images), (batch_size,), generator=generator)
             _, logits = network(centred(as_images(data, images[chosen])))
             loss = _loss(logits, labels[chosen])
@@ -55,6 +53,7 @@ def fit(
             loss.backward()
             optimizer.step()
             schedule.step()
+            on_step(1)
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:

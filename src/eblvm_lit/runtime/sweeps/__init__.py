@@ -1,1 +1,1 @@
-"""Sweeps by Hydra's multirun."""
+"""Sweeps with Hydra's multirun: resuming them and reporting failed jobs."""

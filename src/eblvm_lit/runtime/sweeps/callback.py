@@ -1,4 +1,4 @@
-"""The beginning and the end of a sweep, as Hydra calls for them."""
+"""The Hydra callback that resumes a sweep at its start and reports failed jobs at its end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Sweep"]
 
 
 class Sweep(Callback):
-    """Goes on in the folder of an earlier start if ``sweep.resume`` asks for it, and names the failed jobs at the end.
+    """Resumes in the folder of an earlier start if ``sweep.resume`` is true, and lists the failed jobs at the end.
 
-    Hydra would turn an exception here into a warning and go on: a sentence and an exit are what stops it.
+    Errors end the process by ``sys.exit``: Hydra turns exceptions of callbacks into warnings and continues.
     """
 
     def __init__(self) -> None:
         self._before: dict[Path, int] = {}
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Before anything is written."""
+        """Check the launcher and find the earlier folder, before anything is written."""
         try:
             check_launcher(config.hydra.launcher._target_)
             if config.sweep.resume:
@@ -38,11 +38,11 @@ class Sweep(Callback):
         self._before = _changes(Path(config.hydra.sweep.dir))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:  # noqa: ARG002
-        """Drop what nobody reads: Hydra would keep the configurations of all jobs to the end of the sweep."""
+        """Drop the configuration of the job, which Hydra would keep in memory until the end of the sweep."""
         job_return.cfg = job_return.hydra_cfg = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """A line for each job of this start that has not finished, and a code that says so."""
+        """List the jobs of this start that have not finished, and exit with an error if there are any."""
         folder = Path(config.hydra.sweep.dir)
         changes = _changes(folder)
         bad = []
@@ -56,12 +56,12 @@ class Sweep(Callback):
 
 
 def _changes(folder: Path) -> dict[Path, int]:
-    """When each job last spoke."""
+    """The time of the last status of each job, by folder."""
     return {path.parent: path.stat().st_mtime_ns for path in folder.glob(f"**/{STATUS}")}
 
 
 def _move(config: DictConfig, folder: Path) -> None:
-    """Give the sweep a folder: the jobs are composed anew, from the overrides."""
+    """Change the folder of the sweep; Hydra composes the jobs from the overrides, so these change, too."""
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder)

@@ -1,4 +1,4 @@
-"""Finding the folder of an earlier start of the same sweep."""
+"""Search for the folder of an earlier start of the same sweep."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["earlier_sweep", "settings"]
 
 
 def settings(config: DictConfig) -> tuple[list[str], dict[str, Any]]:
-    """What a sweep was asked to do: the command line without ``sweep.*``, and what an experiment sweeps.
+    """The identity of a sweep: its command line without ``sweep.*``, and the parameters that an experiment sweeps.
 
     Args:
-        config: With its node ``hydra``.
+        config: The configuration, including the node ``hydra``.
 
     Example:
         >>> hydra = {"overrides": {"task": ["seed=0,1", "sweep.resume=true"]}, "sweeper": {"params": None}}
@@ -30,10 +30,10 @@ def settings(config: DictConfig) -> tuple[list[str], dict[str, Any]]:
 
 
 def earlier_sweep(config: DictConfig) -> Path:
-    """The folder to go on in: that of ``hydra.sweep.dir=...``, or of the newest sweep of the same settings.
+    """The folder to resume in: that of ``hydra.sweep.dir=...``, or of the newest sweep with the same settings.
 
     Args:
-        config: Of the sweep, with its node ``hydra``.
+        config: The configuration of the sweep, including the node ``hydra``.
 
     Raises:
         ConfigError: If there is none.
@@ -41,14 +41,14 @@ def earlier_sweep(config: DictConfig) -> Path:
     own = Path(config.hydra.sweep.dir)
     if any(text.startswith("hydra.sweep.dir=") for text in config.hydra.overrides.hydra):
         return own
-    wanted, root = settings(config), own.parent.parent  # sweeps lie in DATE/TIME
+    wanted, root = settings(config), own.parent.parent  # the folders of sweeps are named DATE/TIME
     records = sorted(root.glob("*/*/multirun.yaml"), key=lambda path: path.parent.parts[-2:], reverse=True)
     for record in records:
         try:
             if settings(OmegaConf.load(record)) == wanted:
                 return record.parent
         except (OSError, YAMLError, OmegaConfBaseException, AttributeError, TypeError):
-            continue  # a file that is not a sweep of ours
+            continue  # not the record of a sweep
     raise ConfigError(
         f"sweep.resume=true: no sweep with these settings, in this order, was found in {root}: leave sweep.resume out "
         "to start one, or name its folder with hydra.sweep.dir=FOLDER."

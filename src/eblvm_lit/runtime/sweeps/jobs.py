@@ -1,4 +1,4 @@
-"""What a job of a sweep finds of its earlier self in its folder."""
+"""Earlier results and checkpoints of a resumed job of a sweep."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ INCIDENTAL = ("sweep", "show_config")
 
 
 def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
-    """The final metrics of this very job, if ``sweep.resume`` asks for them and it has finished before.
+    """The final metrics of this job, if ``sweep.resume`` is true and it has finished before.
 
     Args:
-        cfg: The job's configuration. One that differs from that in the folder is another job's.
+        cfg: The configuration of the job; results of another configuration in the folder are ignored.
 
     Returns:
-        What ``metrics.json`` holds; None if the job is to be run.
+        The content of ``metrics.json``; None if the job must run.
     """
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not has_finished(folder):
@@ -49,15 +49,15 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
 
 
 def earlier_checkpoint(cfg: DictConfig) -> Path | None:
-    """The last checkpoint of this very job, if ``sweep.resume`` asks for it and there is one.
+    """The last checkpoint of this job, if ``sweep.resume`` is true and there is one.
 
-    The checkpoint itself says what it is of: ``config.yaml`` may be of a later start that got no further.
+    The configuration is compared with that in the checkpoint, because a later start may have replaced ``config.yaml``.
 
     Args:
-        cfg: The job's configuration.
+        cfg: The configuration of the job.
 
     Returns:
-        The file; None if the job is to start from the beginning.
+        The file; None if the job must start from the beginning.
     """
     path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if not cfg.sweep.resume or not path.is_file():
@@ -74,7 +74,7 @@ def earlier_checkpoint(cfg: DictConfig) -> Path | None:
 
 
 def _identity(plain: Mapping[str, Any]) -> str:
-    """A configuration as text, wherever its folder lies: a sweep may have been moved.
+    """A configuration as text, without its folder, because a sweep may have been moved.
 
     Example:
         >>> a = {"run_dir": "/a/0", "csv": "/a/0/metrics.csv", "seed": 1, "sweep": {"resume": False}}

@@ -1,4 +1,4 @@
-"""How the jobs of a sweep are launched."""
+"""Checks of Hydra's launcher, and whether this process runs a job of a sweep."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check_launcher(target: str) -> None:
     """Refuse a launcher that is not installed.
 
     Args:
-        target: Its class.
+        target: The class of the launcher.
 
     Raises:
-        ConfigError: With what to install.
+        ConfigError: Names the package to install.
 
     Example:
         >>> check_launcher("hydra._internal.core_plugins.basic_launcher.BasicLauncher")

@@ -16,7 +16,7 @@ State = dict[str, Tensor]
 
 
 def energy_of(energy: Energy, state: State) -> Tensor:
-    """The energy of what a chain samples: F(v) where it is tractable, E(v, h) elsewhere, shape (B,).
+    """The energy that a chain samples: F(v) where it is tractable, else E(v, h), shape (B,).
 
     Args:
         energy: The model.
@@ -33,7 +33,7 @@ def energy_of(energy: Energy, state: State) -> Tensor:
 
 
 class Chain(ABC):
-    """Where the positive phase is, how the negative phase moves from there, and what of it lasts.
+    """A positive phase, the negative phase that starts from it, and the state that persistent chains keep.
 
     Attributes:
         n_steps: k, the steps of a negative phase.
@@ -51,7 +51,7 @@ class Chain(ABC):
 
     @abstractmethod
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """What of a state a chain goes on from, by name: the shape of one row."""
+        """The variables that persistent chains keep, by name: the shape of one row."""
 
     @abstractmethod
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
@@ -59,14 +59,14 @@ class Chain(ABC):
 
     @abstractmethod
     def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
-        """The positive phase: v, and latents of p(h|v), or nearly so."""
+        """The positive phase: v, and latents that are drawn from p(h|v), exactly or approximately."""
 
     @abstractmethod
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
         """Noise for :meth:`run` of n chains, of like's type and device."""
 
-    def begin(self, positive: State, noise: Any) -> State:  # noqa: ARG002 - most begin at the positive phase
-        """Where new chains begin, given the positive phase and the noise of :meth:`run`; as many rows as either."""
+    def begin(self, positive: State, noise: Any) -> State:  # noqa: ARG002 - most start at the positive phase
+        """Where new chains start, given the positive phase and the noise of :meth:`run`."""
         return positive
 
     @abstractmethod

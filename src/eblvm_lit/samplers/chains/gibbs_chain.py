@@ -13,11 +13,11 @@ __all__ = ["GibbsChain"]
 
 
 class GibbsChain(Chain):
-    r"""k block Gibbs sweeps, from h ~ p(h|v) on.
+    r"""k block Gibbs sweeps that start at h ~ p(h|v).
 
     .. math:: h_0 \sim p(h|v), \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad t = 1, \dots, k
 
-    Only h lasts: v_{t+1} depends on nothing else. Reference: Hinton 2002; Tieleman 2008.
+    Persistent chains keep only h, since v_{t+1} depends on nothing else. Reference: Hinton 2002; Tieleman 2008.
 
     Args:
         n_steps: k.
@@ -40,7 +40,7 @@ class GibbsChain(Chain):
         self.n_steps = n_steps
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy without drawable conditionals."""
+        """Refuse an energy whose conditionals cannot be sampled."""
         if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, which a Gibbs chain needs: "

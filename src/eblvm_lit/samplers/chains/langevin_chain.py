@@ -21,15 +21,15 @@ class LangevinChain(Chain):
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
     Without a free energy the positive phase needs latents, too: Langevin steps on h alone at fixed v, from N(0, I).
-    New chains begin at the positive phase, or at noise: v uniform, h from N(0, I). Nothing here is published for CD;
-    short chains of this kind are usual for deep energies, from noise in Nijkamp et al. 2019.
+    New chains start at the positive phase, or at noise: v uniform, h from N(0, I). The papers use no such chain for CD;
+    short Langevin chains are usual for deep energies, with a start at noise in Nijkamp et al. 2019.
 
     Args:
         n_steps: k.
         step_size: a.
         noise_std: s; sqrt(a) if not given, with which the chain samples the model up to O(a).
-        n_latent_steps: Steps of the positive phase's latents; of no use where F is tractable.
-        uniform_start: The least and the largest value of the noise that new chains begin at; null: at the data.
+        n_latent_steps: Steps of the positive phase's latents; not used where F is tractable.
+        uniform_start: The range of the uniform noise at which new chains start; null: they start at the data.
 
     Raises:
         ConfigError: With fewer than one step, values outside of Langevin dynamics' ranges, or an empty range of noise.
@@ -65,7 +65,7 @@ class LangevinChain(Chain):
         self.descent = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
 
     def check(self, energy: Energy) -> None:
-        """Refuse binary latents where they would have to move."""
+        """Refuse binary latents that would have to move."""
         if not energy.continuous and not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has binary latents and no free energy: Langevin dynamics cannot move them; "
@@ -73,19 +73,19 @@ class LangevinChain(Chain):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """v, and h where F is not tractable."""
+        """v, and h if F is not tractable."""
         shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
         return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
-        """Where latents begin, shape (B, H), and the noise of their steps, if there are latents."""
+        """The start of the latents, shape (B, H), and the noise of their steps, if there are latents."""
         if "h" not in self.shapes(energy):
             return {}
         h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
         return {"h": h, "steps": self.latent_steps.noise(h, generator)}
 
     def start(self, energy: Energy, v: Tensor, noise: State) -> State:
-        """v, and latents that Langevin steps have brought towards p(h|v)."""
+        """v, and latents after Langevin steps towards p(h|v)."""
         if "h" not in self.shapes(energy):
             return {"v": v}
         energy_at_v = energy.at(v)
@@ -93,7 +93,7 @@ class LangevinChain(Chain):
         return {"v": v, "h": h}
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Noise of each variable that moves, shape (k, n, *its shape), and under ``<name>_start`` where it begins."""
+        """Noise of each variable, shape (k, n, *its shape), and its start under ``<name>_start``."""
         rows = {name: like.new_empty(n, *shape) for name, shape in self.shapes(energy).items()}
         noise = {name: self.steps.noise(x, generator) for name, x in rows.items()}
         if self.uniform_start is not None:

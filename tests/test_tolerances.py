@@ -1,0 +1,162 @@
+"""Bounds of rounding: no order of the same arithmetic exceeds them, and every mutation does."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+import iterating
+from eblvm_lit.core.functional import tree_map
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.runtime.build import build
+from shell import tiny
+from tolerances import adam_step, assert_same_iterations, bounded, gamma, operations, reordered
+
+BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sum_in_any_order_is_within_its_bound(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, generator=generator, dtype=dtype)
+    sums = [x.sum(), x.flip(0).cumsum(0)[-1], x.sort().values.cumsum(0)[-1], x @ torch.ones_like(x)]
+    condition = float(x.abs().sum() / x.sum().abs())
+    for one in sums:
+        for other in sums:
+            far = float((one - other).abs() / x.double().sum().abs())
+            assert far <= reordered(len(x), dtype, condition)
+    assert reordered(len(x), dtype) < 2.1 * len(x) * torch.finfo(dtype).eps
+    with pytest.raises(AssertionError, match="leave no digit"):
+        gamma(10**8, torch.float32)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.95), (0.0, 0.9), (0.5, 0.999)])
+@pytest.mark.parametrize("error", [1e-14, 1e-9, 1e-3])
+def test_a_step_of_adam_moves_within_its_bound_and_comes_near_it(betas, error, float64):
+    """Gradients from far below Adam's eps to far above it, and errors that are larger than some of them."""
+    rule, lr = Adam(lr=0.1, betas=betas), 0.1
+    p = {"x": torch.zeros(13)}
+    state = other_state = rule.init(p)
+    sizes = torch.logspace(-12, 0, 13)
+    largest = 0.0
+    for _ in range(5):
+        g = sizes * torch.randn(13)
+        step, state = rule.update(p, {"x": g}, state, lr)
+        other, other_state = rule.update(p, {"x": g + error * torch.randn(13).sign()}, other_state, lr)
+        far, bound = (step["x"] - other["x"]).abs(), adam_step(rule, lr, error, state, "x")
+        assert (far <= bound + 1e-15).all()
+        largest = max(largest, float((far / bound).max()))
+    assert largest > 0.1
+
+
+def iterations(method, batches):
+    state, records = iterating.start(method, lr=0.01), []
+    for i, v in enumerate(batches):
+        records.append(method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, "test", i))))
+    return method.state_dict(), records
+
+
+@pytest.fixture
+def subject(tmp_path):
+    """A method that has been run, its minibatches, where it ended and how far another order may end from there."""
+    parts = build(tiny(tmp_path, *BILEVEL))
+    parts.data.setup()
+    batches = [parts.data.splits.train[8 * i : 8 * i + 8].double() for i in range(3)]
+    method = parts.method.double()
+    untouched = copy.deepcopy(method)
+    with bounded(method, reordered(operations(method, batches[0], 3))) as bounds:
+        expected = iterations(method, batches)
+    return untouched, batches, expected, bounds
+
+
+def test_another_order_of_the_same_sums_passes(subject):
+    """Rows of the minibatch, and the noise with them, in the opposite order."""
+    method, batches, expected, bounds = subject
+    plain = method.draw_noise
+
+    def flipped(v, generator):
+        return tree_map(lambda x: flip_rows(x, len(v)), plain(v, generator))
+
+    method.draw_noise = flipped
+    found = iterations(method, [v.flip(0) for v in batches])
+    assert not all(torch.equal(found[0][name], x) for name, x in expected[0].items())
+    assert_same_iterations(found, expected, bounds)
+
+
+def flip_rows(x, n):
+    (axis,) = (i for i, size in enumerate(x.shape) if size == n)
+    return x.flip(axis)
+
+
+def loss_times(factor):
+    def mutate(method, monkeypatch):
+        plain = DSM.loss
+        monkeypatch.setattr(DSM, "loss", lambda self, *args: factor * plain(self, *args))
+
+    return mutate
+
+
+def one_row_twice(method, monkeypatch):
+    plain = DSM.loss
+    monkeypatch.setattr(DSM, "loss", lambda self, *args: plain(self, *args)[[1, *range(1, 8)]])
+
+
+def one_lower_step_less(method, monkeypatch):
+    method.n_lower_steps -= 1
+
+
+def no_unrolled_step(method, monkeypatch):
+    method.hypergradient.n_draws = 0
+
+
+def upper_step_first(method, monkeypatch):
+    def iteration(self, state, v, noise):
+        problem = self.bilevel_problem(state, v, noise["upper"])
+        state = self.update(state, "upper", *self.hypergradient(problem, state.theta, state.phi))
+        for k in range(self.n_lower_steps):
+            state = self.descend(state, "lower", partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k))
+        return state
+
+    monkeypatch.setattr(BiSM, "iteration", iteration)
+
+
+def steps_scaled_by(factor):
+    def mutate(method, monkeypatch):
+        def update_(self, params, grads, state, lr):
+            return Optimizer.update_(self, params, grads, state, lr * factor(self, int(state["step"]) + 1))
+
+        monkeypatch.setattr(Adam, "update_", update_)
+
+    return mutate
+
+
+MUTATIONS = {
+    "factor of 2": loss_times(2),
+    "wrong sign": loss_times(-1),
+    "one part in a million": loss_times(1 + 1e-6),
+    "one row twice": one_row_twice,
+    "one lower step less": one_lower_step_less,
+    "no unrolled step": no_unrolled_step,
+    "upper step first": upper_step_first,
+    "steps too long": steps_scaled_by(lambda adam, t: 1 + 1e-6),
+    "first moment not corrected": steps_scaled_by(lambda adam, t: 1 - adam.betas[0] ** t),
+    "second moment not corrected": steps_scaled_by(lambda adam, t: (1 - adam.betas[1] ** t) ** -0.5),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_fails(name, subject, monkeypatch):
+    method, batches, expected, bounds = subject
+    MUTATIONS[name](method, monkeypatch)
+    with pytest.raises(AssertionError, match=r"more than rounding explains|not close"):
+        assert_same_iterations(iterations(method, batches), expected, bounds)
+
+
+def test_what_is_not_mutated_passes(subject):
+    method, batches, expected, bounds = subject
+    assert_same_iterations(iterations(method, batches), expected, bounds)

@@ -1,0 +1,154 @@
+r"""How far apart two orders of the same arithmetic may end: bounds from the number of operations and the dtype.
+
+An instruction set, a number of threads, a compiler and a number of processes change the order in which sums are taken,
+and which products are fused into them. None of them changes what is summed. A tolerance here is what any order may do;
+a mutation (a term, a factor, a sign, an order of steps) is larger by many powers of ten: tests/test_tolerances.py.
+"""
+
+from contextlib import contextmanager
+
+import torch
+
+from eblvm_lit.methods.base import Method
+from eblvm_lit.optimizers.adam import Adam
+from iterating import updating
+
+__all__ = ["Bounds", "adam_step", "assert_same_iterations", "bounded", "gamma", "operations", "reordered"]
+
+
+def gamma(n, dtype=torch.float64):
+    r"""Largest relative error of n operations in a chain, :math:`\gamma_n = n u / (1 - n u)`.
+
+    Each operation multiplies its result by one :math:`1 + \delta_i, |\delta_i| \le u = \epsilon / 2`, and
+    :math:`|\prod_{i \le n} (1 + \delta_i)^{\pm 1} - 1| \le \gamma_n`. For a sum of n terms it is relative to the sum
+    of their sizes, and holds for each order, and with or without fused products.
+
+    Reference: Higham 2002, Accuracy and Stability of Numerical Algorithms, Lemma 3.1 and Section 4.2.
+    """
+    u = torch.finfo(dtype).eps / 2
+    assert n * u < 0.5, f"{n} operations in {dtype} leave no digit"
+    return n * u / (1 - n * u)
+
+
+def reordered(n, dtype=torch.float64, condition=1.0):
+    r"""Largest relative distance of two results of n operations each, :math:`2 \kappa \gamma_n`.
+
+    Each lies within :math:`\kappa \gamma_n` of the exact result, where the condition :math:`\kappa` says by how much a
+    relative change of what goes in is larger in what comes out: for a sum, sum of sizes over size of the sum; for a
+    solved system of equations, the condition number of its matrix.
+    """
+    return 2 * condition * gamma(n, dtype)
+
+
+def operations(method, v, n_iterations):
+    r"""Length of the longest chain of operations in some iterations of a method.
+
+    A forward pass sums over the inputs of each unit of each layer, a backward pass over its outputs, and both together
+    over no more than there are parameters P, whichever way the layers are connected; the gradient of a parameter is a
+    sum over the rows and positions of the minibatch v. That is 2 P + |v| an evaluation. The evaluations of an iteration
+    (K lower steps, N unrolled ones, one upper step) and the iterations themselves start where those before end.
+    """
+    n_parameters = sum(p.numel() for network in method.networks().values() for p in network.parameters())
+    return n_iterations * max(1, method.inner_steps()) * (2 * n_parameters + v.numel())
+
+
+def adam_step(rule, lr, error, state, name):
+    r"""Largest change of a step of Adam, by element, where no gradient so far is off by more than ``error``.
+
+    With weights :math:`a_i, b_i` of the moments, which sum to 1, the step is
+    :math:`\alpha\, m / (r + \varepsilon), m = \sum_i a_i g_i, r = (\sum_i b_i g_i^2)^{1/2}`. An error
+    :math:`\delta` moves m by at most :math:`\delta`, and r, a norm, by at most :math:`\delta` too. By Cauchy-Schwarz
+    :math:`|m| \le C r, C^2 = \sum_i a_i^2 / b_i`. So
+
+    .. math:: \left| \frac{m'}{r' + \varepsilon} - \frac{m}{r + \varepsilon} \right|
+        \le \frac{|m' - m|}{r + \varepsilon} + \frac{|m'|}{r' + \varepsilon} \frac{|r - r'|}{r + \varepsilon}
+        \le (1 + C) \frac{\delta}{r + \varepsilon},
+
+    and it is never more than the two steps together, :math:`2 C`. Where a gradient is as small as :math:`\varepsilon`,
+    rounding is larger by :math:`1 / \varepsilon` in the step than in the gradient: no relative tolerance covers that.
+
+    Args:
+        rule: The optimizer.
+        lr: Its learning rate.
+        error: Bound on the error of each gradient.
+        state: Its state after the step.
+        name: The parameter.
+    """
+    (beta1, beta2), t = rule.betas, int(state["step"])
+    weights = [((1 - beta1) * beta1**i / (1 - beta1**t), (1 - beta2) * beta2**i / (1 - beta2**t)) for i in range(t)]
+    c = sum(a * a / b for a, b in weights) ** 0.5
+    root = (state["exp_avg_sq"][name] / (1 - beta2**t)).sqrt()
+    return lr * ((1 + c) * error / (root + rule.eps)).clamp(max=2 * c)
+
+
+class Bounds(dict):
+    r"""How far the parameters of a run may be from those of the same run in another order, by their names.
+
+    They are the sum of :func:`adam_step` over the steps. The error of a gradient is ``relative`` to the norm of the
+    whole gradient, because where terms cancel in one element their rounding stays.
+
+    A parameter whose gradient is about as small as Adam's eps may move by more than rounding. Its effect on later
+    gradients is not counted: a loss that has no slope in a direction is taken to have no curvature in it either, as for
+    a bias before a normalisation or a unit that is switched off.
+
+    Attributes:
+        relative: The rounding of all operations up to the end, see :func:`reordered`; in the first step already.
+    """
+
+    def __init__(self, relative):
+        super().__init__()
+        self.relative = relative
+
+    def add(self, names, group, lr, grads, state):
+        """Count one step."""
+        error = self.relative * float(sum(g.square().sum() for g in grads.values()) ** 0.5)
+        for key, g in grads.items():
+            rule = group.optimizer
+            step = adam_step(rule, lr, error, state, key) if isinstance(rule, Adam) else torch.full_like(g, lr * error)
+            for name in names[group.network, key]:
+                self[name] = self.get(name, 0.0) + step
+
+
+@contextmanager
+def bounded(method, relative):
+    """The bounds of all steps that a method makes inside, eagerly.
+
+    The gradients are those before clipping: a clipped one is smaller, and off by less.
+    """
+    bounds, plain, names = Bounds(relative), Method.update, {}
+    for network, module in method.networks().items():
+        for key, p in module.named_parameters():
+            names[network, key] = [name for name, q in method.named_parameters(remove_duplicate=False) if q is p]
+
+    def update(self, state, name, loss, grads, *args):
+        after = plain(self, state, name, loss, grads, *args)
+        bounds.add(names, self.groups[name], float(state.lrs[name]), grads, after.optimizers[name])
+        return after
+
+    with updating(method, update):
+        yield bounds
+
+
+def assert_same_iterations(found, expected, bounds):
+    """Hold a run to the same run in another order.
+
+    Buffers and records have no step of their own: they are held to the relative bound, of the largest number of a
+    tensor or a record, because the others may be differences of such numbers.
+
+    Args:
+        found: State dict, and a record or several.
+        expected: The same of a run inside of :func:`bounded`.
+        bounds: What that gave.
+    """
+    (state, records), (wanted, wanted_records) = found, expected
+    assert state.keys() == wanted.keys()
+    for name, x in wanted.items():
+        if not x.is_floating_point() or not x.numel():
+            assert torch.equal(state[name], x), name
+            continue
+        excess = (state[name] - x).abs() - bounds.relative * x.abs().max() - bounds.get(name, 0.0)
+        assert (excess <= 0).all(), f"{name}: {float(excess.max()):.1e} more than rounding explains"
+    records, wanted_records = ([r] if isinstance(r, dict) else r for r in (records, wanted_records))
+    for record, wanted_record in zip(records, wanted_records, strict=True):
+        largest = max(float(x.abs().max()) for x in wanted_record.values())
+        torch.testing.assert_close(record, wanted_record, rtol=0, atol=bounds.relative * largest)
