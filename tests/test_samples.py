@@ -204,6 +204,36 @@ def test_completions_by_the_joint_energy_have_the_same_moments():
     assert torch.equal(full[:, 2:], v[2:].expand(N, 2))
 
 
+def test_completions_at_fixed_latents_have_the_moments_given_these():
+    model = gaussian()
+    v, h = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE), torch.tensor([0.8, -1.2], dtype=DOUBLE)
+    full = inpaint(sampler(200), model, v.expand(N, 4), KEEP.expand(N, 4), seed=0, h=h.expand(N, 2))
+    with torch.no_grad():
+        precision = model.visible_std()[:2] ** -2
+        check_moments(full[:, :2], model.b[:2] + (model.W @ h)[:2] / precision, stationary(torch.diag(precision)))
+    assert torch.equal(full[:, 2:], v[2:].expand(N, 2))
+
+
+def test_the_last_step_of_joint_chains_moves_latents_on_request():
+    model, moved = Hidden(gaussian()), []
+    for denoise_latents in (False, True):
+        chains = few()
+        chains.denoise_latents = denoise_latents
+        seen, trajectory = [], chains.langevin.trajectory
+
+        def watched(*args, seen=seen, trajectory=trajectory):
+            for x in trajectory(*args):
+                seen.append(x)
+                yield x
+
+        chains.langevin.trajectory = watched
+        chains.kind = "joint"
+        chains.draw(model, range(3), seed=0)
+        (_, before), (_, after) = seen[-2:]
+        moved.append(not torch.equal(before, after))
+    assert moved == [False, True]
+
+
 @pytest.mark.parametrize("model", [gaussian(), Hidden(gaussian())], ids=["free", "joint"])
 def test_kept_pixels_stay_bit_by_bit_and_missing_ones_are_not_looked_at(model):
     v = torch.randn(6, 4, generator=generator())

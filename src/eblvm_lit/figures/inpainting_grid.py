@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from matplotlib.figure import Figure
 
@@ -9,8 +11,10 @@ from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.eval_mode import posterior_mean
 from eblvm_lit.generation.inpainting import can_inpaint, inpaint
 from eblvm_lit.generation.masks import Mask
 from eblvm_lit.methods.base import Method
@@ -32,9 +36,10 @@ class Inpainting(Picture):
         mask: Which pixels are kept.
         n: Number of images.
         n_completions: Completions of each.
+        latents: ``drawn`` from the kept pixels alone; ``posterior``, fixed at the posterior mean of the whole image.
 
     Raises:
-        ConfigError: For a number below one.
+        ConfigError: For a number below one, or unknown latents.
 
     Example:
         >>> from types import SimpleNamespace
@@ -54,10 +59,21 @@ class Inpainting(Picture):
 
     name = "inpainting"
 
-    def __init__(self, *, sampler: AnnealedSamples, mask: Mask, n: int = 10, n_completions: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        sampler: AnnealedSamples,
+        mask: Mask,
+        n: int = 10,
+        n_completions: int = 4,
+        latents: Literal["drawn", "posterior"] = "drawn",
+    ) -> None:
         if n < 1 or n_completions < 1:
             raise ConfigError(f"Inpainting needs n >= 1 and n_completions >= 1, not {n} and {n_completions}.")
+        if latents not in ("drawn", "posterior"):
+            raise ConfigError(f"The latents of inpainting are 'drawn' or 'posterior', not {latents!r}.")
         self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
+        self.latents = latents
 
     def prepare(self) -> None:
         """Let the mask check its files."""
@@ -72,13 +88,18 @@ class Inpainting(Picture):
         """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
         if data.image_shape is None or not can_inpaint(method.parts.energy):
             return None
+        if self.latents == "posterior" and not encodes_images(method, data):
+            return None
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
         times = (self.n_completions, *[1] * (v.ndim - 1))  # a completion of each image, then another of each
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
+        h = None
+        if self.latents == "posterior":
+            h = posterior_mean(method.parts.posterior, v).repeat(self.n_completions, 1)
         with progress_bar("inpainting", len(given[0]) * self.sampler.langevin.n_steps) as on_step:
-            full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, on_step=on_step)
+            full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, h=h, on_step=on_step)
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])

@@ -32,6 +32,8 @@ class AnnealedSamples:
         langevin: The dynamics.
         kind: As above.
         batch_size: Samples drawn at a time.
+        denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
+            carry no data noise, so by default it does not.
 
     Raises:
         ConfigError: For an unknown kind, or fewer than one sample at a time.
@@ -44,12 +46,20 @@ class AnnealedSamples:
         torch.Size([5, 2])
     """
 
-    def __init__(self, *, langevin: AnnealedLangevin, kind: Kind = "auto", batch_size: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        langevin: AnnealedLangevin,
+        kind: Kind = "auto",
+        batch_size: int = 100,
+        denoise_latents: bool = False,
+    ) -> None:
         if kind not in ("auto", "marginal", "joint", "posterior"):
             raise ConfigError(f"Samples are auto, marginal, joint or posterior, not {kind!r}.")
         if batch_size < 1:
             raise ConfigError(f"Samples need batch_size >= 1, not {batch_size}.")
         self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
+        self.denoise_latents = denoise_latents
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
         """The kind of samples that are drawn of a model; None where it does not allow any."""
@@ -109,7 +119,7 @@ class AnnealedSamples:
                 return Chains(lambda v: energy.free_energy(v).sum(), (v,))
             if kind == "joint":
                 h = langevin.start((energy.h_dim,), noise, dtype=dtype)
-                return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, False))
+                return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, self.denoise_latents))
             rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
             h = posterior_mean(posterior, (rows if as_float is None else as_float(rows)).to(dtype))
             return Chains(lambda v: energy.energy(v, h).sum(), (v,))

@@ -28,6 +28,7 @@ def inpaint(
     keep: Tensor,
     *,
     seed: int,
+    h: Tensor | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
     r"""Draw the missing pixels of images given the others.
@@ -35,9 +36,9 @@ def inpaint(
     .. math:: v \leftarrow v + (1 - m) \odot \bigl(\sqrt{T_t}\, \varepsilon\, \xi
         - \tfrac12 \varepsilon^2 \nabla_v E\bigr), \quad v_0 = m \odot v + (1 - m) \odot (0.5 + \xi_0)
 
-    m is 1 at kept pixels, which stay bit by bit; the last step, too, moves missing pixels alone. A model with a free
-    energy moves down that. Without one, the real latents move together with v, so that they fit the kept pixels:
-    latents of a posterior would need the whole image. Reference: Bao et al. 2021, code; Li et al. 2019.
+    m is 1 at kept pixels, which stay bit by bit; the last step, too, moves missing pixels alone. At given latents h, v
+    moves down E(., h). Without them it moves down the free energy or, for a model that has none, down E together with
+    the real latents, which then fit the kept pixels. Reference: Bao et al. 2021, code; Li et al. 2019.
 
     Args:
         sampler: The dynamics, and the number of chains that run at a time; its kind is not used.
@@ -45,6 +46,7 @@ def inpaint(
         v: Images, shape (n, *event); the values of missing pixels are not used.
         keep: m, 1 where a pixel is kept and 0 where it is missing, shape (n, *event).
         seed: Of the noise.
+        h: Latents that are held fixed, shape (n, H).
         on_step: Called with the number of samples that have moved a step.
 
     Returns:
@@ -71,10 +73,13 @@ def inpaint(
         moving = missing[rows]
         start = langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
         start = torch.where(moving == 0, v[rows], start)
+        if h is not None:
+            fixed = h[rows].to(p)
+            return Chains(lambda v: energy.energy(v, fixed).sum(), (start,), moving=(moving,))
         if isinstance(energy, MarginalEnergy):
             return Chains(lambda v: energy.free_energy(v).sum(), (start,), moving=(moving,))
-        h = langevin.start((energy.h_dim,), noise, dtype=p.dtype)
-        joint = (start, h)
-        return Chains(lambda v, h: energy.energy(v, h).sum(), joint, moving=(moving, 1.0), denoised=(True, False))
+        joint = (start, langevin.start((energy.h_dim,), noise, dtype=p.dtype))
+        denoised = (True, sampler.denoise_latents)
+        return Chains(lambda v, h: energy.energy(v, h).sum(), joint, moving=(moving, 1.0), denoised=denoised)
 
     return sampler.run(energy, prepare, range(len(v)), seed=seed, on_step=on_step)
