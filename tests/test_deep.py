@@ -593,7 +593,7 @@ def test_the_deep_model_of_images_brings_its_parts():
     ],
 )
 def test_the_deep_model_fits_the_method(method, kind):
-    assert configure("model=deep", f"method={method}", "data=mnist").model._target_.endswith(f".{kind}Energy")
+    assert configure("model=deep", f"method={method}", "data=mnist").method.energy._target_.endswith(f".{kind}Energy")
 
 
 def test_variational_methods_refine_the_particles_of_deep_models_of_images():
@@ -611,7 +611,7 @@ def test_variational_methods_refine_the_particles_of_deep_models_of_images():
     [
         ["method=bimdsm", "posterior=gaussian_conv5"],
         ["method=vages_mdsm"],
-        ["method=mdsm", "model.head=squared_norm"],
+        ["method=mdsm", "marginal_model.head=squared_norm"],
         ["method=pcd", "chain=langevin", "method.n_chains=4"],
     ],
 )
@@ -619,7 +619,7 @@ def test_methods_on_images_are_built(overrides, tmp_path):
     cfg = configure("model=deep", "data=mnist", *SMALL, *overrides, f"run_dir={tmp_path}")
     method = build(cfg).method
     assert method.energy.event_shape == (1, 8, 8)
-    if method.posterior is not None:
+    if method.parts.posterior is not None:
         assert method.posterior.mean_head.in_features == 256
 
 
