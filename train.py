@@ -1,9 +1,12 @@
 """Train an energy-based latent variable model: python train.py [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
 
+import sys
 import warnings
 
 import hydra
 from omegaconf import DictConfig
+
+from eblvm_lit.runtime.renamed import exit_if_renamed
 
 # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
 warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
@@ -18,4 +21,5 @@ def main(cfg: DictConfig) -> float | None:
 
 
 if __name__ == "__main__":
+    exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
     main()

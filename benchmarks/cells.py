@@ -55,7 +55,7 @@ def unrolled(method: str, n: int) -> tuple[str, ...]:
 
 def implicit(n_terms: int) -> tuple[str, ...]:
     parts = ("method=bidsm", "hypergradient=implicit")
-    return (*parts, "method.n_lower_steps=5", f"method.hypergradient.n_terms={n_terms}")
+    return (*parts, "method.n_lower_steps=5", f"hypergradient.n_terms={n_terms}")
 
 
 # K = 5 in all that have a lower level.

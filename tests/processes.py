@@ -42,19 +42,19 @@ def bidsm(n, *options):
 
 
 def implicit(*options):
-    return ("method=bidsm", K, "hypergradient=implicit", "method.hypergradient.n_terms=2", *options)
+    return ("method=bidsm", K, "hypergradient=implicit", "hypergradient.n_terms=2", *options)
 
 
 # Every method by the name of its configuration, and what of its parts goes through exchanges of its own.
 CASES = {
     **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
-    "bidsm plain N=2": ("method=bidsm", K, "hypergradient=unroll_plain", "method.hypergradient.n_unroll=2"),
+    "bidsm plain N=2": ("method=bidsm", K, "hypergradient=unroll_plain", "hypergradient.n_unroll=2"),
     "bidsm L=3": bidsm(1, "method.n_particles=3"),
-    "bidsm next lr": ("method=bidsm", K, "hypergradient=unroll_next", "method.hypergradient.n_unroll=2"),
+    "bidsm next lr": ("method=bidsm", K, "hypergradient=unroll_next", "hypergradient.n_unroll=2"),
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
     "bidsm cg": implicit(),
-    "bidsm fisher": implicit("method.hypergradient.curvature=fisher", "method.hypergradient.damping=1.0"),
-    "bidsm neumann": ("method=bidsm", K, "hypergradient=neumann", "method.hypergradient.n_terms=2"),
+    "bidsm fisher": implicit("hypergradient.curvature=fisher", "hypergradient.damping=1.0"),
+    "bidsm neumann": ("method=bidsm", K, "hypergradient=neumann", "hypergradient.n_terms=2"),
     "bissm": ("method=bissm", K, "method.n_unroll=1"),
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.loggers.csv import read_curves
 from eblvm_lit.runtime import run
+from eblvm_lit.runtime.validate import drop_unread, refuse_unread
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -27,9 +28,13 @@ TINY = (
 
 
 def configure(*overrides, name="config"):
-    """Compose as the command line does."""
+    """Compose as the command line does, without what nothing reads."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose(name, list(overrides))
+        cfg = compose(name, list(overrides))
+    if name == "config":
+        refuse_unread(cfg, overrides)
+        drop_unread(cfg)
+    return cfg
 
 
 composed = functools.cache(configure)

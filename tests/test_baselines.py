@@ -433,9 +433,9 @@ def test_figures_and_metrics_that_sample_by_chains_are_refused_for_bidvl(tmp_pat
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data=mnist", "model.network.v_shape=[3,32,32]"], r"v of shape \(3, 32, 32\), the data have \(1, 32, 32\)"),
+        (["data=mnist", "sizes.v_shape=[3,32,32]"], r"v of shape \(3, 32, 32\), the data have \(1, 32, 32\)"),
         (["data=cifar10", "generator.v_shape=[1,32,32]"], "give all networks the same v_shape"),
-        (["data=cifar10", "model.network.v_shape=[3,28,28]"], "has no network"),
+        (["data=cifar10", "sizes.v_shape=[3,28,28]"], "has no network"),
         (["data=cifar10", "ratio.scale=1.5"], r"r' must be in \[0, 1\], not 1.5"),
         (["data=cifar10", "method.n_unroll=-1"], "must be >= 0, not -1"),
     ],

@@ -64,7 +64,7 @@ def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead
         "optimizer.schedule.every=1",
         "optimizer.schedule.factor=0.5",
     )
-    unrolled = ("hypergradient=unroll_next", "method.hypergradient.n_unroll=1", f"method.hypergradient.lr={lr}")
+    unrolled = ("hypergradient=unroll_next", "hypergradient.n_unroll=1", f"hypergradient.lr={lr}")
     short = ("trainer.max_steps=3", "n_validations=1", "method.compile=false", "callbacks.evaluation=null")
     train(tmp_path, "method=bidsm", "optimizer.lr=0.1", *halved, *unrolled, *short)
     expected = [(0.1 * 0.5**i, 0.1 * 0.5 ** (i + ahead)) for i in range(3)]

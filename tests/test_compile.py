@@ -59,9 +59,7 @@ def bilevel(k, n):
         pytest.param(("method=dsm",), marks=pytest.mark.slow),
         pytest.param(bilevel(1, 0), marks=pytest.mark.slow),
         pytest.param(bilevel(2, 2), marks=pytest.mark.slow),
-        pytest.param(
-            ("method=bidsm", "hypergradient=implicit", "method.hypergradient.n_terms=2"), marks=pytest.mark.slow
-        ),
+        pytest.param(("method=bidsm", "hypergradient=implicit", "hypergradient.n_terms=2"), marks=pytest.mark.slow),
         pytest.param(("method=pcd",), marks=pytest.mark.slow),
         pytest.param(("method=cd", "chain=langevin", "chain.n_steps=2"), marks=pytest.mark.slow),
         pytest.param(("method=nce", "noise_distribution=fitted_normal"), marks=pytest.mark.slow),

@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build, build_trainer
-from eblvm_lit.runtime.instantiate import instantiate, resolve_target
+from eblvm_lit.runtime.instantiate import instantiate, resolve_target, to_plain
 from eblvm_lit.runtime.validate import check_config
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
-from shell import CONF, configure, configured, save_config, tiny, train, with_values
+from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 
 # Where a group's choice goes, if not under its own name.
 PLACES = {
@@ -71,9 +71,9 @@ COMPANIONS |= {
     "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
     "method=bidvl": ["data=cifar10", *NARROW],
 }
-COMPANIONS["method=vae"] = ["data=cifar10", *NARROW]
+COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
-COMPANIONS |= {"method=sngan": GAN[1:], "loss=adversarial": GAN}
+COMPANIONS |= {"method=sngan": GAN[1:], "loss=adversarial": GAN, "method=bidvl_resnet": GAN[1:]}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
@@ -107,17 +107,16 @@ SHORTER = {
 }
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 LOWER = "method.lower_optimizer"
-NOT_AXES = ("experiment", "hydra", "setting")
+NOT_AXES = ("experiment", "hydra", "published")
 
 
 def names(group):
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    """The options of a group; files with an underscore are what others have in common."""
+    return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
 
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
-IMAGE_SETS = [
-    name for name in names("data") if "value_range" in OmegaConf.load(CONF / "data" / f"{name}.yaml").get("data", {})
-]
+IMAGE_SETS = [name for name in names("data") if "value_range" in composed(f"data={name}").data]
 OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
 
 
@@ -235,8 +234,17 @@ def test_settings_of_image_sets_are_the_published_ones(name):
     assert cfg.trainer.max_steps // cfg.n_validations == (10_000 if "mnist" in name else 5_000)
 
 
-def test_every_data_set_has_a_setting_and_every_setting_a_data_set():
-    assert set(names("data")) == set(names("setting")) - {"toy"}
+@pytest.mark.parametrize("name", names("data"))
+def test_every_data_set_says_what_models_and_objectives_need_of_it(name):
+    path = ["data.path=somewhere", "data.size=32"] if name == "image_folder" else []
+    cfg = configure(f"data={name}", *path)
+    assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
+    assert instantiate(cfg.data, "data").event_shape == tuple(to_plain(cfg.sizes)["v_shape"])
+
+
+def test_what_is_published_is_of_a_method_on_a_data_set():
+    for name in names("published"):
+        assert any(name == f"{method}_{data}" for method in names("method") for data in names("data")), name
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))
@@ -250,7 +258,7 @@ def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experim
     found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]
     small += [f"cache_dir={tmp_path}", f"run_dir={tmp_path}"]
-    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).model else []
+    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).get("model", {}) else []
     metrics = run.train(with_values(whole, *small, *shorter_deep(whole)))
     assert metrics["iteration"] == 2
     assert RESULTS.get(experiment, "test/fisher") in metrics
@@ -258,10 +266,10 @@ def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experim
 
 def shorter_deep(cfg):
     """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
-    if "network" not in cfg.model:
-        return []
     if "generator" in cfg.method:
         return shorter_generator(cfg)
+    if "network" not in cfg.model:
+        return []
     short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
     short += ["data.val_size=2", "data.batch_size=3", "model.network.channels=2"]
     short += ["model.head_dim=4"] if cfg.model.get("head_dim") else []
@@ -284,6 +292,7 @@ def shorter_generator(cfg):
     """What makes one of a method with a generator small."""
     residual = "widths" in cfg.generator
     short = ["model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] if residual else NARROW
+    short = short if "energy" in cfg.method else short[1:]
     short = [*short, "data.val_size=2", "data.batch_size=3", "posterior.h_dim=3", "callbacks.figures=null"]
     short += ["data.subset=null"] if "subset" in cfg.data else []
     metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
@@ -306,15 +315,15 @@ def test_no_interpolation_computes():
 # --- who wins ---------------------------------------------------------------------------------------------
 
 
-def test_command_line_beats_experiment_beats_setting_beats_group(tmp_path):
+def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\noptimizer:\n  lr: 0.5\nn_validations: 3\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     group = OmegaConf.load(CONF / "optimizer" / "adam.yaml").lr
-    setting = OmegaConf.load(CONF / "setting" / "toy.yaml").optimizer.lr
+    of_data = OmegaConf.load(CONF / "data" / "_toy.yaml").optimizer.lr
     mine = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
-    assert group != setting
-    assert configure().optimizer.lr == setting
+    assert group != of_data
+    assert configure().optimizer.lr == of_data
     assert configure(*mine).optimizer.lr == 0.5
     assert configure(*mine).n_validations == 3
     assert configure(*mine, "optimizer.lr=0.25").optimizer.lr == 0.25
@@ -338,7 +347,7 @@ FITTING += [("dsm", model) for model in names("model") if model not in (*OF_IMAG
 @pytest.mark.parametrize(("method", "model"), FITTING)
 def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(method, model, tmp_path):
     parts = build(tiny(tmp_path, f"method={method}", f"model={model}"))
-    assert (parts.method.posterior is None) == (method == "dsm")
+    assert (parts.method.parts.posterior is None) == (method == "dsm")
     if method == "bidsm":
         assert parts.method.posterior.continuous == parts.method.energy.continuous
 
@@ -346,12 +355,12 @@ def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(method, 
 def test_images_bring_the_published_deep_runs():
     bimdsm, mdsm, vages = (configure(f"method={name}", "data=cifar10") for name in ("bimdsm", "mdsm", "vages_mdsm"))
     for cfg, energy in ((bimdsm, "DeepLatentEnergy"), (mdsm, "DeepEnergy"), (vages, "DeepLatentEnergy")):
-        assert cfg.model._target_.endswith(f".{energy}")
+        assert cfg.method.energy._target_.endswith(f".{energy}")
         assert (cfg.model.network.n_blocks, cfg.model.network.channels, cfg.noise.sigma0) == (3, 128, 0.1)
         assert cfg.method.get("objective", cfg.objective)._target_.endswith(".MDSM")
     assert (bimdsm.model.h_dim, bimdsm.method.n_lower_steps, bimdsm.method.n_unroll) == (50, 5, 0)
     assert bimdsm.method.hypergradient is None
-    assert mdsm.model.head == "quadratic"
+    assert mdsm.method.energy.head == "quadratic"
     assert (vages.method.n_lower_steps, vages.score.n_particles, vages.particles.n_refine_steps) == (5, 2, 5)
     assert {cfg.divergence._target_.rsplit(".", 1)[1] for cfg in (bimdsm, vages)} == {"Fisher"}
     depth = {name: configure(f"method={name}", "data=celeba64").model for name in ("bimdsm", "vages_mdsm")}
@@ -414,7 +423,8 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["callbacks.evaluation.metrics.posterior.n_particles=???"], r"^callbacks.evaluation.metrics.posterior.n_pa"),
         (["method=dsm", "posterior=bernoulli"], "This method has no posterior"),
         (["method=dsm", "divergence=kl"], "This method has no divergence"),
-        (["method=dsm", "hypergradient=implicit"], r"ScoreMatching\) has no key '(hypergradient|n_unroll)'"),
+        (["method=dsm", "hypergradient=implicit"], "This method has no hypergradient"),
+        (["method=vae", "data=cifar10", "model=spectral_conv"], "This method has no model"),
         (["divergence=fisher"], "divergence=fisher needs continuous latents"),
         (["posterior=gaussian"], "choose a posterior that fits the model"),
         (["method.posterior=null"], "method.posterior must be Posterior, not None"),

@@ -595,7 +595,7 @@ def test_the_deep_model_of_images_brings_its_parts():
     ],
 )
 def test_the_deep_model_fits_the_method(method, kind):
-    assert configure("model=deep", f"method={method}", "data=mnist").model._target_.endswith(f".{kind}Energy")
+    assert configure("model=deep", f"method={method}", "data=mnist").method.energy._target_.endswith(f".{kind}Energy")
 
 
 def test_variational_methods_refine_the_particles_of_deep_models_of_images():
@@ -613,7 +613,7 @@ def test_variational_methods_refine_the_particles_of_deep_models_of_images():
     [
         ["method=bimdsm", "posterior=gaussian_conv5"],
         ["method=vages_mdsm"],
-        ["method=mdsm", "model.head=squared_norm"],
+        ["method=mdsm", "marginal_model.head=squared_norm"],
         ["method=pcd", "chain=langevin", "method.n_chains=4"],
     ],
 )

@@ -14,9 +14,16 @@ from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
+from tolerances import reordered
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=str)
+
+
+def rounding(n_steps):
+    """Tolerances after steps of some dozen operations each, with numbers of about 1: far from Adam's eps."""
+    bound = reordered(36 * n_steps)
+    return {"rtol": bound, "atol": bound}
 
 
 def some_params():
@@ -38,7 +45,7 @@ def test_twenty_steps_are_those_of_torch(case):
         assert all(torch.equal(params[name], before[name]) for name in params)  # a pure function
         params = moved
         for name in params:
-            torch.testing.assert_close(params[name], twins[name].detach(), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(params[name], twins[name].detach(), **rounding(step + 1))
     assert state["step"] == 20
     assert {*state} == {"step", *optimizer.slots}
 
@@ -91,7 +98,7 @@ def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
     ends = flatten((), {"params": moved, **moved_state})
     assert {path: x.data_ptr() for path, x in ends.items()} == places
     for path, x in flatten((), {"params": pure, **state}).items():
-        torch.testing.assert_close(ends[path], x, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(ends[path], x, **rounding(4))
 
 
 @every_optimizer
@@ -248,7 +255,7 @@ def test_steps_in_place_end_where_pure_ones_do():
     torch.testing.assert_close(same_record, record)
     for path, x in leaves(pure).items():
         assert leaves(end)[path] is leaves(live)[path]
-        torch.testing.assert_close(leaves(live)[path], x, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(leaves(live)[path], x, **rounding(5))
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])

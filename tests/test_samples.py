@@ -802,8 +802,8 @@ def test_one_sampler_serves_all_figures():
     np.testing.assert_allclose(*shares, atol=0.005)  # the same shape
 
 
-def test_a_setting_may_set_sizes_of_the_sampler(tmp_path):
-    folder = tmp_path / "setting" / "method_data"
+def test_a_published_run_may_set_sizes_of_the_sampler(tmp_path):
+    folder = tmp_path / "published"
     folder.mkdir(parents=True)
     (folder / "bidsm_checkerboard.yaml").write_text("# @package _global_\nsampler:\n  batch_size: 5\n")
     mine = f"hydra.searchpath=[file://{tmp_path}]"

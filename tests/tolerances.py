@@ -93,15 +93,19 @@ class Bounds(dict):
 
     Attributes:
         relative: The rounding of all operations up to the end, see :func:`reordered`; in the first step already.
+        moments: Bound on the optimizers' moments: :math:`\delta` for the first, a mean of gradients, and
+            :math:`2 |g| \delta` for the second, a mean of their squares.
     """
 
     def __init__(self, relative):
         super().__init__()
-        self.relative = relative
+        self.relative, self.moments = relative, 0.0
 
     def add(self, names, group, lr, grads, state):
         """Count one step."""
-        error = self.relative * float(sum(g.square().sum() for g in grads.values()) ** 0.5)
+        norm = float(sum(g.square().sum() for g in grads.values()) ** 0.5)
+        error = self.relative * norm
+        self.moments = max(self.moments, error * max(1.0, 2 * norm))
         for key, g in grads.items():
             rule = group.optimizer
             step = adam_step(rule, lr, error, state, key) if isinstance(rule, Adam) else torch.full_like(g, lr * error)

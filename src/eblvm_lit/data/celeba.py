@@ -105,14 +105,7 @@ class CelebA(ImageDataModule):
         return [names[i] for i in order.tolist()], self.subset
 
     def _fetch(self, *names: str) -> None:
-        fetch(self.root, [f"{FOLDER}/{name}" for name in names], download, "torchvision.datasets.CelebA")
-
-
-def download(folder: Path) -> None:
-    """Download the files with torchvision."""
-    from torchvision import datasets  # a slow import, which only downloads need
-
-    datasets.CelebA(folder, download=True)
+        fetch(self.root, [f"{FOLDER}/{name}" for name in names], "CelebA")
 
 
 def decode_face(path: Path, *, crop: int, size: int) -> np.ndarray:

@@ -46,18 +46,11 @@ class CIFAR10(SmallImageDataModule):
     def read(self) -> Images:
         """Read the six files."""
         names = [f"{FOLDER}/{name}" for name in (*TRAIN_FILES, TEST_FILE)]
-        fetch(self.root, names, download, "torchvision.datasets.CIFAR10")
+        fetch(self.root, names, "CIFAR10")
         *train, test = (read_batch(self.root / name) for name in names)
         pixels, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
         images = (resample(torch.from_numpy(x), padding=0, size=self.size) for x in (pixels, test[0]))
         return Images(*images, torch.from_numpy(labels), torch.from_numpy(test[1]))
-
-
-def download(folder: Path) -> None:
-    """Download the files with torchvision."""
-    from torchvision import datasets  # a slow import, which only downloads need
-
-    datasets.CIFAR10(folder, download=True)
 
 
 class ArrayUnpickler(pickle.Unpickler):

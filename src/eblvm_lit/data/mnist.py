@@ -62,13 +62,7 @@ class MNIST(SmallImageDataModule):
         raw = Path(self.folder) / "raw"
         stems = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
         names = [str(raw / (stem if (self.root / raw / stem).is_file() else f"{stem}.gz")) for stem in stems]
-
-        def download(folder: Path) -> None:
-            from torchvision import datasets  # a slow import, which only downloads need
-
-            getattr(datasets, self.folder)(folder, download=True)
-
-        fetch(self.root, names, download, f"torchvision.datasets.{self.folder}")
+        fetch(self.root, names, self.folder)
         return [self.root / name for name in names]
 
 

@@ -24,20 +24,20 @@ __all__ = ["decode_once", "fetch", "fingerprint", "load_array", "open_image", "s
 CHUNK = 256
 
 
-def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], source: str) -> None:
-    """Download the files of a data set if one of them is missing; an interrupted download leaves nothing.
+def fetch(root: Path, names: Sequence[str], dataset: str, splits: Sequence[str] = ()) -> None:
+    """Download a data set of torchvision if one of its files is missing; an interrupted download leaves nothing.
 
     Args:
         root: Folder of the files.
         names: The required files or folders, relative to root.
-        download: Downloads the files to the folder in its argument.
-        source: Where the files come from, for the error message.
+        dataset: The name of the class in ``torchvision.datasets``.
+        splits: The splits to download, for a class that downloads one at a time.
 
     Raises:
         DataError: A file is missing and cannot be downloaded.
 
     Example:
-        >>> fetch(Path("/dev/null/mnist"), ["a.gz"], lambda folder: None, "https://example.org")
+        >>> fetch(Path("/dev/null/mnist"), ["a.gz"], "MNIST")
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: /dev/null/mnist/a.gz is missing and could not be downloaded (...): put the file ...
     """
@@ -48,21 +48,24 @@ def fetch(root: Path, names: Sequence[str], download: Callable[[Path], object], 
         root.mkdir(parents=True, exist_ok=True)
         # inside root, so that moving a file to its place is one atomic step on the same disk
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
-            download(Path(folder))
+            from torchvision import datasets  # a slow import, which only downloads need
+
+            for options in [{"split": split} for split in splits] or [{}]:
+                getattr(datasets, dataset)(Path(folder), download=True, **options)
             for name in missing:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).rename(root / name)
     except Exception as error:  # exceptions of torchvision and the network share no base class
         if (root / missing[0]).exists():  # another process has downloaded them meanwhile
-            fetch(root, names, download, source)
+            fetch(root, names, dataset, splits)
             return
         if not had_root:
             with contextlib.suppress(OSError):  # leave no empty folder behind a mistyped name
                 root.rmdir()
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"{root / missing[0]} is missing and could not be downloaded ({reason}): put the file of {source} there or "
-            "set data.root to the folder that holds it."
+            f"{root / missing[0]} is missing and could not be downloaded ({reason}): put the file of "
+            f"torchvision.datasets.{dataset} there or set data.root to the folder that holds it."
         ) from error
 
 
@@ -111,15 +114,8 @@ def decode_once(
     Raises:
         DataError: An image cannot be decoded, or the array cannot be written.
     """
-    if not target.is_file():
-        write_array(target, files, decode, shape)
-    return load_array(target)
-
-
-def write_array(
-    target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
-) -> None:
-    """Decode image files into one array on disk; see :func:`decode_once`."""
+    if target.is_file():
+        return load_array(target)
     n_bytes = len(files) * int(np.prod(shape))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -137,6 +133,7 @@ def write_array(
         raise DataError(
             f"{target} could not be written ({error}): set data.root to a folder with room that can be written to."
         ) from error
+    return load_array(target)
 
 
 def open_image(path: Path) -> Image.Image:

@@ -42,18 +42,10 @@ class SVHN(SmallImageDataModule):
 
     def read(self) -> Images:
         """Read the two files."""
-        fetch(self.root, NAMES, download, "torchvision.datasets.SVHN")
+        fetch(self.root, NAMES, "SVHN", splits=("train", "test"))
         (train, train_labels), (test, test_labels) = (read_numbers(self.root / name) for name in NAMES)
         images = (resample(torch.from_numpy(x), padding=0, size=self.size) for x in (train, test))
         return Images(*images, torch.from_numpy(train_labels), torch.from_numpy(test_labels))
-
-
-def download(folder: Path) -> None:
-    """Download the files with torchvision."""
-    from torchvision import datasets  # a slow import, which only downloads need
-
-    for split in ("train", "test"):
-        datasets.SVHN(folder, split=split, download=True)
 
 
 def read_numbers(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -74,8 +74,8 @@ def check_launch(n_nodes: int) -> None:
     named = [*hydra.overrides.hydra, *hydra.overrides.task]
     if not any(override.startswith(("hydra.run.dir=", "run_dir=")) for override in named):
         raise ConfigError(
-            f"{who} starts each process separately, and each would name its folder after its own start time: "
-            f"name a common folder, such as hydra.run.dir=outputs/{'$SLURM_JOB_ID' if who == 'SLURM' else 'my_run'}."
+            f"{who} starts each process separately, and each would name a folder after its own start time: "
+            f"give them one, such as hydra.run.dir=outputs/{'$SLURM_JOB_ID' if who == 'SLURM' else 'my_run'}."
         )
 
 

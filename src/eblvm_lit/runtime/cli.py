@@ -6,12 +6,14 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.runtime.sweeps.launcher import in_sweep
+from eblvm_lit.runtime.validate import refuse_unread
 from eblvm_lit.utils.io import disk_errors
 
 __all__ = ["main"]
@@ -27,6 +29,8 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     """
     logging.raiseExceptions = False  # no traceback if the log file cannot be written
     try:
+        if HydraConfig.initialized():
+            refuse_unread(cfg, HydraConfig.get().overrides.task)
         with disk_errors():
             metrics = function(cfg)
         return _optimized(metrics, cfg.get("optimized_metric"))

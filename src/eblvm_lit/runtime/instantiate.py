@@ -94,7 +94,7 @@ def to_plain(node: Any, path: str = "") -> Any:
     if missing:
         name = min(missing)  # relative to the root, which may be the node itself
         name = f"{path}.{name}" if path and node._get_parent() is None else name
-        raise ConfigError(f"{name} has no value: set it on the command line or in a setting file.")
+        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.")
     return plain
 
 

@@ -27,7 +27,7 @@ from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_chec
 from eblvm_lit.runtime.resume import find_checkpoint
 from eblvm_lit.runtime.status import recorded
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys
+from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import keep_freed_cpu_memory
 from eblvm_lit.utils.torch_settings import tf32, threads
@@ -50,6 +50,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         EblvmError: For everything the user can correct.
     """
     quiet()
+    drop_unread(cfg)
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
     if is_first():

@@ -2,63 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.utils.io import refuse_url
 
-__all__ = ["check_config", "check_integer", "check_keys", "refuse_urls"]
+__all__ = ["check_config", "check_integer", "check_keys", "drop_unread", "refuse_unread", "refuse_urls"]
 
 # Keys that name files or folders, at any depth of a configuration.
 PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
 PATH_KEYS |= {"cache_dir", "run_dir", "outputs_dir", "data_root"}
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-# Groups that only some methods use; choosing one for another method is an error.
-OPTIONAL_PARTS = (
-    "objective",
-    "posterior",
-    "divergence",
-    "score",
-    "chain",
-    "noise_distribution",
-    "particles",
-    "estimate",
-    "covariance",
-    "generator",
-    "loss",
+# What not every method reads. A choice nobody reads must not look as if it had been used.
+PARTS = (
+    *("model", "marginal_model", "objective", "posterior", "divergence", "n_unroll", "hypergradient", "score"),
+    *("particles", "estimate", "covariance", "chain", "noise_distribution", "generator", "ratio", "loss"),
 )
 # All top-level keys of a run; any other key is an error, because nothing would read it.
 TRAIN_KEYS = (
-    *OPTIONAL_PARTS,
-    *(
-        "allow_packages",
-        "iterations_per_batch",
-        "cache_dir",
-        "callbacks",
-        "ckpt",
-        "data",
-        "data_energy",
-        "default_chain",
-    ),
-    *(
-        "default_particles",
-        "final_lr",
-        "hypergradient",
-        "keep_freed_cpu_memory",
-        "latents",
-        "logger",
-        "method",
-        "model",
-    ),
-    *("n_validations", "noise", "optimized_metric", "optimizer", "outputs_dir", "ratio", "run_dir", "sampler", "seed"),
-    *("test_checkpoint", "show_config", "sweep", "tf32", "threads", "trainer", "eval_weights"),
+    *PARTS,
+    *("allow_packages", "cache_dir", "callbacks", "ckpt", "data", "data_energy", "eval_weights", "final_lr"),
+    *("iterations_per_batch", "keep_freed_cpu_memory", "logger", "method", "n_validations", "noise"),
+    *("optimized_metric", "optimizer", "outputs_dir", "run_dir", "sampler", "seed", "show_config", "sizes", "sweep"),
+    *("test_checkpoint", "tf32", "threads", "trainer"),
 )
 EVALUATE_KEYS = (
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),
@@ -80,8 +56,81 @@ def check_keys(cfg: DictConfig, known: Collection[str]) -> None:
     """
     for key in cfg:
         if key not in known:
+            if sentence := new_name(str(key)):
+                raise ConfigError(sentence)
             similar = "".join(f" ({name}?)" for name in get_close_matches(str(key), known, n=1))
             raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all keys.")
+
+
+def drop_unread(cfg: DictConfig) -> None:
+    """Leave out the parts that neither the method nor anything else of the run reads, such as the posterior of DSM.
+
+    Args:
+        cfg: As composed, with its interpolations; changed in place.
+
+    Example:
+        >>> cfg = OmegaConf.create({"method": {"energy": "${model}"}, "model": {"h_dim": 4}, "chain": {"n_steps": 1}})
+        >>> drop_unread(cfg)
+        >>> list(cfg)
+        ['method', 'model']
+    """
+    read = _paths_read(cfg)
+    with open_dict(cfg):
+        for part in PARTS:
+            if part in list(cfg) and not any(_overlap(part, path) for path in read):
+                del cfg[part]
+
+
+def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Refuse a choice or a value of a part that nothing reads.
+
+    Args:
+        cfg: As composed, with its interpolations.
+        overrides: Of the command line.
+
+    Raises:
+        ConfigError: Names the first one.
+
+    Example:
+        >>> cfg = OmegaConf.create({"method": {"energy": "${model}"}, "model": {"h_dim": 4}, "chain": {"n_steps": 1}})
+        >>> refuse_unread(cfg, ["model.h_dim=5", "chain=langevin"])
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: This method has no chain: leave out chain=..., or choose a method that has one.
+    """
+    read = _paths_read(cfg)
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.key_or_group
+        part = key.partition(".")[0]
+        if part not in PARTS or override.is_delete() or any(_overlap(key, path) for path in read):
+            continue
+        if any(_overlap(part, path) for path in read):
+            raise ConfigError(f"This method does not read {key}: leave it out, or choose a method that does.")
+        raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
+
+
+def _paths_read(cfg: DictConfig) -> set[str]:
+    """The paths that interpolations of a run name: those outside of its parts, and of what these name in turn."""
+    plain = OmegaConf.to_container(cfg)
+    found: set[str] = set()
+    rest = [str(node) for key, node in plain.items() if key not in PARTS]
+    while rest:
+        named = set(re.findall(r"\$\{(\w[\w.]*)\}", rest.pop())) - found
+        found |= named
+        rest += [str(_at(plain, path)) for path in named]
+    return found
+
+
+def _at(plain: Any, path: str) -> Any:
+    """The unresolved node at a path; None where there is none, or it is a value another node names."""
+    for key in path.split("."):
+        plain = plain.get(key) if isinstance(plain, dict) else None
+    return plain
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether a path is above or below another, or the same."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def check_config(cfg: DictConfig) -> None:
@@ -97,10 +146,6 @@ def check_config(cfg: DictConfig) -> None:
         raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
     check_keys(cfg, TRAIN_KEYS)
     refuse_urls(plain)
-    taken = {*cfg.method, *(cfg.method.get("score") or ())}
-    for part in OPTIONAL_PARTS:
-        if cfg.get(part) is not None and part not in taken:
-            raise ConfigError(f"This method has no {part}: leave out {part}=..., or choose a method that has one.")
     if "generator" in cfg.method:
         _refuse_chains(OmegaConf.to_container(cfg.callbacks, resolve=True), "callbacks")
     precision = str(cfg.trainer.precision)
