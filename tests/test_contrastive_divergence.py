@@ -44,9 +44,9 @@ class BinaryJointOnly(JointOnly):
     continuous = False
 
 
-def make(energy, chain, n_chains=None, optimizer=None):
+def make(energy, chain, n_chains=None, optimizer=None, **options):
     return ContrastiveDivergence(
-        energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1
+        energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1, **options
     )
 
 
@@ -384,6 +384,20 @@ def test_validation_loss_is_the_error_of_one_step(float64):
     x = v.clone().requires_grad_()
     (slope,) = torch.autograd.grad(joint.energy(x, h.detach()).sum(), x)
     torch.testing.assert_close(found, (0.15 * slope).square().sum(-1))
+
+
+def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(1, V_DIM).expand(40_000, V_DIM)
+    mean, draw = (make(energy, GibbsChain(n_steps=1), validation=kind) for kind in ("mean", "draw"))
+    found = [method.validation_loss(v, keyed_generator(5)) for method in (mean, draw)]
+    variance = (2 * energy.log_std).exp().sum()
+    difference = (found[1] - found[0]).mean()
+    spread = (found[1] - found[0]).std() / len(v) ** 0.5
+    assert (difference - variance).abs() < 5 * spread < 0.2 * variance
+    langevin = LangevinChain(n_steps=4, step_size=0.3)
+    methods = [make(energy, langevin, validation=kind) for kind in ("mean", "draw")]
+    found = [method.validation_loss(v, keyed_generator(5)).mean() for method in methods]
+    torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)  # noise of variance a
 
 
 # --- what is refused --------------------------------------------------------------------------------------

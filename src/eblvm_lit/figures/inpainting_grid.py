@@ -57,8 +57,6 @@ class Inpainting(Picture):
         (53, 26)
     """
 
-    name = "inpainting"
-
     def __init__(
         self,
         *,
@@ -73,7 +71,7 @@ class Inpainting(Picture):
         if latents not in ("drawn", "posterior"):
             raise ConfigError(f"The latents of inpainting are 'drawn' or 'posterior', not {latents!r}.")
         self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
-        self.latents = latents
+        self.latents, self.name = latents, "inpainting" if latents == "drawn" else "inpainting_posterior"
 
     def prepare(self) -> None:
         """Let the mask check its files."""

@@ -36,6 +36,8 @@ class ContrastiveDivergence(Method):
         chain: The Markov chain of the negative phase.
         optimizer: Rule of the only level.
         n_chains: Number of persistent chains (PCD); null for chains that start at each minibatch (CD).
+        validation: Whether the validation loss is that of the ``mean`` of a reconstruction, or of a ``draw`` of it, as
+            in the released code, which adds the variance of v given h.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -59,6 +61,7 @@ class ContrastiveDivergence(Method):
         chain: Chain,
         optimizer: Optimizer,
         n_chains: int | None = None,
+        validation: Literal["mean", "draw"] = "mean",
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -67,7 +70,10 @@ class ContrastiveDivergence(Method):
             raise ConfigError(
                 f"n_chains must be >= 1, or null for chains that start at each minibatch, not {n_chains}."
             )
+        if validation not in ("mean", "draw"):
+            raise ConfigError(f"method.validation is 'mean' or 'draw', not {validation!r}.")
         chain.check(energy)
+        self.validation = validation
         self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains
         self._lasting = [] if n_chains is None else list(chain.shapes(energy))
         if n_chains is not None:
@@ -154,9 +160,10 @@ class ContrastiveDivergence(Method):
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""The squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction v' in one step, shape (B,)."""
+        r"""The squared error :math:`\|v - E[v'|h]\|^2`, or of a draw v', for a step from v and back, shape (B,)."""
         state = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
-        return sum_event((v - self.chain.reconstruct(self.energy, state)).square())
+        drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)
+        return sum_event((v - drawn).square())
 
     def check_batch_size(self, n: int) -> None:  # noqa: ARG002 - of the chains
         """Refuse more devices than chains are enough for."""

@@ -95,9 +95,9 @@ class RefinedParticles(Particles):
     """
 
     def __init__(self, *, n_refine_steps: int, step_size: float, noise_std: float) -> None:
-        if n_refine_steps < 1:
+        if n_refine_steps < 0:
             raise ConfigError(
-                f"Refinement needs n_refine_steps (C) >= 1, not {n_refine_steps}: use particles=posterior."
+                f"Refinement needs n_refine_steps (C) >= 0, not {n_refine_steps}: use particles=posterior."
             )
         self.langevin = Langevin(n_steps=n_refine_steps, step_size=step_size, noise_std=noise_std)
 

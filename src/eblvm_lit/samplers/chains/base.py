@@ -74,5 +74,5 @@ class Chain(ABC):
         """The negative phase: where the chains are after k steps; nothing is differentiated through them."""
 
     @abstractmethod
-    def reconstruct(self, energy: Energy, state: State) -> Tensor:
-        """The mean of v after one step from a positive phase, shape (B, *event)."""
+    def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
+        """v after one step from a positive phase: its mean or, with a generator, a draw; shape (B, *event)."""

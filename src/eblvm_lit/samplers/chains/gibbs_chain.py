@@ -74,6 +74,9 @@ class GibbsChain(Chain):
             h = energy.draw_latent(v, h_noise).detach()
         return {"v": v, "h": h}
 
-    def reconstruct(self, energy: ConditionalEnergy, state: State) -> Tensor:
-        """E[v|h]."""
-        return energy.visible_mean(state["h"])
+    def reconstruct(self, energy: ConditionalEnergy, state: State, generator: torch.Generator | None = None) -> Tensor:
+        """E[v|h], or v ~ p(v|h)."""
+        if generator is None:
+            return energy.visible_mean(state["h"])
+        v = state["v"]
+        return energy.draw_visible(state["h"], energy.visible_noise((len(v),), v, generator))

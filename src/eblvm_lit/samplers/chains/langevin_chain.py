@@ -62,7 +62,8 @@ class LangevinChain(Chain):
         self.n_steps, self.uniform_start = n_steps, uniform_start
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
         self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)
-        self.descent = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
+        self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
+        self.mean_step = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
 
     def check(self, energy: Energy) -> None:
         """Refuse binary latents that would have to move."""
@@ -112,10 +113,14 @@ class LangevinChain(Chain):
         end = self.steps.run(self._total(energy, state), tuple(state.values()), tuple(noise[name] for name in state))
         return dict(zip(state, end, strict=True))
 
-    def reconstruct(self, energy: Energy, state: State) -> Tensor:
-        """v after one step without its noise."""
-        none = tuple(torch.zeros_like(x).unsqueeze(0) for x in state.values())
-        end = self.descent.run(self._total(energy, state), tuple(state.values()), none)
+    def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
+        """v after one step without its noise or, with a generator, with it."""
+        step = self.mean_step if generator is None else self.one_step
+        if generator is None:
+            noise = tuple(torch.zeros_like(x).unsqueeze(0) for x in state.values())
+        else:
+            noise = tuple(step.noise(x, generator) for x in state.values())
+        end = step.run(self._total(energy, state), tuple(state.values()), noise)
         return dict(zip(state, end, strict=True))["v"]
 
     @staticmethod
