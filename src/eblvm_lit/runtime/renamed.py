@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["exit_if_renamed", "new_name"]
+__all__ = ["RENAMED", "exit_if_renamed", "new_name"]
 
 # Old key or choice of a group, and the new one. A key stands for all below it; None: there is none, nor any need of it.
 RENAMED = {
