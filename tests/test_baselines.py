@@ -380,7 +380,7 @@ def test_the_chains_of_models_without_a_generator_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"fid.images.sampler would draw images"):
         check_config(configure(*images, "evaluation@callbacks.evaluation.metrics=fid"))
     with pytest.raises(ConfigError, match="This method has no loss"):
-        check_config(configure("method=vae", *images[1:], "loss=adversarial"))
+        check_config(configure("method=vae", *images[1:], "loss=offset_latent"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # What not every method reads. A choice nobody reads must not look as if it had been used.
 PARTS = (
     *("model", "marginal_model", "objective", "posterior", "divergence", "n_unroll", "hypergradient", "score"),
-    *("particles", "estimate", "covariance", "chain", "noise_distribution", "generator", "ratio", "loss"),
+    *("particles", "estimate", "covariance", "chain", "noise_distribution", "generator", "ratio", "loss", "compile"),
 )
 # All that a run is configured by: what else is added on the command line would look as if it had been used.
 TRAIN_KEYS = (
