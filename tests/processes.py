@@ -33,6 +33,7 @@ __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
 
 IMAGE = (1, 8, 8)
 BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
+NEUMANN = ("hypergradient.solver=neumann", "hypergradient.step_size=0.01")
 K = "method.n_lower_steps=1"
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
@@ -52,7 +53,7 @@ CASES = {
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
     "bidsm cg": implicit(),
     "bidsm fisher": implicit("hypergradient.curvature=fisher", "hypergradient.damping=1.0"),
-    "bidsm neumann": ("method=bidsm", K, "hypergradient=neumann", "hypergradient.n_terms=2"),
+    "bidsm neumann": ("method=bidsm", K, "hypergradient=implicit", "hypergradient.n_terms=2", *NEUMANN),
     "bissm": ("method=bissm", K, "method.n_unroll=1"),
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
