@@ -79,6 +79,9 @@ CASES = {
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
+    "bidvl_resnet": lambda: bidvl(
+        OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5), critic_loss="hinge", latent_weight=1e-4), share_latents=False
+    ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
     "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
     "vae": lambda: baseline(VAE, "energy"),

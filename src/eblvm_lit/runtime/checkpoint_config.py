@@ -31,7 +31,9 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         ConfigError: For an invalid seed or weights, or metrics or figures of a run without the callback for them.
     """
     if not RENAMED.keys().isdisjoint(plain):
-        raise DataError(f"{cfg.ckpt} is of eblvm_lit 0.1, whose classes had other names: evaluate it with that version.")
+        raise DataError(
+            f"{cfg.ckpt} is of eblvm_lit 0.1, whose classes had other names: evaluate it with that version."
+        )
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
     if all(isinstance(part, dict) for part in parts):
         parts += [callback for callback in parts[-1].values() if callback is not None]
