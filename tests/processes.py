@@ -79,6 +79,7 @@ CASES = {
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
+    "bidvl_resnet": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5), latent_weight=0.1)),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
     "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
     "vae": lambda: baseline(VAE, "energy"),
