@@ -13,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from cases import randomise
 from eblvm_lit.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
 from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.ratios import SigmoidRatio
+from eblvm_lit.bidvl.ratios import ConstantRatio, SigmoidRatio
 from eblvm_lit.bidvl.sngan import SNGAN
 from eblvm_lit.bidvl.vae import VAE
 from eblvm_lit.core.seeding import keyed_generator
@@ -79,8 +79,8 @@ CASES = {
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
-    "bidvl_resnet": lambda: bidvl(
-        OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5), critic_loss="hinge", latent_weight=1e-4), share_latents=False
+    "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level
+        OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge"), share_latents=False
     ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
     "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
