@@ -7,10 +7,10 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.stamp
 ARGS =
 
-.PHONY: help train test test-slow docs docs-check bench lint audit format clean
+.PHONY: help train test test-slow test-portable docs docs-check bench lint audit format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 	@echo 'Options go in ARGS, for example: make train ARGS="method=dsm data=moons"'
 
 train: $(STAMP) ## train (default: BiDSM on the checkerboard) and leave metrics and pictures in outputs/
@@ -21,6 +21,9 @@ test: $(STAMP) ## run the tests
 
 test-slow: $(STAMP) ## run the long statistical and training checks
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-portable: $(STAMP) ## run the tests of numbers on other instruction sets, Pythons and versions; ARGS=--help
+	$(BIN)/python tests/portable.py $(ARGS)
 
 docs: $(STAMP) ## build the pages of docs/ as a site in build/site
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'

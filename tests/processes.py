@@ -13,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from cases import randomise
 from eblvm_lit.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
 from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.ratios import SigmoidRatio
+from eblvm_lit.bidvl.ratios import ConstantRatio, SigmoidRatio
 from eblvm_lit.bidvl.sngan import SNGAN
 from eblvm_lit.bidvl.vae import VAE
 from eblvm_lit.core.seeding import keyed_generator
@@ -33,6 +33,7 @@ __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
 
 IMAGE = (1, 8, 8)
 BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
+NEUMANN = ("hypergradient.solver=neumann", "hypergradient.step_size=0.01")
 K = "method.n_lower_steps=1"
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
@@ -54,7 +55,7 @@ CASES = {
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
     "bidsm cg": implicit(),
     "bidsm fisher": implicit("hypergradient.curvature=fisher", "hypergradient.damping=1.0"),
-    "bidsm neumann": ("method=bidsm", K, "hypergradient=neumann", "hypergradient.n_terms=2"),
+    "bidsm neumann": ("method=bidsm", K, "hypergradient=implicit", "hypergradient.n_terms=2", *NEUMANN),
     "bissm": ("method=bissm", K, "method.n_unroll=1"),
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
@@ -80,6 +81,9 @@ CASES = {
     "vnce": ("method=vnce", K, "method.nu=2"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
+    "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level
+        OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge"), share_latents=False
+    ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
     "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
     "vae": lambda: baseline(VAE, "energy"),

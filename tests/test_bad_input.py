@@ -133,6 +133,7 @@ def test_a_truncated_checkpoint_is_refused_everywhere(trained, tmp_path):
         (lambda c: c["eblvm_lit"].pop("config"), "its config is missing or damaged"),
         (lambda c: c["eblvm_lit"].update(iteration="ten"), "its iteration is missing or damaged"),
         (lambda c: c["eblvm_lit"]["config"].pop("data"), "does not say how it was trained"),
+        (lambda c: c["eblvm_lit"]["config"].update(select="last"), "is of eblvm_lit 0.1"),
         (lambda c: c["state_dict"].pop("energy.W"), r"other sizes than this run's \(energy.W\)"),
     ],
 )

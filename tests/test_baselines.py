@@ -427,7 +427,7 @@ def test_figures_and_metrics_that_sample_by_chains_are_refused_for_bidvl(tmp_pat
     with pytest.raises(ConfigError, match=r"fid.images.sampler would draw images"):
         check_config(configure(*images, "evaluation@callbacks.evaluation.metrics=fid"))
     with pytest.raises(ConfigError, match="This method has no loss"):
-        check_config(configure("method=vae", *images[1:], "loss=adversarial"))
+        check_config(configure("method=vae", *images[1:], "loss=offset_latent"))
 
 
 @pytest.mark.parametrize(

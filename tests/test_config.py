@@ -7,6 +7,7 @@ import re
 import pytest
 import scipy.io
 import torch
+from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -14,7 +15,8 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build, build_trainer
 from eblvm_lit.runtime.instantiate import instantiate, resolve_target, to_plain
-from eblvm_lit.runtime.validate import check_config
+from eblvm_lit.runtime.renamed import RENAMED, exit_if_renamed
+from eblvm_lit.runtime.validate import check_config, drop_unread
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 
@@ -38,9 +40,8 @@ COMPANIONS = {
     "divergence=fisher": ["model=gaussian"],
     "posterior=gaussian": ["model=gaussian"],
     "posterior=gaussian_mlp": ["model=gaussian"],
-    "posterior=gaussian_residual": ["model=gaussian"],
     "model=deep": ["data=mnist", *SMALL_DEEP],
-    **{f"posterior={name}": ["model=deep", "data=mnist", *SMALL_DEEP] for name in ("gaussian_conv", "gaussian_conv5")},
+    "posterior=gaussian_conv": ["model=deep", "data=mnist", *SMALL_DEEP],
     **{f"chain={name}": ["method=cd"] for name in ("gibbs", "langevin")},
     **{f"score={name}": [f"method={method}"] for name, method in (("exact", "dsm"), ("importance", "is_dsm"))},
     **{f"{group}={name}": ["method=vages_dsm"] for group, name in VARIATIONAL_PARTS},
@@ -53,7 +54,7 @@ COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name
 NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
 DOUBLY = ["method=bidvl", "data=cifar10"]
 PARTS = {
-    "loss": ("offset_latent", "offset_heavy_latent", "full_latent", "no_latent"),
+    "loss": ("offset_latent", "full_latent", "no_latent"),
     "ratio": ("constant", "sigmoid", "clamped_exponential"),
     "generator": ("conv",),
     "posterior": ("encoder_conv",),
@@ -73,7 +74,7 @@ COMPANIONS |= {
 }
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
-COMPANIONS |= {"method=sngan": GAN[1:], "loss=adversarial": GAN, "method=bidvl_resnet": GAN[1:]}
+COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
@@ -81,20 +82,18 @@ COMPANIONS |= {
 }
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment computes, if not what all others do; and what would take too long for a test.
-DEEP = ("bism_mnist", "bism_table2", "bism_table4", "bism_celeba64", "vages_cifar10", "vages_celeba64", "vages_table3")
+DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10")
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
-    **{f"vages_table3_{name}": "test/posterior_fisher" for name in ("depth", "noise", "particles", "steps")},
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "vages", "bidvl", "vae")},
-    **{f"bidvl_{name}_small": "test/fd_classifier" for name in ("table5", "table6", "ablation", "ablation_decoupled")},
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
+    "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5", "table6", "resnet")},
-    **{f"bidvl_{name}": "test/upper_critic_loss_grad_norm" for name in ("ablation", "ablation_decoupled")},
+    "bidvl_ablation": "test/upper_critic_loss_grad_norm",
     "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
     "vages_bias": "test/score_bias_vaes_t0",
     "vages_fisher": "test/fisher_divergence_true",
-    "vages_fisher_residual": "test/fisher_divergence_true",
     "vages_toy_deep": "test/posterior_fisher",
 }
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
@@ -155,7 +154,7 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     assert mismatches(save_config(cfg)) == []
     check_config(cfg)
     parts = build(cfg)
-    if option in ("trainer=gpu", "trainer=ddp", "trainer=slurm") and not torch.cuda.is_available():
+    if option in ("trainer=ddp", "trainer=slurm") and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="trainer: No supported gpu"):
             build_trainer(cfg, parts)
         return
@@ -194,9 +193,8 @@ def test_a_missing_path_or_size_is_named_once(tmp_path):
 
 
 def test_images_can_have_every_metric_that_needs_no_weights_from_elsewhere(tmp_path):
-    parts = {name: OmegaConf.load(CONF / "evaluation" / f"{name}.yaml") for name in ("probe", "images")}
-    assert parts["images"].probe == parts["probe"].probe
-    metrics = configure("data=mnist", "evaluation@callbacks.evaluation.metrics=images").callbacks.evaluation.metrics
+    chosen = "evaluation@callbacks.evaluation.metrics=[out_of_distribution,probe]"
+    metrics = configure("data=mnist", chosen).callbacks.evaluation.metrics
     assert {"log_likelihood", "posterior", "probe", "out_of_distribution"} <= metrics.keys()
 
 
@@ -247,13 +245,26 @@ def test_what_is_published_is_of_a_method_on_a_data_set():
         assert any(name == f"{method}_{data}" for method in names("method") for data in names("data")), name
 
 
-@pytest.mark.parametrize("experiment", names("experiment"))
-def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(experiment, tmp_path, files, monkeypatch):
-    sweep = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
-    swept = [
-        f"{key}={re.split(r'[,(]', str(values).removeprefix('range('))[0]}"
-        for key, values in sweep.get("params", {}).items()
-    ]
+def experiment_commands():
+    """What every experiment's file says how it is run: its name, and the other words."""
+    for name in names("experiment"):
+        found = re.findall(rf"^#   python train.py (.*experiment={name}\b.*)$", text(name), re.MULTILINE)
+        assert found, f"{name}.yaml does not say how it is run"
+        for words in found:
+            yield name, tuple(word for word in words.split() if word not in ("-m", f"experiment={name}"))
+
+
+def text(experiment):
+    return (CONF / "experiment" / f"{experiment}.yaml").read_text()
+
+
+@pytest.mark.parametrize(("experiment", "words"), experiment_commands())
+def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(
+    experiment, words, tmp_path, files, monkeypatch
+):
+    sweep = OmegaConf.create(text(experiment)).get("hydra", {}).get("sweeper", {})
+    axes = {**sweep.get("params", {}), **dict(word.split("=", 1) for word in words)}
+    swept = [f"{key}={re.split(r'[,(]', str(values).removeprefix('range('))[0]}" for key, values in axes.items()]
     monkeypatch.setenv("EBLVM_DATA", str(files))
     found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]
@@ -291,8 +302,8 @@ def shorter_deep(cfg):
 def shorter_generator(cfg):
     """What makes one of a method with a generator small."""
     residual = "widths" in cfg.generator
-    short = ["model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] if residual else NARROW
-    short = short if "energy" in cfg.method else short[1:]
+    widths = [f"{part}.widths={[2] * len(cfg.generator.widths)}" for part in ("model.network", "generator") if residual]
+    short = widths or (NARROW if "energy" in cfg.method else NARROW[1:])
     short = [*short, "data.val_size=2", "data.batch_size=3", "posterior.h_dim=3", "callbacks.figures=null"]
     short += ["data.subset=null"] if "subset" in cfg.data else []
     metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
@@ -454,6 +465,72 @@ def test_what_does_not_fit_is_refused_in_one_sentence(overrides, sentence, tmp_p
         train(tmp_path, *overrides)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "metrics.json").exists()
+
+
+def test_what_a_method_does_not_read_is_left_out_of_the_run():
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        cfg = compose("config", ["method=cd", "run_dir=."])
+    assert {"objective", "posterior", "divergence", "n_unroll", "particles"} <= cfg.keys()
+    before = to_plain(cfg)
+    drop_unread(cfg)
+    assert set(before) - set(cfg) == {
+        *("objective", "posterior", "divergence", "n_unroll", "hypergradient", "particles"),
+    }
+    assert {key: before[key] for key in cfg} == to_plain(cfg)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["method=cd", "data=mnist", "model.h_dim=20"], "This method does not read model.h_dim: leave it out"),
+        (["method=cd", "posterior.temperature=1"], "This method has no posterior: leave out posterior=..."),
+        (["method=vages_dsm", "hypergradient=implicit"], "This method has no hypergradient"),
+    ],
+)
+def test_a_value_that_nothing_reads_is_refused(overrides, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        configure(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("select=best", "select is now test_checkpoint."),
+        ("weights=ema", "weights is now eval_weights."),
+        ("block=5", "block is now iterations_per_batch."),
+        ("keep_memory=false", "keep_memory is now keep_freed_cpu_memory."),
+        ("+data_law=null", "data_law is now data_energy."),
+        ("variant=without", "variant=without is now loss=no_latent."),
+        ("variant=offset,complete", "variant is now loss."),
+        ("variant.gap=hinge", "variant.gap is now loss.critic_loss."),
+        ("variant.latent_weight=1", "variant.latent_weight is now loss.latent_weight."),
+        ("contrast=fitted_normal", "contrast is now noise_distribution."),
+        ("ratio.basic=0.1", "ratio.basic is now ratio.scale."),
+        ("method.hypergradient.n_terms=3", "method.hypergradient.n_terms is now hypergradient.n_terms."),
+        ("latents=marginal", "latents is gone: leave it out, the method says which model fits it."),
+        ("default_chain=gibbs", "default_chain is now chain."),
+        ("default_particles=refined", "default_particles is now particles."),
+        ("trainer=cpu", "trainer=cpu is now trainer.accelerator=cpu."),
+        ("experiment=bism_fig8_dsm", "experiment=bism_fig8_dsm is now experiment=bism_fig8 method=dsm."),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(old, new):
+    with pytest.raises(SystemExit, match=f"^ERROR: {re.escape(new)}$"):
+        exit_if_renamed(["-m", "seed=1", old])
+
+
+def test_an_old_key_of_a_file_is_refused_with_the_new_one(tmp_path):
+    with pytest.raises(ConfigError, match=r"^keep_memory is now keep_freed_cpu_memory\.$"):
+        train(tmp_path, "+keep_memory=true")
+
+
+def test_every_old_name_is_gone_and_every_new_one_is_there():
+    for old, new in RENAMED.items():
+        assert OmegaConf.select(composed("method=bidvl", "data=cifar10"), old.partition("=")[0]) is None or "=" in old
+        for word in (new or "").split() if "=" in (new or "") else ():
+            group, _, name = word.partition("=")
+            if group in GROUPS or group == "experiment":
+                assert set(name.split(",")) <= set(names(group)), word
 
 
 def test_users_own_package_is_named_only_with_leave(tmp_path):

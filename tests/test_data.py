@@ -25,6 +25,7 @@ from eblvm_lit.data.plane_curves import Circle, Moons, SwissRoll
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import ConfigError, DataError
 from image_files import write_images
+from shell import configure
 
 REPO = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", REPO.parent / "shared" / "data"))
@@ -371,12 +372,10 @@ def test_digits_splits_are_a_partition_of_the_set():
 # --- configuration ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted((REPO / "conf" / "data").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((REPO / "conf" / "data").glob("[!_]*.yaml")), ids=lambda path: path.stem)
 def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch, tmp_path):
     monkeypatch.setenv("EBLVM_DATA", "elsewhere")
-    file = OmegaConf.load(path)
-    options = OmegaConf.merge({"seed": 9, "data": file.get("data", file)})  # those of images set the model, too
-    options = OmegaConf.to_container(options, resolve=True)["data"]
+    options = OmegaConf.to_container(configure(f"data={path.stem}", "seed=9").data, resolve=True)
     if options.get("path") == "???":
         write_images(tmp_path / "set", 2)
         options |= {"path": tmp_path / "set", "test_size": 1}

@@ -611,7 +611,7 @@ def test_variational_methods_refine_the_particles_of_deep_models_of_images():
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["method=bimdsm", "posterior=gaussian_conv5"],
+        ["method=bimdsm", "posterior.network.widths=[64,64,128,128,256]", "posterior.network.strides=[2,1,2,1,2]"],
         ["method=vages_mdsm"],
         ["method=mdsm", "marginal_model.head=squared_norm"],
         ["method=pcd", "chain=langevin", "method.n_chains=4"],

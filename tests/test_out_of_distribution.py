@@ -171,7 +171,11 @@ def test_a_run_without_the_detection_of_outliers_has_no_sets_of_them_to_add_to(t
 
 
 def test_outliers_of_another_run_are_on_the_scale_of_its_data():
-    chosen = ["data=mnist", "evaluation@callbacks.evaluation.metrics=images", "data.value_range=symmetric"]
+    chosen = [
+        "data=mnist",
+        "evaluation@callbacks.evaluation.metrics=[out_of_distribution,probe]",
+        "data.value_range=symmetric",
+    ]
     sets = configure(*chosen, f"+outliers@{SETS}.faces=celeba", f"+outliers@{SETS}.cifar10=cifar10")
     sets = sets.callbacks.evaluation.metrics.out_of_distribution.sets
     for name in ("faces", "cifar10"):

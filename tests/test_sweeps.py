@@ -136,7 +136,7 @@ def test_a_broken_job_goes_on_from_its_last_checkpoint_and_ends_as_if_nothing_ha
     step = Method.training_step
 
     def step_or_crash(self, v, i):
-        if self.iteration == 10:
+        if self.iterations_done == 10:
             raise RuntimeError("crashed on purpose")
         return step(self, v, i)
 
@@ -147,7 +147,9 @@ def test_a_broken_job_goes_on_from_its_last_checkpoint_and_ends_as_if_nothing_ha
     monkeypatch.undo()
     assert (checkpoint(folder)["global_step"], has_finished(folder)) == (8, False)
     steps = []
-    monkeypatch.setattr(Method, "training_step", lambda self, v, i: (steps.append(self.iteration), step(self, v, i))[1])
+    monkeypatch.setattr(
+        Method, "training_step", lambda self, v, i: (steps.append(self.iterations_done), step(self, v, i))[1]
+    )
     begin_again(folder, same)
     assert steps == [8, 9, 10, 11]
     assert has_finished(folder)

@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.renamed import RENAMED
 from eblvm_lit.runtime.validate import check_integer, refuse_urls
 
 __all__ = ["stored_config"]
@@ -26,9 +27,13 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         cfg: The configuration composed from ``conf/evaluate.yaml``.
 
     Raises:
-        DataError: If the checkpoint lacks a required part.
+        DataError: If the checkpoint lacks a required part, or is of the release before the renaming.
         ConfigError: For an invalid seed or weights, or metrics or figures of a run without the callback for them.
     """
+    if not RENAMED.keys().isdisjoint(plain):
+        raise DataError(
+            f"{cfg.ckpt} is of eblvm_lit 0.1, whose classes had other names: evaluate it with that version."
+        )
     parts = [plain.get(key) for key in ("data", "method", "callbacks")]
     if all(isinstance(part, dict) for part in parts):
         parts += [callback for callback in parts[-1].values() if callback is not None]

@@ -26,7 +26,7 @@ PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 # What not every method reads. A choice nobody reads must not look as if it had been used.
 PARTS = (
     *("model", "marginal_model", "objective", "posterior", "divergence", "n_unroll", "hypergradient", "score"),
-    *("particles", "estimate", "covariance", "chain", "noise_distribution", "generator", "ratio", "loss"),
+    *("particles", "estimate", "covariance", "chain", "noise_distribution", "generator", "ratio", "loss", "compile"),
 )
 # All top-level keys of a run; any other key is an error, because nothing would read it.
 TRAIN_KEYS = (
