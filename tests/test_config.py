@@ -258,13 +258,18 @@ def text(experiment):
     return (CONF / "experiment" / f"{experiment}.yaml").read_text()
 
 
+def first_value(values):
+    """Of what a sweep gives a key: numbers, names or lists."""
+    return re.match(r"range\((\d+)|(\[.*?\]|[^,(]+)", str(values)).expand(r"\1\2")
+
+
 @pytest.mark.parametrize(("experiment", "words"), experiment_commands())
 def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(
     experiment, words, tmp_path, files, monkeypatch
 ):
     sweep = OmegaConf.create(text(experiment)).get("hydra", {}).get("sweeper", {})
     axes = {**sweep.get("params", {}), **dict(word.split("=", 1) for word in words)}
-    swept = [f"{key}={re.split(r'[,(]', str(values).removeprefix('range('))[0]}" for key, values in axes.items()]
+    swept = [f"{key}={first_value(values)}" for key, values in axes.items()]
     monkeypatch.setenv("EBLVM_DATA", str(files))
     found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]

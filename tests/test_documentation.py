@@ -30,7 +30,7 @@ from eblvm_lit.runtime import run
 from eblvm_lit.runtime.validate import check_config
 from image_files import write_cifar10, write_mnist
 from shell import CONF, ROOT, configure
-from test_config import SHORTER, shorter_deep
+from test_config import SHORTER, first_value, shorter_deep
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
@@ -427,10 +427,7 @@ def shortened(overrides, project):
     if experiment:
         node = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
         given = {word.split("=")[0] for word in first}
-        axes = {
-            key: re.split("[,(]", str(values).removeprefix("range("))[0]
-            for key, values in node.get("params", {}).items()
-        }
+        axes = {key: first_value(values) for key, values in node.get("params", {}).items()}
         first += [f"{key}={value}" for key, value in axes.items() if key not in given]
     short = [word for word in SHORT if word.split("=")[0] not in {other.split("=")[0] for other in first}]
     cfg = configure(*jobs([word.replace("my_project", str(project)) for word in first])[0], *short)
