@@ -18,7 +18,7 @@ EXTRAS = ("dev", "dashboards", "joblib", "tensorboard", "wandb")
 
 # The tests of numbers: files that compare what depends on the processor.
 NUMBERS = [
-    *("annealed_langevin", "baselines", "bidvl", "compile", "contrastive_divergence", "deep"),
+    *("annealed_langevin", "baselines", "bidvl", "bism", "compile", "contrastive_divergence", "deep"),
     *("bidvl_losses", "differentiation", "divergences", "ema", "energies", "fast_paths"),
     *("fisher_critic", "hypergradient_bias", "hypergradients", "information", "ksd", "nce", "objectives"),
     *("optimizers", "out_of_distribution", "posteriors", "processes", "samplers", "samples", "scores"),
