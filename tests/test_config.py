@@ -82,7 +82,7 @@ COMPANIONS |= {
 }
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment computes, if not what all others do; and what would take too long for a test.
-DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10")
+DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3", "vages_table3_steps")
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
