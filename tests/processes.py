@@ -85,6 +85,7 @@ CASES = {
         OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge"), share_latents=False
     ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
+    "bidvl complete": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), encoder_optimizer="shared"),
     "sngan": lambda: baseline(SNGAN, "posterior", loss=Adversarial(), n_upper_steps=1),
     "vae": lambda: baseline(VAE, "energy"),
 }
@@ -113,6 +114,7 @@ def networks():
 
 
 def bidvl(loss, **options):
+    options = {"encoder_optimizer": "own", **options}
     return BiDVL(**networks(), loss=loss, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 

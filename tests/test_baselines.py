@@ -70,7 +70,8 @@ def sngan(**options):
 
 def bidvl(loss="offset", **options):
     parts = {"energy": energy(), "posterior": encoder(), "generator": generator()}
-    return BiDVL(**{**parts, "loss": bidvl_networks.LOSSES[loss], "optimizer": SGD(lr=0.01), **options})
+    own = {"loss": bidvl_networks.LOSSES[loss], "optimizer": SGD(lr=0.01), "encoder_optimizer": "own"}
+    return BiDVL(**{**parts, **own, **options})
 
 
 def minibatch(method, n=6):

@@ -46,7 +46,7 @@ def make(loss, **options):
         generator=ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2),
         loss=loss,
         # weight decay and moments: they would move what a zero gradient alone leaves
-        **{"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), **options},
+        **{"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own", **options},
     )
 
 
@@ -236,7 +236,7 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
     small = ["data.val_size=2", "data.batch_size=3", "trainer.accelerator=cpu", "callbacks.figures=null", "logger=none"]
-    overrides = ["method=bidvl", "data=cifar10", "loss=full_latent", *narrow, *small]
+    overrides = ["method=bidvl", "data=cifar10", "loss=full_latent", "method.encoder_optimizer=own", *narrow, *small]
     overrides += ["callbacks.progress=null", "show_config=false", "trainer.max_steps=4", "method.compile=false"]
 
     def train(name, *others):

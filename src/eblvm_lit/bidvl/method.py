@@ -43,9 +43,9 @@ class BiDVL(GeneratorMethod):
         loss: What both levels minimise.
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
-        encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``own``, it has moments of its
-            own; ``shared``, as in the released code, it is a step of the lower level's optimizer with no gradient for
-            the generator, which moments and weight decay still move.
+        encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``shared``, as in the released
+            code, it is a step of the lower level's optimizer with no gradient for the generator, which moments and
+            weight decay still move; ``own``, it has separate moments.
         n_lower_steps: K.
         n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
             in memory. Published results have none.
@@ -68,7 +68,7 @@ class BiDVL(GeneratorMethod):
         ...     energy=SpectralEnergy(network=MLP(sizes=[2, 8])), posterior=LinearGaussianPosterior(v_dim=2, h_dim=3),
         ...     generator=nn.Linear(3, 2), loss=FullLatentTerm(ratio=ConstantRatio()), optimizer=Adam(lr=1e-3))
         >>> list(bidvl.param_groups()), bidvl.inner_steps()
-        (['upper', 'upper_encoder', 'lower'], 3)
+        (['upper', 'lower'], 3)
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BiDVL(GeneratorMethod):
         loss: BiDVLLoss,
         optimizer: Optimizer,
         lower_optimizer: Optimizer | None = None,
-        encoder_optimizer: Literal["own", "shared"] = "own",
+        encoder_optimizer: Literal["own", "shared"] = "shared",
         n_lower_steps: int = 1,
         n_unroll: int = 0,
         upper_first: bool = True,
@@ -98,7 +98,7 @@ class BiDVL(GeneratorMethod):
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
         self.upper_first, self.share_latents = upper_first, share_latents
         self.encoder_group = ParamGroup("omega", self.lower_optimizer, "encoder.")
-        self.shares_optimizer = encoder_optimizer == "shared"
+        self.shares_optimizer = loss.regularises_encoder and encoder_optimizer == "shared"
         self.unroll = Unroll(n_unroll=n_unroll)
 
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -201,7 +201,7 @@ class BiDVL(GeneratorMethod):
 
     def inner_steps(self) -> int:
         """Unrolled ones included."""
-        return len(self.groups) - 1 + self.n_lower_steps + self.unroll.n_draws
+        return 1 + self.loss.regularises_encoder + self.n_lower_steps + self.unroll.n_draws
 
     def memory_hints(self) -> list[str]:
         """Fewer unrolled steps, if there are any."""
