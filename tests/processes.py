@@ -130,7 +130,7 @@ def iterate(method, like, n_iterations):
     data.setup()
     examples = data.splits.train.double().view(-1, *like.shape[1:])
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
-    lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.groups}
+    lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.rates}
     before = comm_counter.calls, comm_counter.bytes
     for i in range(n_iterations):
         whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
