@@ -27,7 +27,7 @@ class PosteriorDivergence(ExampleMetric):
     ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
     Where both distributions are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
     relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone. Reference: Bao et al.
-    2020, Eqs. 9, 10, Fig. 5.
+    2020, Eqs. 10, 11, Fig. 5.
 
     Args:
         n_particles: Particles of an estimate, for each v.
