@@ -105,7 +105,7 @@ def traced_only(monkeypatch):
     "overrides",
     [
         ("method=bidvl", "loss=full_latent", "posterior.network.width=2"),
-        ("method=sngan", "model=spectral_conv", "generator=conv"),
+        ("method=sngan", "model=spectral_conv", "generator=conv", "method.fresh_minibatches=false"),
     ],
     ids=["bidvl", "sngan"],
 )

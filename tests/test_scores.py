@@ -124,7 +124,8 @@ def test_theta_gradient_of_the_exact_score(case, energy_case):
     if case.name == "sm":
         loss = 0.5 * s.square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1)
     elif case.name.startswith("ssm"):
-        loss = 0.5 * s.square().sum(-1) + torch.einsum("bi,bij,bj->b", noise["u"], jacobian, noise["u"])
+        square = (s * noise["u"]).sum(-1).square() if objective.norm == "projected" else s.square().sum(-1)
+        loss = 0.5 * square + torch.einsum("bi,bij,bj->b", noise["u"], jacobian, noise["u"])
     elif case.name == "dsm":
         loss = 0.5 * (s + noise["eps"] / 0.3).square().sum(-1)
     else:
