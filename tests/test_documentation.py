@@ -436,7 +436,7 @@ def shortened(overrides, project):
         short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
     short += ["n_validations=4"] if experiment == "bism_fig3" else []  # the mean of the last three is shown
     if any(word.startswith("trainer.devices=") for word in first):
-        short += ["data.batch_size=12", "data.val_size=12"]
+        short += ["data.batch_size=12", *(["data.val_size=12"] if "val_size" in cfg.data else [])]
     return first + short
 
 
