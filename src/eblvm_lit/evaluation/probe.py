@@ -37,7 +37,7 @@ class LinearProbe(Metric):
     for each example. Reference: Bao et al. 2020, section 5.2 (scikit-learn's LinearSVC with its defaults).
 
     Args:
-        n_train: Train on so many examples, the first ones; null for all.
+        n_train: Number of training examples, the first ones; null for all.
         max_iter: Iterations of the solver at most; a warning says where they do not suffice.
         standardize: Whether features are shifted and scaled to mean 0 and variance 1 of the training examples;
             published numbers are without.
