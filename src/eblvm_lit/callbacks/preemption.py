@@ -63,7 +63,7 @@ class Preemption(pl.Callback):
             for number in SIGNALS:
                 signal.signal(number, self._receive)
 
-    def _told(self) -> bool:
+    def _stop_requested(self) -> bool:
         """Whether any process was told to stop; all processes call it at the same time."""
         number = largest_over_ranks(self.received or 0)
         if number:  # else keep a signal that arrives meanwhile for the next call
@@ -79,8 +79,8 @@ class Preemption(pl.Callback):
         )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and leave, if told to."""
-        if not self._told():
+        """Save and stop, if a signal asked for it."""
+        if not self._stop_requested():
             return
         trainer.save_checkpoint(self.checkpoint, weights_only=False)
         if trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch):
@@ -88,12 +88,12 @@ class Preemption(pl.Callback):
         # else a validation comes first: a run that resumes before it would skip it
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Save and leave, if told to."""
-        if self._told():
+        """Save and stop, if a signal asked for it."""
+        if self._stop_requested():
             trainer.save_checkpoint(self.checkpoint, weights_only=False)
             self._leave(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """The signal came after the last validation."""
-        if self._told():
+        if self._stop_requested():
             self._leave(trainer)

@@ -78,7 +78,7 @@ class HypergradientBias(ExampleMetric):
         n_unrolls: Values of N.
         n_lower_steps: Values of K.
         start: Where the K steps begin: ``live``, at the parameters of the posterior as trained, so near phi* that K
-            changes little; or ``uniform``, at zero, where a linear Bernoulli posterior is 1/2 whatever v.
+            changes little; or ``uniform``, at zero, where a linear Bernoulli posterior is 1/2 for every v.
         batch_size: Examples in the minibatch, more than v has dimensions.
         step_size: Of the gradient descent, in units of the inverse of the Hessian's largest eigenvalue at phi*. One is
             the fastest there; far away, where the curvature may be larger, only smaller ones descend.
@@ -224,7 +224,7 @@ class HypergradientBias(ExampleMetric):
         split: str,  # noqa: ARG002 - other splits are too small
         generator: torch.Generator,
     ) -> dict[str, float]:
-        """The study at training examples, whatever the split: there are more of them than v has dimensions."""
+        """The study on training examples, for any split: their number exceeds the dimension of v."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()

@@ -97,7 +97,7 @@ class DataSet(OutlierSet):
 
     Args:
         data: Its data module; ``image_shape`` must be set.
-        n_max: Use so many examples at most, the first ones.
+        n_max: Largest number of examples; the first ones are used.
         value_range: Scale of the data it is compared with.
 
     Raises:

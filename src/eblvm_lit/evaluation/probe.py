@@ -41,7 +41,7 @@ class LinearProbe(Metric):
     defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).
 
     Args:
-        n_train: Train on so many examples, the first ones; null for all.
+        n_train: Number of training examples, the first ones; null for all.
         dual: Whether the dual problem is solved; ``auto`` solves the primal one where there are more examples than
             features, which has the same optimum and converges sooner.
         max_iter: Iterations of the solver at most; a warning says where they do not suffice.

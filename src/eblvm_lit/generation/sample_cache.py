@@ -30,9 +30,9 @@ class SampleCache(ImageSource):
     """Samples as bytes in a folder named by a digest of all that they depend on; only missing samples are drawn.
 
     Each batch is one file, written as a whole: an interrupted run resumes at the first missing batch, and a longer
-    request draws only what a shorter one has not. Of several processes each draws every so-many-th batch, into the same
-    folder, which all of them must see. Image i is the same whatever the number of processes, and to rounding whatever
-    the batch size.
+    request draws only what a shorter one has not. Of R processes each draws every R-th batch, into the same folder,
+    which all of them must share. Image i does not depend on the number of processes, and only up to rounding on the
+    batch size.
 
     Args:
         sampler: How samples are drawn.

@@ -28,7 +28,7 @@ def progress_bar(what: str, total: int, *, visible: bool = True) -> Iterator[Cal
         >>> with progress_bar("samples", 100, visible=False) as on_step:
         ...     on_step(64)
     """
-    # a new console: rich's shared one may have been created before the terminal was known
+    # A new console: the shared one of rich may be older than the terminal. Results go to stdout, bars to stderr.
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not (visible and console.is_terminal)) as progress:
         yield partial(progress.advance, progress.add_task(what, total=total))
