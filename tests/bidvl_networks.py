@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from cases import randomise
+from eblvm_lit.bidvl.base import Networks
 from eblvm_lit.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
 from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.networks import Networks
 from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.posteriors.encoder import EncoderPosterior
+from eblvm_lit.posteriors.gaussian import EncoderPosterior
 
 V_DIM, H_DIM, R = 3, 2, 0.3
 

@@ -37,8 +37,12 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
+from eblvm_lit.posteriors.gaussian import (
+    EncoderPosterior,
+    LinearGaussianPosterior,
+    NetworkGaussianPosterior,
+    SpectralEncoderPosterior,
+)
 from eblvm_lit.scores.bilevel import Bilevel, BilevelScore
 from eblvm_lit.scores.exact import Exact, ExactScore
 from eblvm_lit.scores.importance import Importance, ImportanceScore

@@ -21,11 +21,9 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.distributed.reductions import comm_counter
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.energies.spectral import SpectralEnergy
-from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
-from eblvm_lit.networks.conv_generator import ConvGenerator
-from eblvm_lit.networks.spectral_conv import SpectralConv
+from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.encoder import EncoderPosterior
+from eblvm_lit.posteriors.gaussian import EncoderPosterior
 from eblvm_lit.runtime.build import build
 from shell import tiny
 

@@ -5,7 +5,7 @@ import torch
 
 import iterating
 from cases import V_DIM, randomise
-from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.grbm import GRBM

@@ -8,7 +8,7 @@ import torch
 
 import iterating
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
-from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

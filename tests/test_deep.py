@@ -12,8 +12,7 @@ from torch.nn.functional import elu as torch_elu
 
 import iterating
 from cases import IMAGE, POSTERIORS, SUMMED, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
-from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from eblvm_lit.core import fast_paths
-from eblvm_lit.core.autograd import is_plain_first_order, plain_autograd
 from eblvm_lit.core.fast_paths import compile_step, compiler_available, inside_torch_func
+from eblvm_lit.core.functional import is_plain_first_order, plain_autograd
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import StatefulOptimizer
 from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,7 @@ from torch import nn
 
 import iterating
 from cases import binary, hermite, product, randomise
-from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import params_of
+from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.standard_normal import StandardNormalData
 from eblvm_lit.divergences.fisher import Fisher
@@ -30,6 +29,8 @@ from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.runtime.build import build
 from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.scores.importance import Importance
+from eblvm_lit.scores.particles import PosteriorParticles
+from eblvm_lit.scores.variational import VariationalScore
 from shell import checkpoint, configure, same, same_state, tiny, train
 from stand_in import StandIn
 
@@ -273,6 +274,7 @@ def test_deep_models_have_a_critic_only_with_the_estimated_score(float64):
     ("make", "words"),
     [
         (lambda m: exact(m, score=Importance(n_particles=3), residual=True), "added to a score without noise"),
+        (lambda m: exact(m, score=VariationalScore(particles=PosteriorParticles())), "needs a posterior"),
         (lambda m: variational(m, n_particles=0), r"n_particles \(L\) >= 1, not 0"),
         (lambda m: variational(m, n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
         (lambda m: variational(m, divergence=Fisher()), "divergence=fisher needs continuous latents"),

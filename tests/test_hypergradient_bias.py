@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import bind, params_of, tree_map
+from eblvm_lit.core.functional import bind, grad, params_of, tree_map
 from eblvm_lit.data.base import Splits
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from cases import ENERGIES, HYPERGRADIENTS, OBJECTIVES, POSTERIORS, SUMMED, V_DIM
-from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem

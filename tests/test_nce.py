@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 import iterating
 from cases import H_DIM, NOISE_DISTRIBUTIONS, SUMMED, V_DIM, binary, randomise
-from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL

@@ -7,7 +7,7 @@ import torch.multiprocessing as mp
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.distributed.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.batch_norm import BatchNorm2d, statistics_over
+from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from processes import BATCH, CASES, in_processes, iterate, make, owned
 from shell import CONF, same
 from tolerances import assert_same_iterations, bounded, operations, reordered

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, randomise
-from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior

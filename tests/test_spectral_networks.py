@@ -7,18 +7,14 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from eblvm_lit.core.autograd import grad_and_value, plain_autograd
-from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, params_of
+from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, grad_and_value, params_of, plain_autograd
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
-from eblvm_lit.networks.conv_generator import ConvGenerator
-from eblvm_lit.networks.initialisation import spectrally_normalised
+from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
+from eblvm_lit.networks.bidvl_resnet import ResidualGenerator, SpectralResNet
+from eblvm_lit.networks.layers import spectrally_normalised
 from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.networks.residual_generator import ResidualGenerator
-from eblvm_lit.networks.spectral_conv import SpectralConv
-from eblvm_lit.networks.spectral_resnet import SpectralResNet
-from eblvm_lit.posteriors.encoder import EncoderPosterior, SpectralEncoderPosterior
+from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
 
 SMALL = [3, 16, 16]
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)

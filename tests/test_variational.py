@@ -7,8 +7,7 @@ import torch
 
 import iterating
 from cases import ENERGIES, H_DIM, V_DIM, binary, randomise
-from eblvm_lit.core.autograd import plain_autograd
-from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

@@ -9,21 +9,63 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.losses import Terms
-from eblvm_lit.bidvl.networks import Networks, Noise, Samples
-from eblvm_lit.core.autograd import grad_and_value, vjp
-from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, part, prefixed
+from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, part, prefixed, vjp
+from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["GeneratorMethod", "TermFunction", "TermGradient"]
+__all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
+
+# h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H). And v_hat
+# (B, *event), where G(h_hat) has been computed.
+Noise = dict[str, Tensor]
+# Parts of a loss by name, each of shape (B,).
+Terms = dict[str, Tensor]
+
+
+class Networks(NamedTuple):
+    """The three networks as functions of the parameters of a step.
+
+    Attributes:
+        energy: E'(v; psi'), or E(v, h; psi) where it is not decoupled.
+        encoder: q(h|v; omega_1).
+        frozen_encoder: The encoder with its parameters held fixed: gradients go through its inputs alone.
+        generator: G(h; omega_2), which maps h_hat ~ N(0, I) to v_hat.
+        mean: Turns a mean over this process' rows into the mean over the whole minibatch.
+
+    A baseline has no energy, or no encoder.
+    """
+
+    energy: Energy | None
+    encoder: GaussianPosterior | None
+    frozen_encoder: GaussianPosterior | None
+    generator: nn.Module
+    mean: Callable[[Tensor], Tensor] = WHOLE.mean
+
+    def samples(self, noise: Noise) -> Tensor:
+        """v_hat = G(h_hat), shape (B, *event); computed only if it has not been."""
+        return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
+
+
+class Samples(NamedTuple):
+    """One pass of the generator.
+
+    Attributes:
+        v_hat: G(h_hat), shape (B, *event), a constant.
+        pull: The gradient in v_hat -> that in the generator's parameters, by name.
+        buffers: The generator's buffers after the pass, by name.
+    """
+
+    v_hat: Tensor
+    pull: Callable[[Tensor], Params]
+    buffers: Params
+
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-# Networks and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
-TermFunction = Callable[[Networks, Noise], tuple[Terms, Terms]]
+# Networks, data and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
+TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
 class TermGradient(NamedTuple):
@@ -112,9 +154,10 @@ class GeneratorMethod(Method):
                 "data.eval_batch_size >= 2 that leave no single example over."
             )
 
+    @property
     @abstractmethod
-    def terms(self, v: Tensor) -> dict[str, TermFunction]:
-        """What each group descends at data v (B, *event), by the group's name."""
+    def terms(self) -> dict[str, TermFunction]:
+        """What each step descends, by the step's name."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         """Standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
@@ -139,32 +182,34 @@ class GeneratorMethod(Method):
         return Samples(v_hat, pull, moved)
 
     def descend_terms(
-        self, state: TrainState, name: str, terms: TermFunction, noise: Noise, samples: Samples | None = None
+        self, state: TrainState, name: str, v: Tensor, noise: Noise, samples: Samples | None = None
     ) -> TrainState:
-        """One step of a group's optimizer down a sum of terms; the moved network keeps the buffers of its passes."""
-        found = self.gradient(state, name, terms, noise, samples)
+        """One step of a group's optimizer down its terms' sum; the moved network keeps the buffers of its passes."""
+        found = self.gradient(state, name, v, noise, samples)
         return self.update(state, name, found.loss, found.grads, found.record, found.buffers)
 
     def gradient(
         self,
         state: TrainState,
-        group: str | ParamGroup,
-        terms: TermFunction,
+        name: str,
+        v: Tensor,
         noise: Noise,
         samples: Samples | None = None,
+        group: ParamGroup | None = None,
         only: str | None = None,
     ) -> TermGradient:
-        """The gradient of the terms' sum in a group's parameters.
+        """The gradient of the sum of a step's terms in a group's parameters.
 
         Args:
             state: Where the step starts.
-            group: The group, by its name, or another one.
-            terms: What is descended.
+            name: The step, one of :attr:`terms`.
+            v: Data, shape (B, *event).
             noise: Of the step.
             samples: v_hat, where the terms need it.
+            group: The parameters; those of the group of the step's name if not given.
             only: The term whose gradient it is, if not that of all.
         """
-        group = self.groups[group] if isinstance(group, str) else group
+        terms, group = self.terms[name], group or self.groups[name]
         network, prefix = group.network, group.prefix
         given = {} if samples is None else {"v_hat": samples.v_hat}
         moves_generator = network == "omega" and "generator.".startswith(prefix)
@@ -172,7 +217,7 @@ class GeneratorMethod(Method):
         def loss(own: Params, moving: Params) -> tuple[Tensor, tuple[dict[str, Tensor], Params]]:
             params = {**state.params, network: {**state.params[network], **own}}
             networks, moved = self.networks_at(state, params, state.params["omega"], samples)
-            descended, seen = terms(networks, {**noise, **given, **moving})
+            descended, seen = terms(networks, v, {**noise, **given, **moving})
             record, means = {}, []
             for key, value in {**descended, **seen}.items():
                 record[key] = value.mean()

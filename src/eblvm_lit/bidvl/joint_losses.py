@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.bidvl.losses import BiDVLLoss, CriticLoss, Terms
-from eblvm_lit.bidvl.networks import Networks, Noise
+from eblvm_lit.bidvl.base import Networks, Noise, Terms
+from eblvm_lit.bidvl.losses import BiDVLLoss, CriticLoss
 from eblvm_lit.bidvl.ratios import ConstantRatio
 
 __all__ = ["CanonicalJoint", "SymmetricJoint"]

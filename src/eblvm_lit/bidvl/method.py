@@ -7,19 +7,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
-from eblvm_lit.bidvl.losses import BiDVLLoss, Terms
-from eblvm_lit.bidvl.networks import Networks, Noise, Samples
+from eblvm_lit.bidvl.base import GeneratorMethod, Networks, Noise, Samples, TermFunction, Terms
+from eblvm_lit.bidvl.losses import BiDVLLoss, reconstruction_error
 from eblvm_lit.bidvl.sizes import check_fit
-from eblvm_lit.bidvl.terms import reconstruction_error
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import Params
+from eblvm_lit.core.functional import Params, grad
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
@@ -126,7 +123,7 @@ class BiDVL(GeneratorMethod):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Kan et al. 2022, Algorithm 1, by default in the released code's order: the upper level first."""
-        terms, samples = self.terms(v), None
+        samples = None
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
             state = self.upper_level(state, v, noise, samples)
@@ -134,42 +131,37 @@ class BiDVL(GeneratorMethod):
             # where the generator has not moved since the upper level, both levels share one pass of it
             if samples is None or k > 0 or not self.share_latents or self.shares_optimizer:
                 samples = self.generate(state, noise["lower"][k])
-            state = self.descend_terms(state, "lower", terms["lower"], noise["lower"][k], samples)
+            state = self.descend_terms(state, "lower", v, noise["lower"][k], samples)
         if not self.upper_first:
             state = self.upper_level(state, v, noise, self.generate(state, noise["upper"]))
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
         """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder in the place of term E, if the loss says so."""
-        terms, drawn = self.terms(v), noise["upper"]
-        found = self.gradient(state, "upper", terms["upper"], drawn, samples)
+        found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss, grads = found.loss, found.grads
         if self.unroll.n_draws > 0:
             loss, grads = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
         state = self.update(state, "upper", loss, grads, found.record, found.buffers)
         if self.loss.regularises_encoder:
-            state = self.regularise_encoder(state, terms["upper_encoder"], drawn, samples)
+            state = self.regularise_encoder(state, v, noise["upper"], samples)
         return state
 
-    def regularise_encoder(self, state: TrainState, terms: TermFunction, noise: Noise, samples: Samples) -> TrainState:
+    def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
         """The encoder's step in the upper level, with an optimizer of its own or with the lower level's."""
         if not self.shares_optimizer:
-            return self.descend_terms(state, "upper_encoder", terms, noise, samples)
-        found = self.gradient(state, self.encoder_group, terms, noise, samples)
+            return self.descend_terms(state, "upper_encoder", v, noise, samples)
+        found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
         grads = {name: found.grads.get(name, torch.zeros_like(p)) for name, p in state.params["omega"].items()}
         return self.update(state, "lower", found.loss, grads, found.record, found.buffers)
 
-    def terms(self, v: Tensor) -> dict[str, TermFunction]:
-        """What each group descends; the energy difference E(v) - E(v_hat) is recorded beside the upper one's."""
-
-        def upper(networks: Networks, noise: Noise) -> tuple[Terms, Terms]:
-            real, fake = self.loss.energies(networks, v, noise)
-            return self.loss.descended(real, fake), {"energy_gap": real - fake}
-
+    @property
+    def terms(self) -> dict[str, TermFunction]:
+        """What each step descends."""
         return {
-            "upper": upper,
-            "upper_encoder": lambda networks, noise: (self.loss.upper_encoder(networks, noise), {}),
-            "lower": lambda networks, noise: (self.loss.lower(networks, v, noise), {}),
+            "upper": self.loss.upper,
+            "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
+            "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
@@ -180,7 +172,7 @@ class BiDVL(GeneratorMethod):
 
         def upper(theta: Params, omega: Params) -> Tensor:
             at = networks(theta, omega, omega)
-            return _total(self.loss.upper(at, v, {**noise["upper"], "v_hat": at.samples(noise["upper"])}))
+            return _total(self.loss.upper(at, v, {**noise["upper"], "v_hat": at.samples(noise["upper"])})[0])
 
         def lower(theta: Params, omega: Params, fixed: Params, i: int) -> Tensor:
             return _total(self.loss.lower(networks(theta, omega, fixed), v, noise["unrolled"][i]))

@@ -53,9 +53,9 @@ def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None
         ConfigError: Names what differs.
 
     Example:
-        >>> from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
-        >>> from eblvm_lit.networks.conv_generator import ConvGenerator
-        >>> from eblvm_lit.posteriors.encoder import EncoderPosterior
+        >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
+        >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
+        >>> from eblvm_lit.posteriors.gaussian import EncoderPosterior
         >>> q = EncoderPosterior(network=BatchNormEncoder(v_shape=[1, 8, 8], width=2), h_dim=3)
         >>> check_sizes(ConvGenerator(v_shape=[3, 8, 8], h_dim=3, width=2), q)
         Traceback (most recent call last):

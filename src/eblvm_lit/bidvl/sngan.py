@@ -7,13 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
-from eblvm_lit.bidvl.losses import Adversarial, Terms
-from eblvm_lit.bidvl.networks import Networks, Noise
+from eblvm_lit.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
+from eblvm_lit.bidvl.losses import Adversarial
 from eblvm_lit.bidvl.sizes import check_sizes
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SNGAN"]
@@ -43,8 +42,8 @@ class SNGAN(GeneratorMethod):
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy
-        >>> from eblvm_lit.networks.conv_generator import ConvGenerator
-        >>> from eblvm_lit.networks.spectral_conv import SpectralConv
+        >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
+        >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
         >>> from eblvm_lit.optimizers.adam import Adam
         >>> gan = SNGAN(
         ...     energy=SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2), output="identity"),
@@ -87,9 +86,9 @@ class SNGAN(GeneratorMethod):
         n_parts = self.n_upper_steps if self.fresh_minibatches else 1
         for k, drawn in enumerate(noise["upper"]):
             part, drawn = self.part(k % n_parts, n_parts, v, drawn)
-            state = self.descend_terms(state, "upper", self.terms(part)["upper"], drawn, self.generate(state, drawn))
+            state = self.descend_terms(state, "upper", part, drawn, self.generate(state, drawn))
         part, drawn = self.part(0, n_parts, v, noise["lower"])
-        return self.descend_terms(state, "lower", self.terms(part)["lower"], drawn, self.generate(state, drawn))
+        return self.descend_terms(state, "lower", part, drawn, self.generate(state, drawn))
 
     @staticmethod
     def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
@@ -111,14 +110,13 @@ class SNGAN(GeneratorMethod):
                 "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
             )
 
-    def terms(self, v: Tensor) -> dict[str, TermFunction]:
-        """What each descends; the energy difference E(v) - E(v_hat) is recorded beside the critic's."""
-
-        def upper(networks: Networks, noise: Noise) -> tuple[Terms, Terms]:
-            real, fake = self.loss.energies(networks, v, noise)
-            return self.loss.descended(real, fake), {"energy_gap": real - fake}
-
-        return {"upper": upper, "lower": lambda networks, noise: (self.loss.lower(networks, v, noise), {})}
+    @property
+    def terms(self) -> dict[str, TermFunction]:
+        """What each descends."""
+        return {
+            "upper": self.loss.upper,
+            "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
+        }
 
     def inner_steps(self) -> int:
         """The critic's steps, and the generator's."""
@@ -127,4 +125,4 @@ class SNGAN(GeneratorMethod):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """What the critic descends, shape (B,): it measures no quality, so ``test_checkpoint=best`` needs a metric."""
         networks = Networks(self.energy, None, None, self.generator)
-        return self.loss.upper(networks, v, self.draw(v, generator))["critic_loss"]
+        return self.loss.upper(networks, v, self.draw(v, generator))[0]["critic_loss"]

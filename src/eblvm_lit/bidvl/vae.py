@@ -7,12 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.bidvl.base import GeneratorMethod, TermFunction
-from eblvm_lit.bidvl.losses import Terms
-from eblvm_lit.bidvl.networks import Networks, Noise
+from eblvm_lit.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction, Terms
+from eblvm_lit.bidvl.losses import prior_divergence, reconstruction_error
 from eblvm_lit.bidvl.sizes import check_sizes
-from eblvm_lit.bidvl.terms import prior_divergence, reconstruction_error
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
@@ -38,10 +36,10 @@ class VAE(GeneratorMethod):
         ConfigError: For parts of different sizes.
 
     Example:
-        >>> from eblvm_lit.networks.batch_norm_encoder import BatchNormEncoder
-        >>> from eblvm_lit.networks.conv_generator import ConvGenerator
+        >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
+        >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
         >>> from eblvm_lit.optimizers.adam import Adam
-        >>> from eblvm_lit.posteriors.encoder import EncoderPosterior
+        >>> from eblvm_lit.posteriors.gaussian import EncoderPosterior
         >>> vae = VAE(
         ...     posterior=EncoderPosterior(network=BatchNormEncoder(v_shape=[1, 8, 8], width=2), h_dim=3),
         ...     generator=ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2), optimizer=Adam(lr=1e-3))
@@ -76,11 +74,12 @@ class VAE(GeneratorMethod):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Noise]) -> TrainState:
         """One step on encoder and generator."""
-        return self.descend_terms(state, "lower", self.terms(v)["lower"], noise["lower"])
+        return self.descend_terms(state, "lower", v, noise["lower"])
 
-    def terms(self, v: Tensor) -> dict[str, TermFunction]:
+    @property
+    def terms(self) -> dict[str, TermFunction]:
         """The bound's two terms."""
-        return {"lower": lambda networks, noise: (self.bound(networks, v, noise), {})}
+        return {"lower": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod
     def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import sum_event
+from eblvm_lit.core.functional import grad, sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError

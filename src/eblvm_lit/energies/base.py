@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.autograd import divergence, grad
+from eblvm_lit.core.functional import divergence, grad
 
 __all__ = ["ConditionalEnergy", "Energy", "MarginalEnergy", "VisibleEnergy"]
 

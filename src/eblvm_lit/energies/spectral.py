@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.initialisation import normal_start, spectrally_normalised, xavier_start
+from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 
 __all__ = ["JointSpectralEnergy", "SpectralEnergy"]
 
@@ -58,7 +58,7 @@ class SpectralEnergy(VisibleEnergy):
         ConfigError: For an unknown output.
 
     Example:
-        >>> from eblvm_lit.networks.spectral_conv import SpectralConv
+        >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
         >>> energy = SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2))
         >>> energy(torch.zeros(5, 1, 8, 8)).shape
         torch.Size([5])
@@ -94,7 +94,7 @@ class JointSpectralEnergy(Energy):
         ConfigError: For an unknown output, or a size below one.
 
     Example:
-        >>> from eblvm_lit.networks.spectral_conv import SpectralConv
+        >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
         >>> network = SpectralConv(v_shape=[1, 8, 8], width=2)
         >>> energy = JointSpectralEnergy(network=network, h_dim=3, h_widths=[4, 4])
         >>> energy(torch.zeros(5, 1, 8, 8), torch.zeros(7, 5, 3)).shape

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from eblvm_lit.bidvl.base import GeneratorMethod
-from eblvm_lit.core.autograd import plain_autograd
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
@@ -30,7 +30,7 @@ def spectral_norms(module: nn.Module) -> dict[str, float]:
         module: Any network; layers without normalisation are left out.
 
     Example:
-        >>> from eblvm_lit.networks.initialisation import spectrally_normalised
+        >>> from eblvm_lit.networks.layers import spectrally_normalised
         >>> layer = nn.Linear(2, 2, bias=False)
         >>> _ = layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
         >>> {name: round(value, 2) for name, value in spectral_norms(spectrally_normalised(layer)).items()}
@@ -82,16 +82,16 @@ class Stability(Metric):
 
     def _gradients(self, method: GeneratorMethod, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         state, noise, found = method.live_state(), method.draw_noise(v, generator), {}
-        for name, terms in method.terms(v).items():
+        for name, terms in method.terms.items():
             if name not in method.groups:
                 continue
             drawn = noise[name][0] if isinstance(noise[name], list) else noise[name]  # that of the first step
             with torch.no_grad():
-                descended, _ = terms(method.networks_at(state, state.params, state.params["omega"])[0], drawn)
+                descended, _ = terms(method.networks_at(state, state.params, state.params["omega"])[0], v, drawn)
             for term in descended:
                 with plain_autograd():
                     samples = method.generate(state, drawn) if "h_hat" in drawn else None
-                    step = method.gradient(state, name, terms, drawn, samples, only=term)
+                    step = method.gradient(state, name, v, drawn, samples, only=term)
                 squares = [float(g.double().square().sum()) for g in step.grads.values()]
                 found[f"{name}_{term}_grad_norm"] = math.sqrt(sum(squares))
         return found

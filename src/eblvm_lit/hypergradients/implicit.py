@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad, grad_and_value
-from eblvm_lit.core.functional import Params, tree_map
+from eblvm_lit.core.functional import Params, grad, grad_and_value, tree_map
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient

@@ -6,8 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad, grad_and_value
-from eblvm_lit.core.functional import Params
+from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.optimizers.base import Optimizer

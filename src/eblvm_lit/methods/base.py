@@ -1,4 +1,4 @@
-"""The LightningModule that all methods share: one iteration a minibatch, as a pure function that may be compiled."""
+"""The LightningModule that all methods share, and the state that one iteration maps to the next."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
@@ -13,9 +14,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.autograd import grad_and_value, plain_autograd
-from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compiled
-from eblvm_lit.core.functional import Params, clip, copy_tree, params_of
+from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compiled, without_hooks
+from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
 from eblvm_lit.distributed.ranks import rank_and_size
@@ -24,14 +24,138 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
-from eblvm_lit.methods.state import ParamGroup, Step, TrainState
-from eblvm_lit.networks.batch_norm import local_batch_norms, statistics_over
+from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
-from eblvm_lit.optimizers.lightning import StatefulOptimizer
+from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.utils.memory import out_of_memory
 
-__all__ = ["Method", "MethodParts"]
+__all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
+
+
+@dataclass(frozen=True)
+class ParamGroup:
+    """Parameters that one optimizer moves.
+
+    Attributes:
+        network: Whose they are: ``theta``, ``phi``, ...
+        optimizer: The update rule.
+        prefix: What their names begin with; all of the network's if empty.
+    """
+
+    network: str
+    optimizer: Optimizer
+    prefix: str = ""
+
+    def of(self, params: Params) -> Params:
+        """Those of a network's parameters that belong to the group."""
+        if not self.prefix:
+            return params
+        return {name: p for name, p in params.items() if name.startswith(self.prefix)}
+
+
+class Step(NamedTuple):
+    """What a step descended, for the record: means over the whole minibatch.
+
+    Attributes:
+        loss: A number.
+        grads: The gradient, before clipping.
+        diagnostics: Further numbers by name.
+    """
+
+    loss: Tensor
+    grads: Params
+    diagnostics: dict[str, Tensor]
+
+
+class TrainState(NamedTuple):
+    """All that an iteration starts from. An iteration is a function of it, of the minibatch and of the noise.
+
+    Attributes:
+        params: Parameters of each network, by ``theta``, ``phi``, ...
+        optimizers: State of each group's optimizer, by the group's name.
+        lrs: Learning rate of each group.
+        buffers: What else lasts from one iteration to the next: persistent chains, running statistics.
+        minibatch: Means and rows of the whole minibatch, of which this process may hold a shard.
+        in_place: Whether steps may overwrite the tensors of this state, which is faster outside of a compiler.
+        steps: The last step of each group in this iteration.
+    """
+
+    params: dict[str, Params]
+    optimizers: dict[str, State]
+    lrs: dict[str, Tensor]
+    buffers: dict[str, Tensor] = {}  # noqa: RUF012 - nothing of a state is changed but by its owner
+    minibatch: Minibatch = WHOLE
+    in_place: bool = False
+    steps: dict[str, Step] = {}  # noqa: RUF012
+
+    @property
+    def theta(self) -> Params:
+        """The model's parameters."""
+        return self.params["theta"]
+
+    @property
+    def phi(self) -> Params:
+        """The posterior's parameters."""
+        return self.params["phi"]
+
+    def record(self) -> dict[str, Tensor]:
+        """Loss, gradient norm (before clipping) and diagnostics of each group's last step, as ``<group>_<number>``."""
+        found: dict[str, Tensor] = {}
+        for name, last in self.steps.items():
+            found[f"{name}_loss"], found[f"{name}_grad_norm"] = last.loss, norm(last.grads)
+            for key, value in last.diagnostics.items():
+                found[f"{name}_{key}"] = value
+        return found
+
+    def at(self, **params: Params) -> TrainState:
+        """The state with other parameters of some networks."""
+        return self._replace(params={**self.params, **params})
+
+
+class StatefulOptimizer(torch.optim.Optimizer):
+    """Holds the state of a functional optimizer where Lightning saves, restores and moves it.
+
+    The update itself happens in the closure given to :meth:`step`, which runs a whole iteration: all levels, as one
+    function. Lightning counts the steps of the one optimizer whose ``step`` is called.
+
+    Args:
+        params: The parameters it moves, by name.
+        rule: The functional optimizer.
+
+    Example:
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> optimizer = StatefulOptimizer({"x": nn.Parameter(torch.zeros(2))}, Adam(lr=0.1))
+        >>> sorted(optimizer.functional_state())
+        ['exp_avg', 'exp_avg_sq', 'step']
+    """
+
+    def __init__(self, params: Mapping[str, nn.Parameter], rule: Optimizer) -> None:
+        super().__init__(list(params.values()), {"lr": rule.lr})
+        self.names, self.rule = list(params), rule
+        state = rule.init({name: p.detach() for name, p in params.items()})
+        for name, p in params.items():
+            self.state[p] = {slot: state[slot][name] for slot in rule.slots}
+        self._first()["step"] = state["step"]
+
+    def _first(self) -> dict[str, Any]:
+        """The entry that also holds the number of steps, which is the same for all parameters."""
+        return self.state[self.param_groups[0]["params"][0]]
+
+    def functional_state(self) -> State:
+        """The state as the rule takes it; the tensors are the ones held here."""
+        entries = [self.state[p] for p in self.param_groups[0]["params"]]
+        slots = {
+            slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}
+            for slot in self.rule.slots
+        }
+        return {"step": self._first()["step"], **slots}
+
+    @without_hooks
+    def step(self, closure: Callable[[], Any]) -> Any:
+        """Run the iteration."""
+        return closure()
+
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +395,7 @@ class Method(pl.LightningModule):
             for name, part in local_batch_norms(self).items():
                 raise ConfigError(
                     f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
-                    "eblvm_lit.networks.batch_norm.BatchNorm2d, or trainer.devices=1."
+                    "eblvm_lit.networks.layers.BatchNorm2d, or trainer.devices=1."
                 )
 
     def on_train_start(self) -> None:

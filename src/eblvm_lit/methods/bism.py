@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -15,15 +16,110 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.posterior_fit import PosteriorFit
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 from eblvm_lit.scores.bilevel import BilevelScore
 
-__all__ = ["BiSM"]
+__all__ = ["BiSM", "PosteriorFit"]
+
+
+class PosteriorFit:
+    r"""G, a divergence of q(h|v; phi) from p(h|v; theta), which K steps on phi descend with fresh noise in each.
+
+    .. math:: G(\theta, \phi) = E_v\, w(v)\, D(q(h|v; \phi), p(h|v; \theta))
+
+    v are the points at which the upper level needs q: data, perturbed as its objective perturbs them. Reference: Bao
+    et al. 2020, Algorithm 1; Bao et al. 2021, section 3.
+
+    Args:
+        energy: The model.
+        posterior: q.
+        divergence: D.
+        n_steps: K.
+        objective: Perturbs the data and gives the weight w; data are left as they are if not given.
+        view: The model as a function of theta; ``bind(energy, theta)`` if not given.
+
+    Raises:
+        ConfigError: For a negative K, or a posterior that fits neither the model nor the divergence.
+
+    Example:
+        >>> from eblvm_lit.core.functional import params_of
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> fit = PosteriorFit(energy=p, posterior=q, divergence=KL(), n_steps=5)
+        >>> v = torch.zeros(7, 2)
+        >>> fit.loss(params_of(p), params_of(q), v, fit.noise(v, 5, torch.Generator()), 0).shape
+        torch.Size([7])
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        posterior: Posterior,
+        divergence: Divergence,
+        n_steps: int,
+        objective: Objective | None = None,
+        view: Callable[[Params], Energy] | None = None,
+    ) -> None:
+        if n_steps < 0:
+            raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_steps}.")
+        if energy.h_dim == 0:
+            raise ConfigError(
+                f"{type(energy).__name__} has no latents, so there is no posterior to fit: use method=mdsm, dsm or cd, "
+                "or a model with latents."
+            )
+        if posterior.continuous != energy.continuous:
+            kinds = {True: "continuous", False: "binary"}
+            raise ConfigError(
+                f"{type(posterior).__name__} has {kinds[posterior.continuous]} latents, "
+                f"{type(energy).__name__} has {kinds[energy.continuous]} ones: choose a posterior that fits the model."
+            )
+        divergence.check(posterior)
+        self.posterior, self.divergence, self.objective = posterior, divergence, objective
+        self.n_steps = n_steps
+        self.energy, self.view = energy, view
+
+    def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
+        """Noise of n evaluations of G."""
+        perturbs = self.objective is not None and self.objective.perturbs
+        return {
+            "data": self.objective.noise(v, (n,), generator) if perturbs else {},
+            "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator),
+        }
+
+    def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
+        """Where G is evaluated with the i-th draw of noise, and the weight of each point there."""
+        if self.objective is None:
+            return v, 1.0
+        data = {}
+        for name, value in noise["data"].items():
+            data[name] = value[i]
+        weight = 1.0 if self.objective.lower_weight is None else self.objective.lower_weight(data)
+        return self.objective.perturb(v, data), weight
+
+    def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
+        """G per example with the i-th draw of noise, shape (B,)."""
+        points, weight = self.points(v, noise, i)
+        energy = bind(self.energy, theta) if self.view is None else self.view(theta)
+        return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
+
+    def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
+        r"""The Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
+        points, weight = self.points(v, noise, 0)
+        weight = torch.as_tensor(weight).expand(len(v)).unsqueeze(-1) / len(v)
+
+        def q_params(phi: Params) -> DistributionParams:
+            return bind(self.posterior, phi).distribution_params(points)
+
+        at, slope = torch.func.jvp(q_params, (phi,), (w,))
+        information = self.posterior.information_given(at)
+        cotangent = tuple(weight * i * s for i, s in zip(information, slope, strict=True))
+        return torch.func.vjp(q_params, phi)[1](cotangent)[0]
 
 
 class BiSM(Method):

@@ -12,8 +12,7 @@ from eblvm_lit.core.minibatch import Minibatch
 from eblvm_lit.distributed.shards import shard_of
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
 

@@ -10,15 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import Params, bind, sum_event
+from eblvm_lit.core.functional import Params, bind, grad, sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import MethodParts
-from eblvm_lit.methods.loss_method import LossMethod
-from eblvm_lit.methods.posterior_fit import PosteriorFit
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.bism import PosteriorFit
+from eblvm_lit.methods.loss_method import LossMethod, score_of_model
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
@@ -179,8 +177,7 @@ class FisherCritic(Critic):
         super().__init__(
             energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
         )
-        self.score = score or Exact()
-        self.score.check(energy)
+        self.score = score_of_model(score, energy)
         if residual and not isinstance(self.score, Exact):
             raise ConfigError(
                 f"A residual critic is added to a score without noise, and that of {type(self.score).__name__} has "

@@ -10,11 +10,33 @@ from torch import Tensor, nn
 
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.scores.base import ScoreEstimator
+from eblvm_lit.scores.exact import Exact
 
-__all__ = ["LossMethod"]
+__all__ = ["LossMethod", "score_of_model"]
+
+
+def score_of_model(score: ScoreEstimator | None, energy: Energy) -> ScoreEstimator:
+    """An estimator of the score of an energy that is given no posterior; the exact one if not given.
+
+    Raises:
+        ConfigError: If the energy's score cannot be estimated so, or the estimator needs a posterior.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> type(score_of_model(None, GRBM(v_dim=2, h_dim=3))).__name__
+        'Exact'
+    """
+    score = score or Exact()
+    score.check(energy)
+    if score.needs_posterior:
+        raise ConfigError(
+            f"The score of {type(score).__name__} needs a posterior, which this method does not fit: use method=bism "
+            "or vages, or method=vages_fisher for a critic."
+        )
+    return score
 
 
 class LossMethod(Method):

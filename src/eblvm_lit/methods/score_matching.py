@@ -9,14 +9,11 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import MethodParts
-from eblvm_lit.methods.loss_method import LossMethod
-from eblvm_lit.methods.state import TrainState
+from eblvm_lit.methods.base import MethodParts, TrainState
+from eblvm_lit.methods.loss_method import LossMethod, score_of_model
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator
-from eblvm_lit.scores.exact import Exact
 
 __all__ = ["ScoreMatching"]
 
@@ -56,11 +53,7 @@ class ScoreMatching(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        self.score = score or Exact()
-        self.score.check(energy)
-        if self.score.needs_posterior:
-            raise ConfigError(f"The score of {type(self.score).__name__} needs a posterior: use method=bism or vages.")
-        self.objective = objective
+        self.score, self.objective = score_of_model(score, energy), objective
 
     @property
     def parts(self) -> MethodParts:

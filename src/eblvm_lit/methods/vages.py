@@ -8,14 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.functional import Params, bind, grad
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts
-from eblvm_lit.methods.posterior_fit import PosteriorFit
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.bism import PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior

@@ -13,10 +13,9 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import IWAE
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import MethodParts
+from eblvm_lit.methods.base import MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.bism import PosteriorFit
 from eblvm_lit.methods.nce import NCE
-from eblvm_lit.methods.posterior_fit import PosteriorFit
-from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, elu
 from torch.utils.checkpoint import checkpoint
 
-from eblvm_lit.core.autograd import is_plain_first_order
+from eblvm_lit.core.functional import is_plain_first_order
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import image_shape
 

@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
-from eblvm_lit.core.functional import sum_event
+from eblvm_lit.core.functional import grad, sum_event
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad, plain_autograd
+from eblvm_lit.core.functional import grad, plain_autograd
 
 __all__ = ["CapturedGrad", "energy_grad"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import grad
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["Langevin"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.scores.base import ScoreEstimator

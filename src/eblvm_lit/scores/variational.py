@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.autograd import grad
+from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior

@@ -1,0 +1,150 @@
+"""The convolutional networks of BiDVL (Kan et al. 2022): features of energy and encoder, and the generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.layers import BatchNorm2d, normal_start, spectrally_normalised
+from eblvm_lit.networks.shapes import halvings
+
+__all__ = ["BatchNormEncoder", "ConvGenerator", "SpectralConv"]
+
+
+class SpectralConv(nn.Module):
+    r"""Pairs of 3x3 and strided 4x4 convolutions with spectral norms, down to one pixel.
+
+    .. math:: [3{\times}3 \to 2^i e]\,[4{\times}4,\, \text{stride } 2 \to 2^i e], \; i = 0, \dots, n - 1; \quad
+        [3{\times}3 \to 2^n e]\,[4{\times}4 \to 2^n e]
+
+    with a leaky rectifier between two convolutions, and none after the last; the image has :math:`4 \cdot 2^n` pixels
+    on a side. With e = 64 the published energies' at 32, 64 and 128 (Kan et al. 2022, code).
+
+    Args:
+        v_shape: Channels, height and width of the image.
+        width: e.
+        negative_slope: Slope of the rectifier below zero.
+
+    Raises:
+        ConfigError: For an image whose side is not 8, 16, 32, ..., or a width below one.
+
+    Example:
+        >>> network = SpectralConv(v_shape=[3, 16, 16], width=2)
+        >>> network.out_dim, network(torch.zeros(5, 3, 16, 16)).shape
+        (8, torch.Size([5, 8]))
+    """
+
+    def __init__(self, *, v_shape: Sequence[int], width: int = 64, negative_slope: float = 0.1) -> None:
+        super().__init__()
+        n = halvings(v_shape)
+        if width < 1:
+            raise ConfigError(f"A convolutional energy needs width >= 1, not {width}.")
+        self.event_shape, self.out_dim = tuple(v_shape), width * 2**n
+        layers: list[nn.Module] = []
+        n_in = v_shape[0]
+        for i in range(n + 1):
+            n_out = width * 2**i
+            layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.LeakyReLU(negative_slope)]
+            if i < n:
+                layers += [nn.Conv2d(n_out, n_out, 4, stride=2, padding=1), nn.LeakyReLU(negative_slope)]
+            n_in = n_out
+        # a 4x4 convolution of 4x4 pixels is a product of matrices, seven times as fast as one on a CPU
+        layers += [nn.Flatten(), nn.Linear(16 * n_in, n_in)]
+        # the format of a convolution's output is its kernel's
+        self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
+        spectrally_normalised(self.layers)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        return self.layers(v)
+
+
+class BatchNormEncoder(nn.Module):
+    r"""A 3x3 convolution, then strided 4x4 ones that double the channels, each with batch normalisation.
+
+    .. math:: [3{\times}3 \to w]\,[4{\times}4,\, \text{stride } 2 \to 2^i w], \; i = 1, \dots, n
+
+    The image has :math:`4 \cdot 2^n` pixels on a side, and there are :math:`16 \cdot 2^n w` features. With w = 48 the
+    published encoders' at 32, 64 and 128 (Kan et al. 2022, code).
+
+    Args:
+        v_shape: Channels, height and width of the image.
+        width: w.
+        negative_slope: Slope of the rectifier below zero.
+
+    Raises:
+        ConfigError: For an image whose side is not 8, 16, 32, ..., or a width below one.
+
+    Example:
+        >>> network = BatchNormEncoder(v_shape=[3, 16, 16], width=2)
+        >>> network.out_dim, network(torch.zeros(5, 3, 16, 16)).shape
+        (128, torch.Size([5, 128]))
+    """
+
+    def __init__(self, *, v_shape: Sequence[int], width: int = 48, negative_slope: float = 0.2) -> None:
+        super().__init__()
+        n = halvings(v_shape)
+        if width < 1:
+            raise ConfigError(f"A convolutional encoder needs width >= 1, not {width}.")
+        self.event_shape, self.out_dim = tuple(v_shape), 16 * width * 2**n
+        convolutions = [nn.Conv2d(v_shape[0], width, 3, padding=1, bias=False)]
+        for i in range(n):
+            n_in = width * 2**i
+            convolutions.append(nn.Conv2d(n_in, 2 * n_in, 4, stride=2, padding=1, bias=False))
+        layers: list[nn.Module] = []
+        for convolution in convolutions:
+            layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
+        # the format of a convolution's output is its kernel's
+        self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        return self.layers(v).flatten(1)
+
+
+class ConvGenerator(nn.Module):
+    r"""Latents to images by transposed convolutions that halve the channels, each with batch normalisation.
+
+    .. math:: [4{\times}4 \to 2^n w]\,[4{\times}4,\, \text{stride } 2 \to 2^{n-i} w], \; i = 0, \dots, n - 1; \quad
+        \tanh [3{\times}3 \to C]
+
+    The image has :math:`4 \cdot 2^n` pixels on a side, all values in [-1, 1]. With w = 48 the published generators at
+    32, 64 and 128 (Kan et al. 2022, code).
+
+    Args:
+        v_shape: Channels, height and width of the image.
+        h_dim: Number of latents.
+        width: w.
+
+    Raises:
+        ConfigError: For an image whose side is not 8, 16, 32, ..., or a size below one.
+
+    Example:
+        >>> generator = ConvGenerator(v_shape=[3, 16, 16], h_dim=5, width=2)
+        >>> generator(torch.zeros(7, 5)).shape
+        torch.Size([7, 3, 16, 16])
+    """
+
+    def __init__(self, *, v_shape: Sequence[int], h_dim: int = 100, width: int = 48) -> None:
+        super().__init__()
+        n = halvings(v_shape)
+        if width < 1 or h_dim < 1:
+            raise ConfigError(f"A generator needs width >= 1 and h_dim >= 1, not {width} and {h_dim}.")
+        self.event_shape, self.h_dim = tuple(v_shape), h_dim
+        convolutions = [nn.ConvTranspose2d(h_dim, width * 2**n, 4, bias=False)]
+        for i in range(n):
+            n_in = convolutions[-1].out_channels
+            convolutions.append(nn.ConvTranspose2d(n_in, width * 2 ** (n - i), 4, stride=2, padding=1, bias=False))
+        layers: list[nn.Module] = []
+        for convolution in convolutions:
+            layers += [convolution, BatchNorm2d(convolution.out_channels), nn.ReLU()]
+        layers += [nn.ConvTranspose2d(2 * width, v_shape[0], 3, padding=1), nn.Tanh()]
+        # the format of a convolution's output is its kernel's
+        self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Images v (B, C, H, W) of latents h (B, h_dim)."""
+        return self.layers(h[:, :, None, None])
