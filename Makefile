@@ -49,7 +49,7 @@ format: $(STAMP) ## format the code and mend what can be mended
 	$(BIN)/python -m ruff format .
 
 clean: ## remove the environment, caches and build products; outputs/ and data/ stay
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment that a set-up left half-made says so by its file .unfinished and is made anew, as is one whose Python no

@@ -18,8 +18,9 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.pretrained_models import loading
+from eblvm_lit.runtime import commands
 from eblvm_lit.samplers.gibbs import Gibbs
-from shell import ROOT
+from shell import CONF, ROOT
 
 # Mean free energies of training, validation and test split, and log Z, as docs/pretrained.md has them.
 FREE_ENERGIES = [-190.7361, -190.0592, -189.9532]
@@ -99,8 +100,19 @@ def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the
         assert digest in card
         assert path.stat().st_size < 100_000
         assert all(type(value) is torch.Tensor for value in torch.load(path, weights_only=True).values())
-    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert packaged["eblvm_lit.pretrained_models"] == ["*.pt"]
+
+
+def test_a_wheel_has_the_package_with_its_configurations_inside():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["only-include"] == ["src/eblvm_lit", "conf"]
+    assert wheel["sources"] == {"src": "", "conf": "eblvm_lit/conf"}
+
+
+def test_commands_find_the_configurations_of_an_installed_package(tmp_path, monkeypatch):
+    assert commands.conf_folder() == CONF
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setattr(commands, "__file__", str(tmp_path / "runtime" / "commands.py"))
+    assert commands.conf_folder() == tmp_path / "conf"
 
 
 def test_an_unknown_or_a_damaged_model_is_refused(tmp_path, monkeypatch):

@@ -1,0 +1,54 @@
+"""The commands eblvm-train and eblvm-evaluate, which train.py and evaluate.py run, too."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from eblvm_lit.runtime.renamed import exit_if_renamed
+
+__all__ = ["conf_folder", "evaluate", "train"]
+
+
+def conf_folder() -> Path:
+    """The folder of the configurations: inside of an installed package, or at the top of a clone.
+
+    Example:
+        >>> (conf_folder() / "config.yaml").is_file()
+        True
+    """
+    package = Path(__file__).parents[1]
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parents[1] / "conf"
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
+def _train(cfg: DictConfig) -> float | None:
+    from eblvm_lit.runtime import cli, run  # takes seconds, for which --help and typing errors need not wait
+
+    return cli.main(run.train, cfg)
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="evaluate")
+def _evaluate(cfg: DictConfig) -> float | None:
+    from eblvm_lit.runtime import cli, run
+
+    return cli.main(run.evaluate, cfg)
+
+
+def train() -> None:
+    """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
+    exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
+    # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
+    warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
+    _train()
+
+
+def evaluate() -> None:
+    """Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH."""
+    exit_if_renamed(sys.argv[1:])
+    _evaluate()
