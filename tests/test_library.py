@@ -87,7 +87,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def energy():
-    return eblvm_lit.pretrained("grbm_digits")
+    return eblvm_lit.pretrained("grbm_digits").energy
 
 
 def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the_package():

@@ -1,20 +1,46 @@
 """The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
 
+from .bidvl.method import BiDVL
+from .bidvl.sngan import SNGAN
+from .bidvl.vae import VAE
 from .core.functional import bind, params_of
+from .data.base import ArrayDataModule
+from .data.celeba import CelebA
+from .data.cifar10 import CIFAR10
 from .data.digits import Digits
+from .data.frey_face import FreyFace
+from .data.image_folder import ImageFolder
+from .data.mnist import MNIST, FashionMNIST
+from .data.plane_curves import Circle, Moons, SwissRoll
+from .data.svhn import SVHN
 from .data.toy import Checkerboard
+from .divergences.base import Divergence
 from .divergences.fisher import Fisher
 from .divergences.kl import IWAE, KL
 from .energies.base import ConditionalEnergy, Energy, MarginalEnergy, VisibleEnergy
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
+from .energies.perturbed import PerturbedGRBM
+from .energies.spectral import SpectralEnergy
 from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
-from .evaluation.likelihood import exact_log_partition
-from .hypergradients.base import BilevelProblem
+from .evaluation.base import ExampleMetric, Metric
+from .evaluation.likelihood import LogLikelihood, exact_log_partition
+from .figures.base import Picture
+from .generation.annealed_samples import AnnealedSamples
+from .hypergradients.base import BilevelProblem, Hypergradient
 from .hypergradients.implicit import Implicit
 from .hypergradients.unroll import Unroll
+from .methods.base import Method, MethodParts, ParamGroup, TrainState
+from .methods.bism import BiSM, PosteriorFit
+from .methods.contrastive_divergence import ContrastiveDivergence
+from .methods.critics import FisherCritic, VaGESFisher
+from .methods.loss_method import LossMethod
+from .methods.nce import NCE
+from .methods.score_matching import ScoreMatching
+from .methods.vages import VaGES
+from .methods.vnce import VNCE
 from .networks.conv_encoder import ConvEncoder
 from .networks.mlp import MLP
 from .networks.resnet import ResNet
@@ -25,23 +51,30 @@ from .objectives.mdsm import MDSM
 from .objectives.sm import SM
 from .objectives.ssm import SSM
 from .optimizers.adam import Adam
+from .optimizers.base import Optimizer
 from .optimizers.sgd import SGD
 from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
-from .posteriors.gaussian import LinearGaussianPosterior, NetworkGaussianPosterior
+from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
 from .pretrained_models.loading import pretrained
+from .runtime.compose import train
+from .runtime.trained_run import TrainedRun, load
 from .samplers.annealed_langevin import AnnealedLangevin
+from .samplers.base import Sampler
 from .samplers.gibbs import Gibbs
 from .samplers.langevin import Langevin
+from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
-from .scores.exact import ExactScore
-from .scores.importance import ImportanceScore
-from .scores.variational import VaES, vages_product
+from .scores.exact import Exact, ExactScore
+from .scores.importance import Importance, ImportanceScore
+from .scores.particles import PosteriorParticles
+from .scores.variational import VaES, VariationalScore, vages_product
 
 __version__: str
 
 __all__ = [
     "AIS",
+    "CIFAR10",
     "DSM",
     "GRBM",
     "IWAE",
@@ -49,44 +82,91 @@ __all__ = [
     "KSD",
     "MDSM",
     "MLP",
+    "MNIST",
+    "NCE",
     "SGD",
     "SM",
+    "SNGAN",
     "SSM",
+    "SVHN",
+    "VAE",
+    "VNCE",
     "Adam",
     "AnnealedLangevin",
+    "AnnealedSamples",
+    "ArrayDataModule",
     "BernoulliPosterior",
+    "BiDVL",
+    "BiSM",
     "BilevelProblem",
     "BilevelScore",
+    "CelebA",
     "Checkerboard",
+    "Circle",
     "ConditionalEnergy",
     "ConfigError",
+    "ContrastiveDivergence",
     "ConvEncoder",
     "DataError",
     "DeepEnergy",
     "DeepLatentEnergy",
     "DeepVectorEnergy",
     "Digits",
+    "Divergence",
     "EblvmError",
     "Energy",
+    "Exact",
     "ExactScore",
+    "ExampleMetric",
+    "FashionMNIST",
     "Fisher",
+    "FisherCritic",
+    "FreyFace",
     "GaussianLatentModel",
+    "GaussianPosterior",
     "Gibbs",
+    "Hypergradient",
+    "ImageFolder",
     "Implicit",
+    "Importance",
     "ImportanceScore",
     "Langevin",
     "LinearGaussianPosterior",
+    "LogLikelihood",
+    "LossMethod",
     "MarginalEnergy",
+    "Method",
+    "MethodParts",
+    "Metric",
+    "Moons",
     "NetworkGaussianPosterior",
     "Objective",
+    "Optimizer",
+    "ParamGroup",
+    "PerturbedGRBM",
+    "Picture",
     "Posterior",
+    "PosteriorFit",
+    "PosteriorParticles",
     "ResNet",
+    "Sampler",
+    "ScoreEstimator",
+    "ScoreMatching",
+    "SpectralEnergy",
+    "SwissRoll",
+    "TrainState",
+    "TrainedRun",
     "Unroll",
     "VaES",
+    "VaGES",
+    "VaGESFisher",
+    "VariationalScore",
     "VisibleEnergy",
     "bind",
     "exact_log_partition",
+    "load",
     "params_of",
     "pretrained",
+    "train",
     "vages_product",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.io import refuse_url, write_whole
 
-__all__ = ["AtomicCheckpointIO", "check_restorable", "load_checkpoint"]
+__all__ = ["AtomicCheckpointIO", "check_restorable", "checkpoint_file", "load_checkpoint"]
 
 # The entries that this package adds to a checkpoint, and their types.
 KEYS = {"method": str, "iteration": int, "config": dict}
@@ -21,21 +21,42 @@ KEYS = {"method": str, "iteration": int, "config": dict}
 RESTORED = {"loops": dict, "optimizer_states": list, "global_step": int}
 
 
-def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a checkpoint as data: nothing in it is executed.
+def checkpoint_file(path: str | Path, which: str = "last") -> Path:
+    """The checkpoint that a file or the folder of a run stands for.
+
+    Args:
+        path: A checkpoint, or the folder of a run.
+        which: ``last`` or ``best``, of a folder.
 
     Raises:
-        DataError: If the file is missing, damaged, holds more than data, or is not a checkpoint of this package.
-        ConfigError: If it is named by an address.
+        DataError: If there is none.
+        ConfigError: If it is an address.
 
     Example:
-        >>> load_checkpoint("https://example.org/last.ckpt")
+        >>> checkpoint_file("https://example.org/last.ckpt")
         Traceback (most recent call last):
         eblvm_lit.errors.ConfigError: ckpt=https://example.org/last.ckpt is an address, ...
     """
     refuse_url("ckpt", path)
-    if not Path(path).is_file():
+    path = Path(path)
+    if path.is_dir():
+        file = path / "checkpoints" / f"{which}.ckpt"
+        if not file.is_file():
+            raise DataError(f"{path} holds no finished run: a run's folder has checkpoints/{which}.ckpt.")
+        return file
+    if not path.is_file():
         raise DataError(f"There is no checkpoint at {path}.")
+    return path
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a checkpoint, given by its file or by the folder of its run, as data: nothing in it is executed.
+
+    Raises:
+        DataError: If the file is missing, damaged, holds more than data, or is not a checkpoint of this package.
+        ConfigError: If it is named by an address.
+    """
+    path = checkpoint_file(path)
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

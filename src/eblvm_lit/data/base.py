@@ -75,6 +75,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.splits: Splits | None = None
         self.labels: Splits | None = None
 
+    def __str__(self) -> str:
+        """The options; Lightning's own text needs loaders of another kind."""
+        return repr(self)
+
     @abstractmethod
     def load(self) -> Splits:
         """Read or generate the whole data set; every call returns the same arrays."""

@@ -45,6 +45,16 @@ class Energy(nn.Module, ABC):
         """What makes its gradients need less memory."""
         return []
 
+    def extra_repr(self) -> str:
+        """The sizes, for ``print``.
+
+        Example:
+            >>> from eblvm_lit.energies.grbm import GRBM
+            >>> GRBM(v_dim=2, h_dim=3)
+            GRBM(event_shape=(2,), h_dim=3)
+        """
+        return f"event_shape={tuple(self.event_shape)}, h_dim={self.h_dim}"
+
     def forward(self, v: Tensor, h: Tensor) -> Tensor:
         """The energy; see :meth:`energy`."""
         return self.energy(v, h)

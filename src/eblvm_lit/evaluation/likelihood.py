@@ -10,7 +10,7 @@ from torch import Tensor
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.evaluation.ais import AIS, AISEstimate
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
 
@@ -79,16 +79,28 @@ class LogLikelihood(ExampleMetric):
         energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):
             return {}
-        log_z, about_log_z = exact_log_partition(energy, self.max_enumerated), {}
+        log_z, estimate = self.log_partition(energy, generator)
         if log_z is None:
-            if not isinstance(energy, GRBM):
-                return {}
-            log_z, standard_error, ess = self.ais.estimate(energy, generator)
-            about_log_z = {
-                "log_z": log_z,
-                "log_z_standard_error": standard_error,
-                "ais_effective_sample_size": ess,
-            }
+            return {}
         free_energy = in_float64(energy).free_energy
-        mean = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
-        return {**mean, **about_log_z}
+        found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
+        if estimate is not None:
+            found |= {"log_z": log_z, "log_z_standard_error": estimate.standard_error}
+            found["ais_effective_sample_size"] = estimate.ess
+        return found
+
+    def log_partition(
+        self, energy: MarginalEnergy, generator: torch.Generator
+    ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
+        """Log Z, with the estimate where it is not exact; None where it is neither known nor estimable.
+
+        Args:
+            energy: The model.
+            generator: Source of the randomness of an estimate, on the energy's device.
+        """
+        if (log_z := exact_log_partition(energy, self.max_enumerated)) is not None:
+            return log_z, None
+        if not isinstance(energy, GRBM):
+            return None, None
+        estimate = self.ais.estimate(energy, generator)
+        return estimate.log_z, estimate

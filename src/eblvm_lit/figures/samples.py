@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
@@ -70,7 +70,7 @@ class Samples(Picture):
         if n < 1 or n_points < 1:
             raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
         self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
-        self.langevin, self.annealed = Langevin(n_steps=1, step_size=step_size), annealed
+        self.langevin, self.annealed = Langevin(n_steps=n_steps, step_size=step_size), annealed
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
@@ -79,7 +79,8 @@ class Samples(Picture):
             samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images)
             title = f"Gibbs samples, {self.n_steps} sweeps"
         elif data.bounds is not None and isinstance(energy, Energy) and energy.continuous:
-            samples = self._langevin(energy, data.bounds, generator)
+            low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
+            samples = self.langevin.sample(energy, self.n_points, generator, low=low, high=high)
             title = f"Langevin samples, {self.n_steps} steps"
         elif images and isinstance(energy, Energy) and self.annealed is not None:
             samples = self._annealed(energy, method, data)
@@ -98,17 +99,6 @@ class Samples(Picture):
             axes.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
         figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
         return figure
-
-    def _langevin(self, energy: Energy, bounds: Window, generator: torch.Generator) -> Tensor:
-        """The visible units of n_points independent chains after the last step, shape (n_points, 2)."""
-        p, n = next(energy.parameters()), self.n_points
-        options = {"generator": generator, "dtype": p.dtype, "device": p.device}
-        low, high = (torch.tensor(ends, dtype=p.dtype, device=p.device) for ends in zip(*bounds, strict=True))
-        v, h = low + (high - low) * torch.rand(n, 2, **options), torch.randn(n, energy.h_dim, **options)
-        for _ in range(self.n_steps):  # one step at a time, so that noise needs little memory
-            noise = tuple(self.langevin.noise(x, generator) for x in (v, h))
-            v, h = self.langevin.run(lambda v, h: energy.energy(v, h).sum(), (v, h), noise)
-        return v
 
     def _annealed(self, energy: Energy, method: Method, data: ArrayDataModule) -> Tensor:
         """Images, shape (n, *event); their noise is a function of the run's seed."""

@@ -13,6 +13,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.generation.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
+from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedSamples"]
@@ -20,7 +21,7 @@ __all__ = ["AnnealedSamples"]
 Kind = Literal["auto", "marginal", "joint", "posterior"]
 
 
-class AnnealedSamples:
+class AnnealedSamples(Sampler):
     r"""Draws v of a model whose conditionals cannot be sampled directly.
 
     ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
@@ -84,6 +85,27 @@ class AnnealedSamples:
                 "marginal needs a free energy, posterior a method with a posterior, joint real latents."
             )
         return kind
+
+    def sample(
+        self,
+        energy: Energy,
+        n: int,
+        generator: torch.Generator,
+        *,
+        posterior: Posterior | None = None,
+        examples: Tensor | None = None,
+    ) -> Tensor:
+        """Samples of the model, shape (n, *event).
+
+        Args:
+            energy: The model; its device and type are those of the samples.
+            n: Number of chains.
+            generator: Source of the seed of all noise.
+            posterior: q, where latents are its means.
+            examples: Training examples as the model sees them, shape (n, *event), for those means.
+        """
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        return self.draw(energy, range(n), seed=seed, posterior=posterior, examples=examples)
 
     def draw(
         self,

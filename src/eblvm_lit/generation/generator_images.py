@@ -49,14 +49,25 @@ class GeneratedImages(ImageSource):
         """Whether the data are images and the method has a generator."""
         return data.image_shape is not None and method.parts.generator is not None
 
-    @torch.no_grad()
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
+        passes = self.passes(method, n, method.seed)
+        return torch.cat([data.as_bytes(v).cpu().view(-1, *data.image_shape) for v in passes])[:n]
+
+    @torch.no_grad()
+    def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
+        """G(h) of at least n latents, as the generator gives it: one tensor of shape (batch_size, *event) for a pass.
+
+        Args:
+            method: A method with a generator.
+            n: Number of latents, rounded up to whole batches.
+            seed: Of the latents: the i-th is a function of it and of i.
+        """
         own, made = method.parts.generator, []
         with eval_mode(own):
             for first in range(0, n, self.batch_size):
-                noise = SampleNoise(method.seed, range(first, first + self.batch_size))
+                noise = SampleNoise(seed, range(first, first + self.batch_size))
                 h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)
                 view = bind(own, clone_buffers(buffers_of(own))).train(self.batch_statistics)
-                made.append(data.as_bytes(view(h)).cpu().view(-1, *data.image_shape))
-        return torch.cat(made)[:n]
+                made.append(view(h))
+        return made

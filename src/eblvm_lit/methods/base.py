@@ -8,7 +8,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import pytorch_lightning as pl
 import torch
@@ -41,6 +42,12 @@ class ParamGroup:
         network: Whose they are: ``theta``, ``phi``, ...
         optimizer: The update rule.
         prefix: What their names begin with; all of the network's if empty.
+
+    Example:
+        >>> from eblvm_lit.optimizers.sgd import SGD
+        >>> encoder = ParamGroup("omega", SGD(lr=0.1), prefix="encoder.")
+        >>> list(encoder.of({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}))
+        ['encoder.weight']
     """
 
     network: str
@@ -193,6 +200,15 @@ class Method(pl.LightningModule):
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
         description: The run's configuration as plain containers, kept in checkpoints.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.methods.score_matching import ScoreMatching
+        >>> from eblvm_lit.objectives.sm import SM
+        >>> from eblvm_lit.optimizers.sgd import SGD
+        >>> method = ScoreMatching(energy=GRBM(v_dim=2, h_dim=3), objective=SM(), optimizer=SGD(lr=0.1))
+        >>> list(method.networks()), list(method.param_groups()), method.parts.energy
+        (['theta'], ['upper'], GRBM(event_shape=(2,), h_dim=3))
     """
 
     def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
@@ -461,6 +477,28 @@ class Method(pl.LightningModule):
             raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
         log.warning("compile=auto: running eagerly, because %s.", error)
         self._compiled = None
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: str | Path, map_location: Any = None, **options: Any) -> Self:
+        """The trained method of a checkpoint or of the folder of a run, as Lightning's users know it.
+
+        :func:`eblvm_lit.load` gives it with its configuration, metrics and data.
+
+        Args:
+            checkpoint_path: The file, or the folder of the run.
+            map_location: The device; the CPU if not given.
+            options: Of :func:`eblvm_lit.load`.
+
+        Raises:
+            DataError: If there is no checkpoint, or it cannot be read.
+            ConfigError: If it is of another method.
+        """
+        from eblvm_lit.runtime.trained_run import load  # the runtime stands on methods
+
+        method = load(checkpoint_path, device=map_location or "cpu", **options).method
+        if not isinstance(method, cls):
+            raise ConfigError(f"{checkpoint_path} is of {type(method).__name__}, not of {cls.__name__}.")
+        return method
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Set Lightning's counts to those of this run's calls."""

@@ -55,6 +55,19 @@ class LossMethod(Method):
     Attributes:
         trained: The network whose parameters move.
         energy_type: ``MarginalEnergy`` where the loss needs the free energy.
+
+    Example:
+        >>> from eblvm_lit.core.functional import bind
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.sgd import SGD
+        >>> class LowEnergy(LossMethod):
+        ...     def noise(self, v, generator):
+        ...         return None
+        ...     def loss(self, state, v, noise):
+        ...         return bind(self.energy, state.theta).free_energy(v)
+        >>> method = LowEnergy(energy=GRBM(v_dim=2, h_dim=3), optimizer=SGD(lr=0.1))
+        >>> method.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
     """
 
     trained = "theta"

@@ -23,6 +23,10 @@ class Posterior(nn.Module, ABC):
     h_dim: int
     continuous: bool
 
+    def extra_repr(self) -> str:
+        """The size, for ``print``."""
+        return f"h_dim={self.h_dim}"
+
     @abstractmethod
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Noise for :meth:`rsample`, shape (*shape, B, H), of v's type and device."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import torch
+from omegaconf import OmegaConf
 
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.runtime.instantiate import instantiate
+from eblvm_lit.runtime.trained_run import TrainedRun
 
 __all__ = ["MODELS", "pretrained"]
 
-# SHA-256 of each file: it is the file that the model card describes.
+# SHA-256 of each file of parameters: it is the file that the model card describes.
 MODELS = {"grbm_digits": "192670d3c03095ac4b561cc26f03c5342b076eca259cc6be9a8c7a908dc5d3f6"}
 
 
-def pretrained(name: str) -> GRBM:
-    r"""A trained model of this project, without gradients.
+def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
+    r"""A trained model of this project with its data, metrics and samplers; its parameters have no gradients.
 
     .. math:: p(v, h) \propto \exp(-E(v, h; \hat\theta))
 
@@ -25,23 +28,31 @@ def pretrained(name: str) -> GRBM:
 
     Args:
         name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents.
+        device: Where the model goes.
 
     Raises:
         ConfigError: For an unknown name.
         DataError: If the file is missing or not the published one.
 
     Example:
-        >>> energy = pretrained("grbm_digits")
-        >>> energy.event_shape, energy.h_dim
-        ((64,), 200)
+        >>> run = pretrained("grbm_digits")
+        >>> run.energy
+        GRBM(event_shape=(64,), h_dim=200)
+        >>> run.metrics["test/log_likelihood"]
+        19.47
     """
     if name not in MODELS:
-        raise ConfigError(f"There is no trained model {name!r}; there is {', '.join(MODELS)}.")
+        raise ConfigError(
+            f"There is no trained model {name!r}; there is {', '.join(MODELS)}. Load a run of yours by "
+            "eblvm_lit.load(FOLDER)."
+        )
     path = Path(__file__).with_name(f"{name}.pt")
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != MODELS[name]:
         raise DataError(f"{path} is missing or not the published file: install eblvm_lit again.")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    v_dim, h_dim = state["W"].shape
-    energy = GRBM(v_dim=v_dim, h_dim=h_dim)
-    energy.load_state_dict(state)
-    return energy.requires_grad_(False)
+    card = json.loads(path.with_suffix(".json").read_text())
+    config = OmegaConf.create(card["config"])
+    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
+        method = instantiate(config.method, "method")
+    method.energy.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    method.to(device).eval().requires_grad_(False)
+    return TrainedRun(method=method, config=config, iteration=card["iteration"], metrics=card["metrics"])

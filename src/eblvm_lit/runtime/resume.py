@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from eblvm_lit.callbacks.checkpoint_io import checkpoint_file
 from eblvm_lit.errors import DataError
 from eblvm_lit.utils.io import refuse_url
 
@@ -30,8 +31,8 @@ def _essence(config: Any) -> dict[str, Any]:
 def find_checkpoint(cfg: DictConfig) -> Path | None:
     """The checkpoint to resume from.
 
-    ``ckpt=null`` starts a new run, and a path names a file. ``ckpt=last`` means the newest ``last.ckpt`` of a run with
-    the same method, data and seed, in the folder of this run or below ``outputs_dir``.
+    ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
+    ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``.
 
     Args:
         cfg: The configuration of the run.
@@ -43,9 +44,9 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     refuse_url("ckpt", cfg.ckpt)
     if cfg.ckpt != "last":
-        if not Path(cfg.ckpt).is_file():
+        if not Path(cfg.ckpt).exists():
             raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
-        return Path(cfg.ckpt)
+        return checkpoint_file(cfg.ckpt)
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():
         return own

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.base import Sampler
 
 __all__ = ["Gibbs"]
 
 
-class Gibbs:
+class Gibbs(Sampler):
     r"""Block Gibbs sampling of an energy whose conditionals p(h|v) and p(v|h) can be sampled.
 
     .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t)

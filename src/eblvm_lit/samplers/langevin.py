@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics of a few steps, with noise that the caller draws."""
+"""Unadjusted Langevin dynamics, of a model or with noise that the caller draws."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.base import Sampler
 
 __all__ = ["Langevin"]
 
 
-class Langevin:
+class Langevin(Sampler):
     r"""Some steps of Langevin dynamics of one or several variables at once, with noise that is drawn outside.
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
@@ -69,3 +71,51 @@ class Langevin:
             x = tuple(part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
             x = tuple(part.detach() for part in x)
         return x
+
+    def sample(
+        self,
+        energy: Energy,
+        n: int,
+        generator: torch.Generator,
+        *,
+        low: Tensor | float = 0.0,
+        high: Tensor | float = 1.0,
+    ) -> Tensor:
+        """The last v of n independent chains of v, or of v and h together where the model has no free energy.
+
+        Chains start at v uniform in a box and h standard normal.
+
+        Args:
+            energy: The model; its device and type are those of the samples.
+            n: Number of chains.
+            generator: Source of all randomness, on the energy's device.
+            low: Lower end of the box, a number or of a shape that broadcasts to that of one v.
+            high: Its upper end.
+
+        Returns:
+            Shape (n, *event).
+
+        Raises:
+            ConfigError: For binary latents that cannot be summed out.
+        """
+        like = next(energy.parameters())
+        options = {"generator": generator, "dtype": like.dtype, "device": like.device}
+        x: tuple[Tensor, ...] = (low + (high - low) * torch.rand((n, *energy.event_shape), **options),)
+        if isinstance(energy, MarginalEnergy):
+            total = _total_free_energy(energy)
+        elif energy.continuous:
+            total, x = _total_energy(energy), (*x, torch.randn((n, energy.h_dim), **options))
+        else:
+            raise ConfigError(f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move.")
+        one = Langevin(n_steps=1, step_size=self.step_size, noise_std=self.noise_std)
+        for _ in range(self.n_steps):  # one step at a time, so that noise needs little memory
+            x = one.run(total, x, tuple(one.noise(part, generator) for part in x))
+        return x[0]
+
+
+def _total_energy(energy: Energy) -> Callable[..., Tensor]:
+    return lambda v, h: energy.energy(v, h).sum()
+
+
+def _total_free_energy(energy: MarginalEnergy) -> Callable[..., Tensor]:
+    return lambda v: energy.free_energy(v).sum()

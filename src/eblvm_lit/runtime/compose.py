@@ -1,0 +1,89 @@
+"""Training from Python: the configuration of a command line is composed, run and returned as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.runtime import run
+from eblvm_lit.runtime.commands import conf_folder
+from eblvm_lit.runtime.renamed import new_name
+from eblvm_lit.runtime.trained_run import TrainedRun, load
+from eblvm_lit.runtime.validate import refuse_unread
+
+__all__ = ["composed", "train"]
+
+
+def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
+    """The configuration of ``train.py`` with overrides, and a new folder for its results.
+
+    Args:
+        overrides: As on the command line, such as ``method=dsm``.
+        config_dir: A folder with configurations of yours, as ``--config-dir``.
+
+    Raises:
+        ConfigError: For an option, a key or a value that does not exist.
+
+    Example:
+        >>> cfg = composed(["method=dsm", "trainer.max_steps=200"])
+        >>> cfg.method._target_, cfg.trainer.max_steps
+        ('eblvm_lit.methods.score_matching.ScoreMatching', 200)
+        >>> composed(["metod=dsm"])
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: ...
+    """
+    overrides = [overrides] if isinstance(overrides, str) else list(overrides)
+    for override in overrides:
+        if sentence := new_name(override.lstrip("+~")):
+            raise ConfigError(sentence)
+    search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
+            cfg = compose("config", [*search, *overrides], return_hydra_config=True)
+        folder = OmegaConf.select(cfg, "hydra.run.dir")
+    except (HydraException, OmegaConfBaseException) as error:
+        reason = str(error).strip().partition("\nSee https")[0]
+        raise ConfigError(f"{reason} (in {' '.join(overrides)})") from None
+    with open_dict(cfg):
+        del cfg["hydra"]
+    if not any(override.startswith("run_dir=") for override in overrides):
+        cfg.run_dir = _unused(folder)
+    refuse_unread(cfg, [override for override in overrides if not override.startswith("hydra")])
+    return cfg
+
+
+def _unused(folder: str) -> str:
+    """The folder, or one beside it if it holds a run already: two runs may start within one second."""
+    if not (Path(folder) / "config.yaml").exists():
+        return folder
+    return f"{folder}-{datetime.now():%f}"
+
+
+def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> TrainedRun:
+    """Train as ``train.py`` does, from Python or a notebook, and return the trained run.
+
+    Args:
+        overrides: As on the command line, such as ``["method=dsm", "trainer.max_steps=200"]``.
+        config_dir: A folder with configurations of yours, as ``--config-dir``.
+
+    Returns:
+        The run, as :func:`~eblvm_lit.runtime.trained_run.load` gives it: the checkpoint that was tested.
+
+    Raises:
+        EblvmError: For everything that the user can correct.
+    """
+    cfg = composed(overrides, config_dir=config_dir)
+    if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
+        raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
+    folder, which = cfg.run_dir, "best" if cfg.test_checkpoint == "best" else "last"
+    packages = list(cfg.allow_packages)
+    run.train(cfg)
+    return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

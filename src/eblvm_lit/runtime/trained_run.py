@@ -1,0 +1,266 @@
+"""A trained run as an object: its parts, results, samples, scores and likelihoods; and how it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from eblvm_lit.callbacks.checkpoint_io import checkpoint_file, load_checkpoint
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import in_float64
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.generator_images import GeneratedImages
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.reports.reading import read_curves, read_metrics
+from eblvm_lit.runtime.checkpoint_config import stored_config
+from eblvm_lit.runtime.instantiate import instantiate
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.scores.particles import PosteriorParticles
+from eblvm_lit.scores.variational import VaES
+
+__all__ = ["TrainedRun", "load"]
+
+
+class TrainedRun:
+    """A trained method with its configuration and its results. :func:`load` makes it.
+
+    Args:
+        method: The method with the trained parameters.
+        config: The configuration that it was trained with.
+        iteration: The number of iterations of its training.
+        folder: The folder of the run, if there is one.
+        metrics: The final metrics, if they are not in the folder.
+        packages: Packages beside this one that the configuration may name.
+
+    Example:
+        >>> from eblvm_lit.pretrained_models.loading import pretrained
+        >>> run = pretrained("grbm_digits")
+        >>> v = run.examples()
+        >>> v.shape, run.score(v).shape
+        (torch.Size([197, 64]), torch.Size([197, 64]))
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Method,
+        config: DictConfig,
+        iteration: int,
+        folder: Path | None = None,
+        metrics: dict[str, float] | None = None,
+        packages: Sequence[str] = (),
+    ) -> None:
+        self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
+        self.packages = list(packages)
+        if metrics is not None:
+            self.metrics = metrics
+
+    def __repr__(self) -> str:
+        """What was trained, where it is, and for how long."""
+        parts = [name for name in ("energy", "posterior", "generator") if getattr(self.method.parts, name) is not None]
+        lines = [f"{name}: {type(getattr(self, name)).__name__}" for name in parts]
+        described = [f"method: {type(self.method).__name__}", *lines, f"iteration: {self.iteration:,}"]
+        where = "" if self.folder is None else f"{str(self.folder)!r}, "
+        return f"TrainedRun({where}{', '.join(described)})"
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def energy(self) -> Energy | None:
+        """E(v, h; theta) or F(v; theta); None for a method without an energy, as the VAE."""
+        return self.method.parts.energy
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """q(h|v; phi), or BiDVL's encoder; None for a method without one."""
+        return self.method.parts.posterior
+
+    @property
+    def generator(self) -> nn.Module | None:
+        """BiDVL's generator, which maps h (B, H) to v (B, *event); None for a method without one."""
+        return self.method.parts.generator
+
+    @cached_property
+    def data(self) -> ArrayDataModule:
+        """The data set of the run; its files are read when it is first asked for."""
+        data = instantiate(self.config.data, "data", self.packages)
+        data.setup()
+        return data
+
+    def examples(self, split: str = "test") -> Tensor:
+        """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        if split not in ("train", "val", "test"):
+            raise ConfigError(f"A split is train, val or test, not {split!r}.")
+        v = self.data.as_float(getattr(self.data.splits, split))
+        return v.to(device=self.method.device, dtype=self.method.dtype)
+
+    # ------------------------------------------------------------------ results
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The final metrics, as in ``metrics.json``; empty for a run that has not finished."""
+        file = None if self.folder is None else self.folder / "metrics.json"
+        return read_metrics(file) if file is not None and file.is_file() else {}
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Losses and metrics along training: one column for each, indexed by the iteration; NaN where not measured."""
+        return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
+
+    # ------------------------------------------------------------------ what the model says
+
+    def _generator(self, *keys: object) -> torch.Generator:
+        return keyed_generator(*keys, device=self.method.device)
+
+    def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
+        """Samples of v.
+
+        They come from the generator where there is one; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h)
+        can be drawn from; else by the annealed Langevin dynamics of the run's configuration.
+
+        Args:
+            n: Number of samples.
+            seed: Of all randomness.
+            mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images.
+            sampler: Another sampler.
+
+        Returns:
+            Shape (n, *event), on the device of the model.
+
+        Raises:
+            ConfigError: For n < 1, or a model that the sampler cannot draw from.
+        """
+        if n < 1:
+            raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+        if sampler is None and self.generator is not None:
+            passes = GeneratedImages(batch_statistics=False).passes(self.method, n, seed)
+            return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
+        sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self._annealed())
+        generator = self._generator(seed, "samples")
+        if isinstance(sampler, Gibbs):
+            return sampler.sample(self.energy, n, generator, mean=mean)
+        if isinstance(sampler, AnnealedSamples):
+            posterior = self.posterior
+            examples = None if posterior is None else self.examples("train")
+            return sampler.sample(self.energy, n, generator, posterior=posterior, examples=examples)
+        return sampler.sample(self.energy, n, generator)
+
+    def _annealed(self) -> AnnealedSamples:
+        if self.config.get("sampler") is not None:
+            return instantiate(self.config.sampler, "sampler", self.packages)
+        return AnnealedSamples(langevin=AnnealedLangevin())
+
+    def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor:
+        r"""The score of the marginal, :math:`\nabla_v \log p(v)`.
+
+        It is exact where the free energy is tractable; else it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
+        latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased where q(h|v) = p(h|v).
+
+        Args:
+            v: Points, shape (B, *event).
+            seed: Of the latents.
+            n_particles: Latents of each v.
+
+        Returns:
+            Shape (B, *event), on the device of the model.
+
+        Raises:
+            ConfigError: For a method without an energy, or with neither a free energy nor a posterior.
+        """
+        energy, v = self.energy, v.to(device=self.method.device, dtype=self.method.dtype)
+        if isinstance(energy, MarginalEnergy):
+            return energy.score(v).detach()
+        if energy is None or self.posterior is None:
+            raise ConfigError(f"{type(self.method).__name__} has no score: it needs a free energy or a posterior.")
+        particles = PosteriorParticles()
+        noise = particles.noise(energy, self.posterior, (n_particles,), v, self._generator(seed, "score"))
+        return VaES()(energy, self.posterior, v, particles.draw(energy, self.posterior, v, noise)).detach()
+
+    @cached_property
+    def _log_partition(self) -> float:
+        """Log Z as the run's metric of that name computes it."""
+        node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
+        metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+        energy = self.energy
+        log_z = None
+        if isinstance(energy, MarginalEnergy):
+            log_z, _ = metric.log_partition(energy, self._generator(self.method.seed, "test", "log_likelihood"))
+        if log_z is None:
+            raise ConfigError(
+                f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free energy "
+                "and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
+            )
+        return log_z
+
+    @torch.no_grad()
+    def log_likelihood(self, v: Tensor) -> Tensor:
+        r"""The log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
+
+        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling, once.
+
+        Args:
+            v: Points, shape (B, *event).
+
+        Returns:
+            Shape (B,), float64, on the device of the model.
+
+        Raises:
+            ConfigError: Where F or log Z is neither known nor estimable.
+        """
+        log_z = self._log_partition
+        return -in_float64(self.energy).free_energy(v.to(device=self.method.device, dtype=torch.float64)) - log_z
+
+
+def load(
+    path: str | Path,
+    *,
+    checkpoint: str = "last",
+    device: str | torch.device = "cpu",
+    eval_weights: str | None = None,
+    allow_packages: Sequence[str] = (),
+    cache_dir: str | Path = "outputs/cache",
+) -> TrainedRun:
+    """Load what was trained. Checkpoints are read as data and run no code.
+
+    Args:
+        path: The folder of a run, or a checkpoint.
+        checkpoint: ``last`` or ``best``, of a folder.
+        device: Where the model goes.
+        eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
+        allow_packages: Packages of yours that the configuration may name.
+        cache_dir: Where the run's data set may keep prepared files.
+
+    Raises:
+        DataError: If there is no run, or it is damaged or of another version.
+        ConfigError: If the configuration names what it may not name.
+    """
+    if checkpoint not in ("last", "best"):
+        raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
+    file = checkpoint_file(path, checkpoint)
+    content = load_checkpoint(file)
+    folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
+    run_dir = file.parent if folder is None else folder
+    asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
+    asked |= {"eval_weights": eval_weights, "allow_packages": list(allow_packages)}
+    config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
+    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
+        method = instantiate(config.method, "method", list(allow_packages))
+    iteration = check_resumable(method, content, file)
+    method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
+    load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")
+    method.to(device).eval()
+    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=allow_packages)

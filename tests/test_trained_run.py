@@ -1,0 +1,251 @@
+"""Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
+
+import numpy as np
+import pytest
+import torch
+
+import eblvm_lit
+from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
+from eblvm_lit.runtime import run as runtime
+from eblvm_lit.runtime import sample
+from eblvm_lit.runtime.compose import composed
+from shell import configure
+
+SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]
+SHORT += ["callbacks.figures=null", "n_validations=2"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """BiDSM on the checkerboard, for 20 iterations."""
+    folder = tmp_path_factory.mktemp("runs") / "bidsm"
+    return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
+
+
+def deep_run(folder):
+    """A deep model of points, whose free energy is intractable."""
+    network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
+    return eblvm_lit.train([*SHORT, *network, f"run_dir={folder}"])
+
+
+def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_path):
+    metrics = runtime.train(configure(*SHORT, f"run_dir={tmp_path}", "outputs_dir=/nowhere"))
+    same = [name for name in metrics if name.startswith("test/")]
+    assert same
+    assert {name: trained.metrics[name] for name in same} == {name: metrics[name] for name in same}
+    assert trained.iteration == 20
+    assert isinstance(trained.method, eblvm_lit.BiSM)
+    assert not trained.method.training
+    assert type(trained.energy).__name__ == "GRBM"
+    assert type(trained.posterior).__name__ == "BernoulliPosterior"
+    assert trained.generator is None
+    assert trained.config.method.n_lower_steps == 5
+    assert trained.curves["val/loss"].dropna().index.tolist() == [10, 20]
+    assert "BiSM" in repr(trained)
+    assert "20" in repr(trained)
+
+
+def test_a_run_without_a_folder_is_named_by_the_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (eblvm_lit.train([*SHORT, "method=dsm"]) for _ in range(2))
+    assert first.folder != second.folder
+    assert all(run.folder.parts[0] == "outputs" for run in (first, second))
+
+
+def test_the_log_likelihood_is_that_of_the_metrics(trained):
+    values = trained.log_likelihood(trained.examples())
+    assert values.shape == (len(trained.data.splits.test),)
+    assert values.dtype == torch.float64
+    assert values.mean().item() == pytest.approx(trained.metrics["test/log_likelihood"], abs=1e-9)
+
+
+def test_an_estimated_log_partition_is_that_of_the_metrics(tmp_path):
+    estimated = "callbacks.evaluation.metrics.log_likelihood"
+    options = [f"{estimated}.max_enumerated=0", f"{estimated}.n_chains=50", f"{estimated}.n_betas=20"]
+    run = eblvm_lit.train([*SHORT, "method=dsm", *options, f"run_dir={tmp_path}"])
+    assert "test/log_z" in run.metrics
+    found = run.log_likelihood(run.examples()).mean().item()
+    assert found == pytest.approx(run.metrics["test/log_likelihood"], abs=1e-9)
+
+
+def test_samples_and_scores_of_a_tractable_model(trained):
+    v = trained.sample(7, seed=1)
+    assert v.shape == (7, 2)
+    assert torch.equal(v, trained.sample(7, seed=1))
+    assert not torch.equal(v, trained.sample(7, seed=2))
+    assert torch.equal(trained.score(v), trained.energy.score(v))
+    assert not trained.score(v).requires_grad
+    other = trained.sample(7, sampler=Langevin(n_steps=3, step_size=1e-3))
+    assert other.shape == (7, 2)
+    mean = trained.sample(500, sampler=Gibbs(n_steps=5), mean=True)
+    assert mean.var() < trained.sample(500, sampler=Gibbs(n_steps=5)).var()
+
+
+def test_samples_and_scores_of_a_model_without_a_free_energy(tmp_path):
+    run = deep_run(tmp_path)
+    quick = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
+    assert run.sample(4, sampler=quick).shape == (4, 2)
+    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    assert torch.equal(run.sample(4), run.sample(4))
+    v = run.examples()[:3]
+    few, many = (run.score(v, n_particles=n) for n in (1, 4000))
+    assert few.shape == v.shape
+    # the mean over latents of q, which many particles approach
+    q_params = run.posterior.distribution_params(v)
+    noise = run.posterior.noise((4000,), v, torch.Generator().manual_seed(5))
+    h = run.posterior.rsample_given(q_params, noise).detach()
+    x = v.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(-run.energy.energy(x, h).mean(0).sum(), x)
+    torch.testing.assert_close(many, expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
+    with pytest.raises(ConfigError, match="has no likelihood"):
+        run.log_likelihood(v)
+
+
+def test_a_generator_gives_the_samples(tmp_path):
+    narrow = ["posterior.network.width=2", "generator.width=2", "data.size=8", "data.val_size=4", "data.batch_size=4"]
+    narrow += [f"data.path={_images(tmp_path / 'images')}", "data.test_size=4"]
+    run = eblvm_lit.train([*SHORT, "method=vae", "data=image_folder", *narrow, f"run_dir={tmp_path / 'run'}"])
+    v = run.sample(3)
+    assert v.shape == (3, *run.method.event_shape)
+    assert torch.equal(v, run.sample(5)[:3])  # each sample is a function of the seed and of its number
+    assert run.generator is not None
+    with pytest.raises(ConfigError, match="has no score"):
+        run.score(v)
+
+
+def _images(folder):
+    from PIL import Image
+
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(256, size=(20, 8, 8, 3), dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(folder / f"{i}.png")
+    return folder
+
+
+def test_a_folder_and_a_checkpoint_load_alike(trained):
+    files = trained.folder, trained.folder / "checkpoints" / "last.ckpt"
+    for run in map(eblvm_lit.load, files):
+        assert torch.equal(run.energy.W, trained.energy.W)
+        assert run.metrics == trained.metrics
+        assert run.folder == trained.folder
+    alone = trained.folder.parent / "alone.ckpt"
+    alone.write_bytes(files[1].read_bytes())
+    run = eblvm_lit.load(alone)
+    assert run.metrics == {}
+    assert run.curves.empty
+    assert run.log_likelihood(run.examples()[:3]).shape == (3,)
+
+
+def test_loading_draws_no_random_number_of_the_users(trained):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    eblvm_lit.load(trained.folder)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_lightnings_way_of_loading(trained):
+    method = eblvm_lit.BiSM.load_from_checkpoint(trained.folder / "checkpoints" / "last.ckpt", map_location="cpu")
+    assert torch.equal(method.energy.W, trained.energy.W)
+    with pytest.raises(ConfigError, match="is of BiSM, not of VaGES"):
+        eblvm_lit.VaGES.load_from_checkpoint(trained.folder)
+
+
+def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):
+    cfg = configure(f"ckpt={trained.folder}", f"run_dir={tmp_path / 'evaluation'}", name="evaluate")
+    metrics = runtime.evaluate(cfg)
+    assert metrics["test/log_likelihood"] == trained.metrics["test/log_likelihood"]
+    longer = [*SHORT, "trainer.max_steps=30", f"ckpt={trained.folder}", f"run_dir={tmp_path / 'more'}"]
+    assert eblvm_lit.train(longer).iteration == 30
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [(".", "holds no finished run"), ("nothing", "no checkpoint at"), ("a.txt", "not a readable")]
+)
+def test_what_is_no_run_is_refused_in_a_sentence(path, words, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(DataError, match=words):
+        eblvm_lit.load(tmp_path / path)
+
+
+def test_other_wrong_requests(trained):
+    with pytest.raises(ConfigError, match="'last' or 'best'"):
+        eblvm_lit.load(trained.folder, checkpoint="first")
+    with pytest.raises(DataError, match=r"best\.ckpt"):
+        eblvm_lit.load(trained.folder.parent, checkpoint="best")
+    with pytest.raises(ConfigError, match="n >= 1 samples, not 0"):
+        trained.sample(0)
+    with pytest.raises(ConfigError, match="train, val or test"):
+        trained.examples("dev")
+    with pytest.raises(ConfigError, match=r"leave callbacks\.checkpoints in"):
+        eblvm_lit.train([*SHORT, "callbacks.checkpoints=null"])
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("metod=dsm", "metod"),
+        ("method=bidsn", "bidsn"),
+        ("seed=[1", r"seed=\[1"),
+        ("variant=without", "is now loss=no_latent"),
+    ],
+)
+def test_a_wrong_override_is_refused(override, words):
+    with pytest.raises(ConfigError, match=words):
+        composed([override])
+
+
+def test_a_folder_of_configurations_of_yours(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 77\n")
+    assert composed(["experiment=mine"], config_dir=tmp_path).seed == 77
+
+
+def test_every_sampler_is_called_alike():
+    torch.manual_seed(0)
+    model = GaussianLatentModel(v_dim=2, h_dim=3)
+    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
+    for sampler in (Gibbs(n_steps=3), Langevin(n_steps=3, step_size=0.01), annealed):
+        first, second = (sampler.sample(model, 4, torch.Generator().manual_seed(1)) for _ in range(2))
+        assert first.shape == (4, 2)
+        assert torch.equal(first, second)
+
+
+def test_langevin_samples_have_the_models_moments():
+    """The Gaussian model's v ~ N(0, C) with C known, after enough small steps."""
+    torch.manual_seed(0)
+    model = GaussianLatentModel(v_dim=2, h_dim=2).double()
+    v = Langevin(n_steps=400, step_size=0.05).sample(model, 4000, torch.Generator().manual_seed(0))
+    exact = Gibbs(n_steps=200).sample(model, 4000, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(torch.cov(v.T), torch.cov(exact.T), rtol=0.1, atol=0.1)
+    with pytest.raises(ConfigError, match="binary latents"):
+        Langevin(n_steps=1, step_size=0.1).sample(_Binary(), 2, torch.Generator())
+
+
+class _Binary(eblvm_lit.Energy):
+    event_shape, h_dim, continuous = (2,), 3, False
+
+    def __init__(self):
+        super().__init__()
+        self.W = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def energy(self, v, h):
+        return (h * (v @ self.W)).sum(-1)
+
+
+def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
+    sample.main([str(trained.folder), "-n", "5", "--seed", "3", "--out", str(tmp_path)])
+    files = [tmp_path / "samples.npz", tmp_path / "samples.png"]
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    assert np.array_equal(np.load(files[0])["v"], trained.sample(5, seed=3).numpy())
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match=r"ERROR: .* holds no finished run"):
+        sample.main([str(tmp_path)])
+
+
+def test_the_bundled_model_is_a_run_too():
+    run = eblvm_lit.pretrained("grbm_digits")
+    assert run.examples().shape == (197, 64)
+    assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
+    assert run.metrics["test/log_likelihood"] == 19.47
