@@ -59,6 +59,7 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
         figure = new_figure(7.6, 3.9)
         for axes, (_, points) in zip(plane(figure, bounds, ("data", "samples")), panels, strict=True):
             axes.scatter(*points.T, s=5, alpha=0.4, linewidths=0)
+        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
     files.append(folder / "samples.png")
     write_whole(files[1], lambda file: figure.savefig(file, format="png", dpi=150))
     return files
