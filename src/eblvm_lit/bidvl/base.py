@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.networks.base import GeneratorNetwork
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
 __all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
@@ -35,12 +36,12 @@ class Networks(NamedTuple):
         generator: G(h; omega_2), which maps h_hat ~ N(0, I) to v_hat.
         mean: Turns a mean over this process' rows into the mean over the whole minibatch.
 
-    A baseline has no energy, or no encoder.
+    A baseline has no energy, or no encoder: it is None.
     """
 
-    energy: Energy | None
-    encoder: GaussianPosterior | None
-    frozen_encoder: GaussianPosterior | None
+    energy: Any  # each loss asks for those that its method has, which are checked when the method is built
+    encoder: Any
+    frozen_encoder: Any
     generator: nn.Module
     mean: Callable[[Tensor], Tensor] = WHOLE.mean
 
@@ -105,18 +106,18 @@ class GeneratorMethod(Method):
         energy: Energy | None = None,
         posterior: GaussianPosterior | None = None,
         seed: int = 0,
-        compile: bool | str = "auto",
+        compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
         self.energy = energy
         both = {"encoder": posterior, "generator": generator}
         self.omega = nn.ModuleDict({name: module for name, module in both.items() if module is not None})
-        self.h_dim = generator.h_dim if posterior is None else posterior.h_dim
+        self.h_dim: int = cast(GeneratorNetwork, generator).h_dim if posterior is None else posterior.h_dim
 
     @property
     def posterior(self) -> GaussianPosterior | None:
         """The encoder."""
-        return self.omega["encoder"] if "encoder" in self.omega else None  # noqa: SIM401 - it has no get
+        return cast(GaussianPosterior, self.omega["encoder"]) if "encoder" in self.omega else None
 
     @property
     def generator(self) -> nn.Module:
@@ -131,7 +132,8 @@ class GeneratorMethod(Method):
     @property
     def event_shape(self) -> tuple[int, ...]:
         """Shape of one v."""
-        return (self.generator if self.energy is None else self.energy).event_shape
+        shaped = cast(GeneratorNetwork, self.generator) if self.energy is None else self.energy
+        return shaped.event_shape
 
     def networks(self) -> dict[str, nn.Module]:
         """The energy; encoder and generator."""
@@ -227,7 +229,7 @@ class GeneratorMethod(Method):
 
         own, moving = group.of(state.params[network]), given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
-        if back:  # the gradient in v_hat goes back through the one pass of the generator
+        if back and samples is not None:  # the gradient in v_hat goes back through the one pass of the generator
             for key, g in samples.pull(back["v_hat"]).items():
                 grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
         kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))

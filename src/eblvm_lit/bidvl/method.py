@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,7 @@ class BiDVL(GeneratorMethod):
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
-        return reconstruction_error(v, self.generator(self.posterior.mean(v)))
+        return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def inner_steps(self) -> int:
         """Unrolled ones included."""

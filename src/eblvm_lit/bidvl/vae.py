@@ -91,4 +91,5 @@ class VAE(GeneratorMethod):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Minus the bound, shape (B,), with one latent an example."""
         networks = Networks(None, self.posterior, None, self.generator)
-        return sum(self.bound(networks, v, self.draw(v, generator)).values())
+        bound = self.bound(networks, v, self.draw(v, generator))
+        return bound["reconstruction"] + bound["prior"]

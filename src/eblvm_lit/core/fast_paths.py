@@ -25,6 +25,9 @@ from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
 
+lookup_backend: Any
+inductor_config: Any
+CustomGraphPass: Any
 try:
     from torch._dynamo import lookup_backend
     from torch._inductor import config as inductor_config
@@ -33,7 +36,12 @@ except ImportError:  # another torch: torch.compile is used as it is
     lookup_backend, inductor_config, CustomGraphPass = None, None, object
 
 __all__ = [
-    *("CompilationError", "compile_step", "compiler_available", "inside_torch_func", "is_compiled", "without_hooks"),
+    "CompilationError",
+    "compile_step",
+    "compiler_available",
+    "inside_torch_func",
+    "is_compiled",
+    "without_hooks",
     "worth_compiling",
 ]
 
@@ -275,7 +283,7 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
     if lookup_backend is None:
         compiled = torch.compile(iteration, fullgraph=True, dynamic=False)
     else:
-        options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
         compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
     settled = None
 
@@ -310,7 +318,7 @@ def inside_torch_func() -> bool:
         ([True], False)
     """
     try:
-        return torch._C._functorch.peek_interpreter_stack() is not None
+        return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
     except AttributeError:
         return True
 

@@ -301,7 +301,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     The arguments are replaced by aliases, so that only this function's own use of them counts. Outside of all other
     gradients an alias starts a new graph; inside of one it belongs to the graph that is there.
     """
-    depth = _depth.get()
+    depth = _depth.get() or 0
     which = (argnums,) if isinstance(argnums, int) else argnums
     leaves: list[Tensor] = []
     aliased = list(args)
@@ -350,13 +350,14 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
         >>> value, pull(torch.ones(2))
         (tensor([1., 9.]), tensor([2., 6.]))
     """
-    if torch.compiler.is_compiling() or _depth.get() is None:
-        value, pull, aux = torch.func.vjp(fn, primal, has_aux=True)
-        return value, lambda cotangent: pull(cotangent)[0], aux
+    depth = _depth.get()
+    if torch.compiler.is_compiling() or depth is None:
+        found = torch.func.vjp(fn, primal, has_aux=True)
+        return found[0], lambda cotangent: found[1](cotangent)[0], found[-1]
     leaf = {}
     for name, x in (primal if isinstance(primal, dict) else {"": primal}).items():
         leaf[name] = x.detach().requires_grad_()
-    token = _depth.set(_depth.get() + 1)
+    token = _depth.set(depth + 1)
     try:
         value, aux = fn(leaf if isinstance(primal, dict) else leaf[""])
     finally:

@@ -3,7 +3,7 @@
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from pytorch_lightning import LightningDataModule
@@ -12,7 +12,7 @@ from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches
 from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
 
-__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window"]
+__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of"]
 
 Window = tuple[tuple[float, float], tuple[float, float]]
 
@@ -72,7 +72,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             if getattr(self, name) < 1:
                 raise ConfigError(f"data.{name} must be at least 1, and is {getattr(self, name)}.")
         self.iterations_per_batch = 1
-        self.splits: Splits | None = None
+        self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
         self.labels: Splits | None = None
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         With ``trainer.overfit_batches`` = n, the first n batches are repeated.
         """
         self.setup()
-        n_overfit = self.trainer.overfit_batches if self.trainer is not None else 0
+        n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
         if n_overfit:
             return OrderedBatches(self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size)
         # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
@@ -178,6 +178,17 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The test split in order."""
         self.setup()
         return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)
+
+
+def image_shape_of(data: ArrayDataModule) -> tuple[int, int, int]:
+    """(C, H, W) of data that are known to be images.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> image_shape_of(Digits())
+        (1, 8, 8)
+    """
+    return cast("tuple[int, int, int]", data.image_shape)
 
 
 def _sizes(array: torch.Tensor, batch_size: int) -> set[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 
@@ -46,7 +48,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
     """Pixels (1797, 64) in {0..16} and labels (1797,) in the order of the file."""
     from sklearn.datasets import load_digits  # a slow import
 
-    return load_digits(return_X_y=True)
+    return cast("tuple[np.ndarray, np.ndarray]", load_digits(return_X_y=True))
 
 
 def split(rows: torch.Tensor) -> Splits:

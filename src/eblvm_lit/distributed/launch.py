@@ -16,7 +16,10 @@ from pathlib import Path
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from pytorch_lightning.plugins.environments import (
+    SLURMEnvironment,  # pyright: ignore[reportPrivateImportUsage]
+    TorchElasticEnvironment,  # pyright: ignore[reportPrivateImportUsage]
+)
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError, EblvmError

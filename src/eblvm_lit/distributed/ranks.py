@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -111,7 +111,7 @@ def gather_objects(item: Result) -> list[Result]:
     size = rank_and_size()[1]
     if size == 1:
         return [item]
-    items: list[Result] = [None] * size
+    items: list[Any] = [None] * size
     dist.all_gather_object(items, item)
     return items
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -107,7 +107,7 @@ class ShardedMinibatch(Minibatch):
 
     def gather(self, x: Tensor) -> Tensor:
         """All rows in order, shape (n, ...)."""
-        return gather_shards(x, self.rows, self.shard.n, self.weight)
+        return gather_shards(x, self.shard.rows, self.shard.n, self.weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
         """The rows of this process of the noise of the whole minibatch."""
@@ -128,7 +128,7 @@ class ShardedMinibatch(Minibatch):
         Raises:
             ConfigError: If a process would hold fewer than two rows.
         """
-        return ShardedMinibatch(shard_of(n, device, what=what))
+        return ShardedMinibatch(cast(Shard, shard_of(n, device, what=what)))  # there are several processes
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:

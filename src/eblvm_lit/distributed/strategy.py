@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
+from pytorch_lightning import LightningModule
 from pytorch_lightning.strategies import DDPStrategy
 
 from eblvm_lit.distributed.ranks import gather_objects
@@ -37,7 +39,8 @@ class SharedMinibatches(DDPStrategy):
         Raises:
             ConfigError: If the parameters differ, as with different versions of torch.
         """
-        if len(set(gather_objects(digest(*self.lightning_module.state_dict().values())))) > 1:
+        weights = cast(LightningModule, self.lightning_module).state_dict().values()
+        if len(set(gather_objects(digest(*weights)))) > 1:
             raise ConfigError(
                 "The processes begin with different parameters: run the same version of this package and of torch in "
                 "all of them."

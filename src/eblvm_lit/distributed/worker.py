@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 import time
+from typing import cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 __all__ = ["main"]
 
@@ -35,7 +36,7 @@ def main(path: str) -> int:
     from eblvm_lit.runtime import run
 
     try:
-        run.train(OmegaConf.load(path))
+        run.train(cast(DictConfig, OmegaConf.load(path)))
     except EblvmError as error:
         logging.getLogger(__name__).error("%s", error)
         return getattr(error, "exit_code", 1)

@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 from eblvm_lit.networks.resnet import ResNet
@@ -17,7 +18,7 @@ from eblvm_lit.networks.resnet import ResNet
 __all__ = ["DeepEnergy", "DeepLatentEnergy", "DeepVectorEnergy"]
 
 
-def _recompute(network: nn.Module) -> list[str]:
+def _recompute(network: object) -> list[str]:
     if isinstance(network, ResNet) and not network.checkpoint:
         return ["set model.network.checkpoint=true with method.compile=false"]
     return []
@@ -51,7 +52,7 @@ class DeepEnergy(VisibleEnergy):
     def __init__(
         self,
         *,
-        network: nn.Module,
+        network: FeatureNetwork,
         head: Literal["quadratic", "squared_norm"] = "quadratic",
         head_dim: int | None = None,
     ) -> None:
@@ -100,7 +101,7 @@ class DeepLatentEnergy(Energy):
 
     continuous = True
 
-    def __init__(self, *, network: nn.Module, h_dim: int, head_dim: int | None = None) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: int, head_dim: int | None = None) -> None:
         super().__init__()
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
         if h_dim < 1 or head_dim < 1:

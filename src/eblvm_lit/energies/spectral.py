@@ -14,6 +14,7 @@ from torch.nn.functional import softplus
 from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 
 __all__ = ["JointSpectralEnergy", "SpectralEnergy"]
@@ -64,7 +65,7 @@ class SpectralEnergy(VisibleEnergy):
         torch.Size([5])
     """
 
-    def __init__(self, *, network: nn.Module, output: Output = "softplus", hidden: bool = True) -> None:
+    def __init__(self, *, network: FeatureNetwork, output: Output = "softplus", hidden: bool = True) -> None:
         super().__init__()
         _check_output(output)
         self.event_shape, self.network, self.output = tuple(network.event_shape), network, output
@@ -106,7 +107,7 @@ class JointSpectralEnergy(Energy):
     def __init__(
         self,
         *,
-        network: nn.Module,
+        network: FeatureNetwork,
         h_dim: int = 100,
         h_widths: Sequence[int] = (64, 64, 128, 128, 256, 256, 512, 512),
         output: Output = "softplus",

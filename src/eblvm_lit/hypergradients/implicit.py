@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ LinearMap = Callable[[Params], Params]
 
 
 def _dot(a: Params, b: Params) -> Tensor:
-    return sum((a[key] * b[key]).sum() for key in a)
+    total: Any = sum((a[key] * b[key]).sum() for key in a)
+    return total
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
@@ -169,12 +170,10 @@ class Implicit(Hypergradient):
         """The value of J at the live phi and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
         mean = problem.mean or (lambda params: params)
+        information: Any = problem.information  # there is one where the curvature is its own: see check
 
         def matvec(w: Params) -> Params:
-            if self.curvature == "fisher":
-                product = problem.information(phi, w)
-            else:
-                product = hessian_product(problem, theta, phi, w)
+            product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
             return tree_map(lambda hw, x: hw + self.damping * x, mean(product), w)
 
         # the linear system is the whole minibatch's; what it gives is the same in all processes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
@@ -34,6 +34,9 @@ from eblvm_lit.utils.memory import out_of_memory
 __all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
 
 
+Value = TypeVar("Value", bound=Tensor)
+
+
 @dataclass(frozen=True)
 class ParamGroup:
     """Parameters that one optimizer moves.
@@ -54,7 +57,7 @@ class ParamGroup:
     optimizer: Optimizer
     prefix: str = ""
 
-    def of(self, params: Params) -> Params:
+    def of(self, params: dict[str, Value]) -> dict[str, Value]:
         """Those of a network's parameters that belong to the group."""
         if not self.prefix:
             return params
@@ -216,7 +219,8 @@ class Method(pl.LightningModule):
         if compile not in (True, False, "auto"):
             raise ConfigError(f"method.compile is auto, true or false, not {compile!r}.")
         self.automatic_optimization = False
-        self.seed, self.compile_mode = seed, compile
+        self.seed = seed
+        self.compile_mode: bool | Literal["auto"] = compile
         self.records: dict[int, dict[str, Tensor]] = {}
         self.stopping = False
         self.description: dict[str, Any] = {}
@@ -253,7 +257,7 @@ class Method(pl.LightningModule):
     @property
     def event_shape(self) -> tuple[int, ...]:
         """Shape of one v."""
-        return self.parts.energy.event_shape
+        return cast(Energy, self.parts.energy).event_shape  # a method without an energy says it itself
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
@@ -364,6 +368,13 @@ class Method(pl.LightningModule):
 
     # ------------------------------------------------------------------ Lightning's side
 
+    dtype: torch.dtype  # Lightning's annotation allows a string, too
+
+    @property
+    def _data(self) -> Any:
+        """The data module, which Lightning's trainer has and does not declare."""
+        return cast(Any, self.trainer).datamodule
+
     @property
     def iterations_done(self) -> int:
         """The number of iterations so far."""
@@ -378,14 +389,14 @@ class Method(pl.LightningModule):
         """One optimizer a group, in the order of the groups."""
         networks = self.networks()
 
-        def moved(group: ParamGroup) -> Params:
+        def moved(group: ParamGroup) -> dict[str, nn.Parameter]:
             return group.of({name: p for name, p in networks[group.network].named_parameters() if p.requires_grad})
 
-        return [StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values()]
+        return [*(StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values())]
 
     def on_fit_start(self) -> None:
         """Check what the run will need, and decide about compilation."""
-        data = self.trainer.datamodule
+        data = self._data
         self._n_processes = rank_and_size()[1]
         remaining = self.trainer.max_steps - self.iterations_done
         wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device, self._n_processes)
@@ -418,7 +429,8 @@ class Method(pl.LightningModule):
         """Look up the live tensors: every iteration starts from them."""
         wrapped = self.optimizers()
         wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
-        self._raw = {name: optimizer.optimizer for name, optimizer in zip(self.groups, wrapped, strict=True)}
+        raw = [cast(StatefulOptimizer, optimizer.optimizer) for optimizer in wrapped]
+        self._raw = dict(zip(self.groups, raw, strict=True))
         self._counted = wrapped[-1]
         self._state = self.train_state(self._raw, self._lrs)
 
@@ -444,7 +456,7 @@ class Method(pl.LightningModule):
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
             minibatch = WHOLE
             if self._n_processes > 1:
-                minibatch = minibatch_of(v, self.trainer.datamodule.rows_at(iteration))
+                minibatch = minibatch_of(v, self._data.rows_at(iteration))
             step = partial(self.step, self._state, minibatch, v, generator)
             try:  # the one step that Lightning sees and counts
                 self.records[iteration + 1] = self._counted.step(closure=step)
@@ -502,7 +514,7 @@ class Method(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Set Lightning's counts to those of this run's calls."""
-        count_in_batches(checkpoint, self.trainer.datamodule.iterations_per_batch)
+        count_in_batches(checkpoint, self._data.iterations_per_batch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the iteration and the configuration: plain containers, which load as data."""

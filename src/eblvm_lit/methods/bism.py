@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -86,9 +86,9 @@ class PosteriorFit:
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
         """Noise of n evaluations of G."""
-        perturbs = self.objective is not None and self.objective.perturbs
+        objective = self.objective
         return {
-            "data": self.objective.noise(v, (n,), generator) if perturbs else {},
+            "data": objective.noise(v, (n,), generator) if objective is not None and objective.perturbs else {},
             "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator),
         }
 
@@ -116,7 +116,7 @@ class PosteriorFit:
         def q_params(phi: Params) -> DistributionParams:
             return bind(self.posterior, phi).distribution_params(points)
 
-        at, slope = torch.func.jvp(q_params, (phi,), (w,))
+        at, slope = torch.func.jvp(q_params, (phi,), (w,))[:2]
         information = self.posterior.information_given(at)
         cotangent = tuple(weight * i * s for i, s in zip(information, slope, strict=True))
         return torch.func.vjp(q_params, phi)[1](cotangent)[0]
@@ -186,7 +186,7 @@ class BiSM(Method):
             hypergradient.check(divergence)
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
-        self.hypergradient = Unroll(n_unroll=n_unroll) if hypergradient is None else hypergradient
+        self.hypergradient: Hypergradient = hypergradient or Unroll(n_unroll=cast(int, n_unroll))
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
         self.n_lower_steps, self.n_particles = n_lower_steps, n_particles
         self.fit = PosteriorFit(

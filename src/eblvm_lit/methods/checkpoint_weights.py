@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from eblvm_lit.methods.base import Method
 
 __all__ = [
-    *("AVERAGES", "PREFIXES", "NetworkParams", "averages_of", "check_eval_weights", "check_resumable", "class_name"),
-    *("count_in_batches", "load_weights", "parameters_of"),
+    "AVERAGES",
+    "PREFIXES",
+    "NetworkParams",
+    "averages_of",
+    "check_eval_weights",
+    "check_resumable",
+    "class_name",
+    "count_in_batches",
+    "load_weights",
+    "parameters_of",
 ]
 
 NetworkParams = dict[str, dict[str, Tensor]]

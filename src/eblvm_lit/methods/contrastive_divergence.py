@@ -138,7 +138,7 @@ class ContrastiveDivergence(Method):
             return positive, self.chain.run(energy, start, noise["negative"])
         chains = self.chains_of(state.minibatch, v.device)
         new = self.chain.begin({name: state.minibatch.gather(x) for name, x in positive.items()}, noise["negative"])
-        start = self._persisted(new, state.buffers)
+        start = self._persisted(new, state.buffers, self.n_chains)
         if chains.rows is not None:
             start = {name: x[chains.rows] for name, x in start.items()}
         own_noise = chains.rows_of(
@@ -152,9 +152,9 @@ class ContrastiveDivergence(Method):
             return minibatch
         return minibatch.of(self.n_chains, device, "persistent chains (method.n_chains)")
 
-    def _persisted(self, new: State, buffers: dict[str, Tensor]) -> State:
+    def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
         """Where the persistent chains are; before they have started, where new ones begin."""
-        rows = torch.arange(self.n_chains, device=new["v"].device) % len(new["v"])
+        rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 

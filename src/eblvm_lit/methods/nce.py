@@ -36,7 +36,7 @@ class SelfNormalised(nn.Module):
 
     def __init__(self, energy: Energy) -> None:
         super().__init__()
-        self.energy = energy
+        self.energy: Any = energy  # of the kind that the method's check_energy asks for
         self.c = nn.Parameter(torch.zeros(()))
 
 
@@ -108,7 +108,7 @@ class NCE(LossMethod):
     def on_fit_start(self) -> None:
         """Fit p_n to the training split."""
         super().on_fit_start()
-        data = self.trainer.datamodule
+        data = self._data
         self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
@@ -131,4 +131,5 @@ class NCE(LossMethod):
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """The loss per example, shape (B,)."""
-        return sum(self.terms(state, v, noise))
+        at_data, at_noise = self.terms(state, v, noise)
+        return at_data + at_noise

@@ -112,7 +112,7 @@ class VNCE(NCE):
             raise ConfigError(f"{type(energy).__name__} has no p(h|v) to draw from: give a posterior and a divergence.")
         self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, 0
         self.bound, self.lower_optimizer = IWAE(n_particles=n_particles), lower_optimizer or optimizer
-        if posterior is not None:
+        if posterior is not None and divergence is not None:
             self.n_lower_steps = n_lower_steps
             self.fit = PosteriorFit(
                 energy=energy,
@@ -160,15 +160,15 @@ class VNCE(NCE):
         """The random numbers of one evaluation of the loss."""
         noise_distribution = super().noise(v, generator)["noise_distribution"]
         y = noise_distribution.flatten(0, 1)  # for its number of rows
-        q = TruePosterior(self.energy) if self.posterior is None else self.posterior
+        q = TruePosterior(self.model.energy) if self.posterior is None else self.posterior
         return {
             "noise_distribution": noise_distribution,
             "at_data": q.noise((1,), v, generator),
             "at_noise": q.noise((self.bound.n_particles,), y, generator),
         }
 
-    def posterior_at(self, state: TrainState) -> Posterior | TruePosterior:
-        """q(h|v; phi), or p(h|v; theta); a constant to the gradient of the loss."""
+    def posterior_at(self, state: TrainState) -> Any:
+        """q(h|v; phi), or p(h|v; theta) as a :class:`TruePosterior`; a constant to the gradient of the loss."""
         if self.posterior is None:
             return TruePosterior(bind(self.model, tree_map(Tensor.detach, state.theta)).energy)
         return bind(self.posterior, state.phi)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +51,7 @@ class ImageClassifier(nn.Module):
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's own start is too small for few steps of training
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
+                nn.init.zeros_(cast(Tensor, layer.bias))
         self.to(memory_format=torch.channels_last)  # the format of a convolution's output is its kernel's
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,11 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     minibatch: Minibatch = WHOLE
+    # torch allows layers without statistics, which this one is not
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    momentum: float
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x (B, C, H, W); in training, move the running statistics in place."""
@@ -98,9 +104,11 @@ def statistics_over(module: nn.Module, minibatch: Minibatch) -> Iterator[None]:
 
 
 LINEAR_MAPS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+Module = TypeVar("Module", bound=nn.Module)
+LinearMap = TypeVar("LinearMap", nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 
 
-def normal_start(module: nn.Module, std: float = 0.02) -> nn.Module:
+def normal_start(module: Module, std: float = 0.02) -> Module:
     """Draw all weights of linear maps and convolutions from N(0, std^2), and leave biases as they are.
 
     Args:
@@ -118,7 +126,7 @@ def normal_start(module: nn.Module, std: float = 0.02) -> nn.Module:
     return module
 
 
-def xavier_start(layer: nn.Module, *, residual: bool = False) -> nn.Module:
+def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
     r"""Draw a layer's weight uniformly by Glorot and Bengio 2010, with a gain of :math:`\sqrt 2` on residual paths.
 
     Args:
@@ -149,7 +157,7 @@ class _SpectralNormInPlace(_SpectralNorm):
             self._v.copy_(normalize(weight_mat.mH.mv(self._u), dim=0, eps=self.eps))
 
 
-def spectrally_normalised(module: nn.Module) -> nn.Module:
+def spectrally_normalised(module: Module) -> Module:
     r"""Divide every weight of linear maps and convolutions by its largest singular value (Miyato et al. 2018).
 
     .. math:: W \mapsto W / (u^\top W v)

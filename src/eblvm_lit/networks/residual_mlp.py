@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import elu, leaky_relu
@@ -59,7 +60,7 @@ class ResidualMLP(nn.Module):
         if len(sizes) < 2:
             raise ConfigError(f"A residual MLP needs at least an input and an output size, not {list(sizes)}.")
         self.event_shape, self.out_dim, self.activate_last = (sizes[0],), sizes[-1], activate_last
-        self.blocks = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
+        self.blocks: Any = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,9 @@ class FittedNormal(NoiseDistribution):
         """Take mean and covariance from the training split, unless a checkpoint has brought them."""
         if self.fitted:
             return
-        n, total, products = 0, 0.0, 0.0
+        n = 0
+        total: Any = 0.0  # tensors from the first batch on
+        products: Any = 0.0
         for batch in batches:
             rows = batch.double().flatten(1)  # sums of squares lose digits
             n, total, products = n + len(rows), total + rows.sum(0), products + rows.T @ rows

@@ -99,7 +99,8 @@ class KSD(Objective):
             raise ConfigError(f"KSD needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
         if pairs not in ("halves", "all", "one_sided"):
             raise ConfigError(f"KSD pairs are 'halves', 'all' or 'one_sided', not {pairs!r}.")
-        self.bandwidth, self.pairs = bandwidth, pairs
+        self.bandwidth: float | Literal["median"] = bandwidth
+        self.pairs: Literal["halves", "all", "one_sided"] = pairs
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:

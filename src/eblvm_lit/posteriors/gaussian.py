@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32
+from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
@@ -98,7 +99,7 @@ class NetworkGaussianPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, network: nn.Module, h_dim: int) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: int) -> None:
         super().__init__()
         self.h_dim, self.network = h_dim, network
         self.mean_head = nn.Linear(network.out_dim, h_dim)
@@ -129,7 +130,7 @@ class EncoderPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, network: nn.Module, h_dim: int = 100) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: int = 100) -> None:
         super().__init__()
         self.h_dim, self.network = h_dim, network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
@@ -161,7 +162,7 @@ class SpectralEncoderPosterior(EncoderPosterior):
         True
     """
 
-    def __init__(self, *, network: nn.Module, h_dim: int = 128, bias: bool = True) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: int = 128, bias: bool = True) -> None:
         super().__init__(network=network, h_dim=h_dim)
         self.mean_head, self.log_variance_head = (
             spectrally_normalised(xavier_start(nn.Linear(network.out_dim, h_dim, bias=bias))) for _ in range(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import ConditionalEnergy, Energy
+from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.base import Sampler
 
@@ -42,7 +42,7 @@ class Gibbs(Sampler):
         return isinstance(energy, ConditionalEnergy)
 
     @torch.no_grad()
-    def latents(self, energy: Energy, n: int, generator: torch.Generator) -> Tensor:
+    def latents(self, energy: ConditionalEnergy, n: int, generator: torch.Generator) -> Tensor:
         """The latents of n independent chains after the last sweep, shape (n, H)."""
         if not self.supports(energy):
             raise ConfigError(
@@ -57,7 +57,7 @@ class Gibbs(Sampler):
         return h
 
     @torch.no_grad()
-    def sample(self, energy: Energy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
+    def sample(self, energy: ConditionalEnergy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
         """Samples of v from n independent chains.
 
         Args:

@@ -46,5 +46,4 @@ class SampleNoise:
 
     def integers(self, high: int) -> Tensor:
         """One uniform integer in [0, high) for each sample, shape (B,)."""
-        options = {"device": self.device}
-        return torch.cat([torch.randint(high, (1,), generator=g, **options) for g in self.generators])
+        return torch.cat([torch.randint(high, (1,), generator=g, device=self.device) for g in self.generators])

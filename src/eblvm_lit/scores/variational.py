@@ -175,7 +175,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     """
     # one set for both, where they are the same
     both = h if h is h_cov else torch.cat([h, h_cov])
-    value, slope = torch.func.jvp(lambda x: -energy.energy(x, both), (v,), (z.detach(),))
+    value, slope = torch.func.jvp(lambda x: -energy.energy(x, both), (v,), (z.detach(),))[:2]
     n = len(h_cov)
     weights = covariance.weights(slope[-n:].detach())
     return slope[: len(h)].mean(0) + (weights * value[-n:]).sum(0)
@@ -252,8 +252,9 @@ class VariationalScore(ScoreEstimator):
         covariance: Covariance | None = None,
         sets: Literal["separate", "coupled", "shared"] = "separate",
     ) -> None:
-        self.particles = particles or PosteriorParticles()
-        self.estimate, self.covariance = estimate or VaES(), covariance or Unbiased()
+        self.particles: Particles = particles or PosteriorParticles()
+        self.estimate: Estimate = estimate or VaES()
+        self.covariance: Covariance = covariance or Unbiased()
         if n_particles < self.covariance.min_particles:
             raise ConfigError(
                 f"An {type(self.covariance).__name__.lower()} covariance needs "

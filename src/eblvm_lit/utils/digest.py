@@ -30,7 +30,7 @@ def digest(*parts: object) -> str:
         for text, tensor in _pieces(part):
             found.update(text.encode())
             if tensor is not None:
-                found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+                found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

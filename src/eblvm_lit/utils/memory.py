@@ -54,9 +54,11 @@ class MemoryMeter:
 
     def peak(self) -> float | None:
         """The peak so far in MiB; None if it cannot be measured."""
+        if self.start is None:
+            return None
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / 2**20 - self.start
-        return None if self.start is None else _resident("VmHWM") - self.start
+        return _resident("VmHWM") - self.start
 
 
 def _resident(name: str) -> float:
@@ -81,9 +83,9 @@ def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
         ...     total = sum(torch.ones(2**24).sum() for _ in range(3))
     """
     library = ctypes.CDLL(None) if os.name == "posix" else None
-    mallopt = getattr(library, "mallopt", None)
+    mallopt, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
     chosen = "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(k.startswith("MALLOC_") for k in os.environ)
-    if not keep or mallopt is None or chosen:
+    if not keep or mallopt is None or trim is None or chosen:
         yield
         return
     mallopt(MMAP_MAX, 0)
@@ -95,7 +97,7 @@ def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
         mallopt(MMAP_MAX, 2**16)
         mallopt(MMAP_THRESHOLD, 2**25)
         mallopt(TRIM_THRESHOLD, 2**26)
-        library.malloc_trim(0)
+        trim(0)
 
 
 def out_of_memory(error: torch.OutOfMemoryError, where: str, hints: Sequence[str]) -> ConfigError:
