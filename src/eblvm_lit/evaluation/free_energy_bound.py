@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -47,7 +49,8 @@ def free_energy_bound(
     def of(x: Tensor) -> Tensor:
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy(x)
-        h, log_q = posterior.rsample_and_log_prob(x, posterior.noise((n_particles,), x, generator))
+        q = cast(Posterior, posterior)
+        h, log_q = q.rsample_and_log_prob(x, q.noise((n_particles,), x, generator))
         return (energy.energy(x, h) + log_q).mean(0)
 
     return torch.cat([of(x) for x in v.split(ROWS)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.evaluation.latent_distributions import latent_distribution
+from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
 from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
@@ -51,7 +51,7 @@ class _ExactKL(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         p, q = latent_distribution(self.energy, v), latent_distribution(self.posterior, v)
-        return q.divergences(p)["posterior_kl"].mean()
+        return closed_divergences(q, p)["posterior_kl"].mean()
 
 
 class HypergradientBias(ExampleMetric):
@@ -131,7 +131,7 @@ class HypergradientBias(ExampleMetric):
         return BilevelProblem(
             upper=lambda theta, phi: method.upper_loss(theta, phi, v, noise).mean(),
             lower=lambda theta, phi, i: bind(pair, pair.params(theta, phi)).forward(points),  # noqa: ARG005
-            optimizer=None,
+            optimizer=cast(SGD, None),
             state={},
             lr=0.0,
         )
@@ -185,13 +185,14 @@ class HypergradientBias(ExampleMetric):
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
         """The lower optimum and the hypergradient in closed form, for a GRBM and the linear Bernoulli posterior."""
-        points, energy = method.objective.perturb(v, noise["data"]), bind(method.energy, theta)
+        model, points = cast(GRBM, method.energy), method.objective.perturb(v, noise["data"])
+        energy = bind(model, theta)
         bias = energy.latent_logits(points.new_zeros(1, points.shape[1]))[0]
         weight = (energy.latent_logits(torch.eye(points.shape[1], dtype=points.dtype, device=points.device)) - bias).T
         best = dict(zip(phi, (weight, bias), strict=True))
 
         def objective(theta: Params) -> Tensor:
-            return method.objective.loss(ExactScore(bind(method.energy, theta)), points, noise["data"]).mean()
+            return method.objective.loss(ExactScore(bind(model, theta)), points, noise["data"]).mean()
 
         return best, grad(objective)(theta)
 
@@ -200,7 +201,7 @@ class HypergradientBias(ExampleMetric):
         w = tree_map(torch.ones_like, phi)
         for _ in range(30):
             size = _norm(w)
-            w = problem.optimizer.metric(tree_map(lambda x, size=size: x / size, w))
+            w = cast(SGD, problem.optimizer).metric(tree_map(lambda x, size=size: x / size, w))
             w = hessian_product(problem, theta, phi, w)
         return _norm(w)
 
@@ -211,7 +212,7 @@ class HypergradientBias(ExampleMetric):
         for n in range(self.n_series + 1):
             if n in self.n_unrolls or n % 50 == 0:
                 yield n, tree_map(torch.sub, direct, mixed_product(problem, theta, best, total))
-            step = problem.optimizer.metric(term)
+            step = cast(SGD, problem.optimizer).metric(term)
             total = tree_map(lambda t, x: t + problem.lr * x, total, step)
             product = hessian_product(problem, theta, best, step)
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)

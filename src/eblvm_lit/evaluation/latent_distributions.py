@@ -13,7 +13,7 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["BernoulliLatents", "GaussianLatents", "LatentDistribution", "latent_distribution"]
+__all__ = ["BernoulliLatents", "GaussianLatents", "LatentDistribution", "closed_divergences", "latent_distribution"]
 
 
 class BernoulliLatents(NamedTuple):
@@ -73,6 +73,22 @@ class GaussianLatents(NamedTuple):
 
 
 LatentDistribution = BernoulliLatents | GaussianLatents
+
+
+def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor]:
+    """The divergences of q from p, which are of one family, each of shape (B,).
+
+    Example:
+        >>> from torch import zeros
+        >>> q = BernoulliLatents(zeros(1, 2))
+        >>> closed_divergences(q, q)
+        {'posterior_kl': tensor([0.])}
+    """
+    if isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents):
+        return q.divergences(p)
+    if isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents):
+        return q.divergences(p)
+    raise TypeError(f"{type(q).__name__} and {type(p).__name__} are not of one family")
 
 
 @singledispatch

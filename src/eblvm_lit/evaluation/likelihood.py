@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,10 +34,11 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
     too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
     if too_many or not hasattr(energy, "log_partition"):
         return None
+    exact: Any = in_float64(energy)
     try:
-        return float(in_float64(energy).log_partition())
-    except (ValueError, torch.linalg.LinAlgError):  # the precision is not positive definite: Z is infinite
-        return math.inf
+        return float(exact.log_partition())
+    except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
+        return math.inf  # the precision is not positive definite
 
 
 class LogLikelihood(ExampleMetric):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import cast
 
 import torch
-from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
@@ -36,7 +37,7 @@ class _Uniform(OutlierSet):
     """Uniform numbers between two ends."""
 
     def __init__(self, *, low: float | None = None, high: float | None = None) -> None:
-        if None not in (low, high) and not low < high:
+        if low is not None and high is not None and not low < high:
             raise ConfigError(f"{type(self).__name__} needs low < high, not {low} and {high}.")
         self.low, self.high = low, high
 
@@ -104,9 +105,7 @@ class DataSet(OutlierSet):
         ConfigError: If either set has no images, or for an unknown value_range.
     """
 
-    def __init__(
-        self, *, data: LightningDataModule, n_max: int | None = None, value_range: ValueRange = "unit"
-    ) -> None:
+    def __init__(self, *, data: ArrayDataModule, n_max: int | None = None, value_range: ValueRange = "unit") -> None:
         if data.image_shape is None:
             raise ConfigError(f"{type(data).__name__} has no images: it cannot be brought to another set's size.")
         if value_range not in ("unit", "symmetric"):
@@ -126,7 +125,7 @@ class DataSet(OutlierSet):
         own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
-        w = w.view(len(w), *self.data.image_shape)
+        w = w.view(len(w), *image_shape_of(self.data))
         if w.shape[1] != v.shape[1]:
             w = w.mean(1, keepdim=True).expand(-1, v.shape[1], -1, -1)
         if w.shape[2:] != v.shape[2:]:
@@ -183,7 +182,7 @@ class OutOfDistribution(ExampleMetric):
             return {}
 
         def scores(x: Tensor) -> Tensor:
-            return -free_energy_bound(energy, posterior, x, generator, n_particles=self.n_particles)
+            return -free_energy_bound(cast(Energy, energy), posterior, x, generator, n_particles=self.n_particles)
 
         inside, found = scores(v), {}
         for name, outliers in self.sets.items():

@@ -9,7 +9,7 @@ from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
-from eblvm_lit.evaluation.latent_distributions import latent_distribution
+from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
@@ -65,7 +65,7 @@ class PosteriorDivergence(ExampleMetric):
         energy, posterior = in_float64(energy), in_float64(posterior)
 
         def exact(x: Tensor) -> dict[str, Tensor]:
-            return latent_distribution(posterior, x).divergences(latent_distribution(energy, x))
+            return closed_divergences(latent_distribution(posterior, x), latent_distribution(energy, x))
 
         return mean_over_rows(exact, v.double(), ROWS)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
+from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["flat_pixels", "posterior_means"]
 
@@ -37,7 +40,8 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
         (5, 3)
     """
     parts = (data.as_float(part).to(device=method.device, dtype=method.dtype) for part in rows.split(ROWS))
-    return torch.cat([method.parts.posterior.mean(v).float().cpu() for v in parts]).numpy()
+    posterior = cast(Posterior, method.parts.posterior)
+    return torch.cat([posterior.mean(v).float().cpu() for v in parts]).numpy()
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:

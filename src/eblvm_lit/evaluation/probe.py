@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -93,17 +93,17 @@ class LinearProbe(Metric):
         posterior, labels = method.parts.posterior, data.labels
         if not isinstance(posterior, Posterior) or labels is None or labels.train.dim() != 1:
             return {}
-        examples = data.splits.train[: self.n_train], getattr(data.splits, split)
+        train, rest = data.splits.train[: self.n_train], getattr(data.splits, split)
         known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
         if len(np.unique(known[0])) < 2:
             return {}
-        means = tuple(posterior_means(method, data, rows) for rows in examples)
+        means = posterior_means(method, data, train), posterior_means(method, data, rest)
         found = {"probe_accuracy": self.accuracy(means, known)}
         if self.pixels:
-            pixels = tuple(flat_pixels(data, rows) for rows in examples)
+            pixels = flat_pixels(data, train), flat_pixels(data, rest)
             found["probe_accuracy_pixels"] = self.accuracy(pixels, known)
             pca = PCA(n_components=min(posterior.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
-            reduced = tuple(pca.transform(part) for part in pixels)
+            reduced = pca.transform(pixels[0]), pca.transform(pixels[1])
             found["probe_accuracy_pixels_reduced"] = self.accuracy(reduced, known)
         return found
 
@@ -119,7 +119,7 @@ class LinearProbe(Metric):
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)
+        svm = LinearSVC(max_iter=self.max_iter, dual=cast(Any, self.dual), random_state=0)
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # our own warning names the option to change

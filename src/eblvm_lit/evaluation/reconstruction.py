@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -48,7 +49,8 @@ class ReconstructionError(ExampleMetric):
         if not reconstructs(method.parts):
             return {}
         if self.batch_statistics:  # of copies, whose running statistics may move
-            q, g = (copy.deepcopy(part).train() for part in (method.parts.posterior, method.parts.generator))
+            own = method.parts.posterior, method.parts.generator
+            q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
             found = mean_over_rows(lambda x: {"mse": (g(q.mean(x)) - x).square().flatten(1).mean(1)}, v, ROWS)
         else:
             found = mean_over_rows(

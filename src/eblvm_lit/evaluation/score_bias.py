@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from eblvm_lit.evaluation.latent_distributions import (
     BernoulliLatents,
     GaussianLatents,
     LatentDistribution,
+    closed_divergences,
     latent_distribution,
 )
 from eblvm_lit.methods.base import Method
@@ -137,7 +138,7 @@ class ScoreBias(ExampleMetric):
             return {}
         energy, v = in_float64(energy), v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
-        p = latent_distribution(energy, v.unsqueeze(0))
+        p = cast(LatentDistribution, latent_distribution(energy, v.unsqueeze(0)))
         # the same directions at all levels: what differs between two of them is the level
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
@@ -155,7 +156,7 @@ class ScoreBias(ExampleMetric):
     def _measure(coupling: Tensor, v: Tensor, p: LatentDistribution, direction: Tensor) -> dict[str, float]:
         """Biases, bounds and divergences of one posterior, all of whose parameters are perturbed."""
         q = _perturbed(p, v, direction)
-        divergences = {name.removeprefix("posterior_"): float(x) for name, x in q.divergences(p).items()}
+        divergences = {name.removeprefix("posterior_"): float(x) for name, x in closed_divergences(q, p).items()}
         vaes, vages = bias_norms(coupling, v, _moments(p), _moments(q))
         kl = torch.tensor(divergences["kl"], dtype=v.dtype, device=v.device)
         bounds = bias_bounds(coupling, v, kl, binary=isinstance(p, BernoulliLatents))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ def spectral_norms(module: nn.Module) -> dict[str, float]:
         >>> {name: round(value, 2) for name, value in spectral_norms(spectrally_normalised(layer)).items()}
         {'weight_norm': 3.0, 'spectral_norm': 1.0}
     """
-    layers = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
+    layers: list[Any] = [layer for layer in module.modules() if is_parametrized(layer, "weight")]
     with eval_mode(module):  # in training mode, reading the weight moves the power iteration
         pairs = [(layer.parametrizations.weight.original, layer.weight) for layer in layers]
     largest = [[float(torch.linalg.matrix_norm(w.flatten(1).float(), 2)) for w in pair] for pair in pairs]

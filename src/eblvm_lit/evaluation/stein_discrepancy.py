@@ -47,7 +47,8 @@ class SteinDiscrepancy(ExampleMetric):
             raise ConfigError(f"The discrepancy needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
         if max_points < 2:
             raise ConfigError(f"The discrepancy is a mean over pairs: max_points must be at least 2, not {max_points}.")
-        self.bandwidth, self.max_points = bandwidth, max_points
+        self.bandwidth: float | Literal["median"] = bandwidth
+        self.max_points = max_points
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002

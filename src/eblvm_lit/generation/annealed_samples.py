@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -138,12 +138,13 @@ class AnnealedSamples(Sampler):
         def prepare(_: slice, noise: SampleNoise) -> Chains:
             v = langevin.start(tuple(energy.event_shape), noise, dtype=dtype)
             if kind == "marginal":
-                return Chains(lambda v: energy.free_energy(v).sum(), (v,))
+                return Chains(lambda v: cast(MarginalEnergy, energy).free_energy(v).sum(), (v,))
             if kind == "joint":
                 h = langevin.start((energy.h_dim,), noise, dtype=dtype)
                 return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, self.denoise_latents))
-            rows = examples[noise.integers(len(examples)).to(examples.device)].to(v.device)
-            h = posterior_mean(posterior, (rows if as_float is None else as_float(rows)).to(dtype))
+            q, known = cast(Posterior, posterior), cast(Tensor, examples)
+            rows = known[noise.integers(len(known)).to(known.device)].to(v.device)
+            h = posterior_mean(q, (rows if as_float is None else as_float(rows)).to(dtype))
             return Chains(lambda v: energy.energy(v, h).sum(), (v,))
 
         return self.run(energy, prepare, samples, seed=seed, on_step=on_step)

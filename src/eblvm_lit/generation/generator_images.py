@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.generation.image_source import ImageSource
@@ -52,7 +54,7 @@ class GeneratedImages(ImageSource):
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
         passes = self.passes(method, n, method.seed)
-        return torch.cat([data.as_bytes(v).cpu().view(-1, *data.image_shape) for v in passes])[:n]
+        return torch.cat([data.as_bytes(v).cpu().view(-1, *image_shape_of(data)) for v in passes])[:n]
 
     @torch.no_grad()
     def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
@@ -63,11 +65,11 @@ class GeneratedImages(ImageSource):
             n: Number of latents, rounded up to whole batches.
             seed: Of the latents: the i-th is a function of it and of i.
         """
-        own, made = method.parts.generator, []
+        own, made = cast(nn.Module, method.parts.generator), []
         with eval_mode(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(seed, range(first, first + self.batch_size))
-                h = noise((method.h_dim,)).to(device=method.device, dtype=method.dtype)
+                h = noise((cast(Any, method).h_dim,)).to(device=method.device, dtype=method.dtype)
                 view = bind(own, clone_buffers(buffers_of(own))).train(self.batch_statistics)
                 made.append(view(h))
         return made

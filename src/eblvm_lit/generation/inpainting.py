@@ -77,7 +77,8 @@ def inpaint(
             fixed = h[rows].to(p)
             return Chains(lambda v: energy.energy(v, fixed).sum(), (start,), moving=(moving,))
         if isinstance(energy, MarginalEnergy):
-            return Chains(lambda v: energy.free_energy(v).sum(), (start,), moving=(moving,))
+            free_energy = energy.free_energy
+            return Chains(lambda v: free_energy(v).sum(), (start,), moving=(moving,))
         joint = (start, langevin.start((energy.h_dim,), noise, dtype=p.dtype))
         denoised = (True, sampler.denoise_latents)
         return Chains(lambda v, h: energy.energy(v, h).sum(), joint, moving=(moving, 1.0), denoised=denoised)

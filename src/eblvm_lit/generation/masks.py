@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -89,7 +89,7 @@ class DrawnMask(Mask):
         """See :meth:`Mask.keep`."""
         self.prepare()
         images = self.data.splits.test
-        chosen = self.data.as_float(images[noise.integers(len(images)).cpu()]).view(-1, *self.data.image_shape)
+        chosen = self.data.as_float(images[noise.integers(len(images)).cpu()]).view(-1, *image_shape_of(self.data))
         if getattr(self.data, "value_range", "unit") == "symmetric":
             chosen = (chosen + 1) / 2
         chosen = interpolate(

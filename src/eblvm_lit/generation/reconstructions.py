@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import MethodParts
+from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["decode", "reconstruct", "reconstructs"]
 
@@ -45,6 +48,7 @@ def reconstruct(parts: MethodParts, v: Tensor) -> Tensor:
         >>> reconstruct(MethodParts(posterior=q, generator=nn.Linear(3, 2)), torch.zeros(5, 2)).shape
         torch.Size([5, 2])
     """
-    with eval_mode(parts.posterior):
-        latents = [parts.posterior.mean(part) for part in v.split(ROWS)]
-    return decode(parts.generator, torch.cat(latents))
+    posterior, generator = cast(Posterior, parts.posterior), cast(nn.Module, parts.generator)
+    with eval_mode(posterior):
+        latents = [posterior.mean(part) for part in v.split(ROWS)]
+    return decode(generator, torch.cat(latents))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.distributed.ranks import barrier, rank_and_size
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.image_source import ImageSource
@@ -76,7 +78,7 @@ class SampleCache(ImageSource):
         rank, world = rank_and_size()
         self.fill(method, data, n, rank=rank, world=world)
         barrier()
-        images, there = _read(self.folder(method, data), n, data.image_shape)
+        images, there = _read(self.folder(method, data), n, image_shape_of(data))
         if not there.all():
             raise ConfigError(f"{self.cache_dir} lacks samples of other processes: set cache_dir to a shared folder.")
         return torch.from_numpy(images)
@@ -89,7 +91,7 @@ class SampleCache(ImageSource):
         kind, langevin = self.sampler.check(energy, posterior, examples), self.sampler.langevin
         parts = [kind, langevin.step_size, langevin.temperatures, langevin.denoise_std, method.seed]
         # A GPU draws other noise than a CPU, and another range of values gives other bytes.
-        parts += [next(energy.parameters()).device.type, energy, data.image_shape]
+        parts += [next(cast(Energy, energy).parameters()).device.type, energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
         if kind == "posterior":  # the latents are those of training images
             chosen = torch.linspace(0, len(examples) - 1, min(N_EXAMPLES, len(examples))).long()
@@ -107,13 +109,13 @@ class SampleCache(ImageSource):
             world: Number of processes.
         """
         folder, size = self.folder(method, data), self.sampler.batch_size
-        _, there = _read(folder, n, data.image_shape)
+        _, there = _read(folder, n, image_shape_of(data))
         # The places of the batches are fixed: a process need not know what others have done.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         if not missing:
             return
-        check_room(folder, int((~there).sum() * np.prod(data.image_shape)), f"{n:,} samples for cache_dir")
+        check_room(folder, int((~there).sum() * np.prod(image_shape_of(data))), f"{n:,} samples for cache_dir")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -122,14 +124,14 @@ class SampleCache(ImageSource):
             ) from error
         if there.any():
             log.info("%d of %d samples are there: the others are drawn.", there.sum(), n)
-        options = {"seed": method.seed, "posterior": method.parts.posterior}
+        options: dict[str, Any] = {"seed": method.seed, "posterior": method.parts.posterior}
         options |= {"examples": data.splits.train, "as_float": data.as_float}
         with progress_bar(
             "samples", sum(map(len, missing)) * self.sampler.langevin.n_steps, visible=rank == 0
         ) as on_step:
             for part in missing:
-                v = self.sampler.draw(method.parts.energy, part, on_step=on_step, **options)
-                images = data.as_bytes(v).cpu().view(-1, *data.image_shape).numpy()
+                v = self.sampler.draw(cast(Energy, method.parts.energy), part, on_step=on_step, **options)
+                images = data.as_bytes(v).cpu().view(-1, *image_shape_of(data)).numpy()
                 _write(folder / f"{part[0]:06}-{part[-1]:06}.npz", part, images)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from torch import Tensor
+
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
@@ -61,8 +65,8 @@ class KernelDistance(SampleCriterion):
         )
 
         found = kid_features_to_metric(
-            samples.rows.double(),
-            reference.rows.double(),
+            cast(Tensor, samples.rows).double(),  # needs_rows
+            cast(Tensor, reference.rows).double(),
             kid_subsets=self.n_subsets,
             kid_subset_size=self.subset_size,
             rng_seed=self.seed,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Splits, image_shape_of
 from eblvm_lit.data.prepared_files import fingerprint
 from eblvm_lit.distributed.ranks import first_rank_first
 from eblvm_lit.errors import ConfigError
@@ -104,30 +105,30 @@ class ClassifierFeatures(FeatureExtractor):
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
         """Features (B, dim) and logits (B, n_classes); see :meth:`FeatureExtractor.extract`."""
-        network = self._network.to(images.device)
+        network = cast(ImageClassifier, self._network).to(images.device)
         with torch.autocast(images.device.type, enabled=False):
             features, logits = network(centred(images))
         return Features(features, logits if self._has_classes else None)  # attributes do not exclude each other
 
     def describe(self) -> dict[str, str | int | float]:
         """The settings and the classifier's accuracy, for the record."""
-        return {**super().describe(), "test_accuracy": self.accuracy}
+        return {**super().describe(), "test_accuracy": cast(float, self.accuracy)}
 
     def path(self, data: ArrayDataModule) -> Path:
         """The file: ``.../classifier-<data>-<what it depends on>.pt``."""
         settings = self.width, self.dim, self.n_steps, self.lr, self.batch_size, self.seed
-        contents = [content_fingerprint(x) for x in (*data.splits, *data.labels)]
+        contents = [content_fingerprint(x) for x in (*data.splits, *cast(Splits, data.labels))]
         key = fingerprint(type(data).__name__, data.image_shape, *contents, *settings)
         return Path(self.cache_dir).expanduser() / f"classifier-{type(data).__name__}-{key}.pt"
 
     def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
         """The network and its accuracy, from the file or by training."""
-        labels, path = data.labels.train, self.path(data)
+        labels, path = cast(Splits, data.labels).train, self.path(data)
         n_classes = int(labels.max()) + 1 if labels.dim() == 1 else labels.shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed, "classifier", "weights"))
             network = ImageClassifier(
-                v_shape=data.image_shape, n_classes=n_classes, width=self.width, out_dim=self.dim
+                v_shape=image_shape_of(data), n_classes=n_classes, width=self.width, out_dim=self.dim
             ).float()
         try:
             known = torch.load(path, map_location="cpu", weights_only=True)

@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 
 __all__ = ["as_images", "content_fingerprint"]
 
@@ -31,7 +31,7 @@ def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
         >>> x.shape, x.unique()
         (torch.Size([2, 1, 8, 8]), tensor([128], dtype=torch.uint8))
     """
-    return (rows if rows.dtype == torch.uint8 else data.as_bytes(rows)).reshape(-1, *data.image_shape)
+    return (rows if rows.dtype == torch.uint8 else data.as_bytes(rows)).reshape(-1, *image_shape_of(data))
 
 
 def content_fingerprint(rows: Tensor) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ class InceptionFeatures(FeatureExtractor):
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
         """Features (B, 2048) and logits (B, 1008); see :meth:`FeatureExtractor.extract`."""
-        network = self._network.to(images.device)
+        network = cast(nn.Module, self._network).to(images.device)
         with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
             return Features(*network(images.expand(-1, 3, -1, -1)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zipfile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class ReferenceImages:
         known = _read(path, n, features.dim, rows=rows)
         # all processes take the same branch, even where they do not share the folder
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
-            return known, path
+            return cast(FeatureSet, known), path
         images, order = getattr(data.splits, self.split), self._order(data)
         known = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)
         if rank_and_size()[0] == 0:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.features.image_bytes import as_images
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.progress import progress_bar
@@ -40,7 +42,7 @@ def fit(
         lr: Learning rate at the beginning.
         seed: Seed of the batches.
     """
-    images, labels = data.splits.train, data.labels.train
+    images, labels = data.splits.train, cast(Splits, data.labels).train
     generator = keyed_generator(seed, "classifier", "batches")
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
@@ -65,7 +67,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
     """Fraction of the test labels that the network predicts correctly; with attributes, the mean over them."""
-    images, labels, right = data.splits.test, data.labels.test, 0
+    images, labels, right = data.splits.test, cast(Splits, data.labels).test, 0
     for rows in torch.arange(len(images)).split(ROWS):
         _, logits = network(centred(as_images(data, images[rows])))
         found = logits.argmax(-1) if labels.dim() == 1 else (logits > 0).long()
