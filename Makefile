@@ -35,9 +35,10 @@ docs-check: $(STAMP) ## run every command of README and docs/, shortened
 bench: $(STAMP) ## measure time and memory of every method; ARGS=--help shows the options
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-lint: $(STAMP) ## check style and formatting
+lint: $(STAMP) ## check style, formatting and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 
 audit: $(STAMP) ## look the installed versions up among known vulnerabilities
 	@$(BIN)/python -c 'import pip_audit' 2>/dev/null || { \
