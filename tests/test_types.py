@@ -20,7 +20,7 @@ noise = objective.noise(v, (), torch.Generator())
 loss = objective.loss(ExactScore(energy), objective.perturb(v, noise), noise).mean()
 deep = DeepLatentEnergy(network=ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=2), h_dim=3)
 samples = Gibbs(n_steps=2).sample(energy, 4, torch.Generator(), mean=True)
-log_z = pretrained("grbm_digits").log_partition()
+samples = pretrained("grbm_digits").sample(4, seed=0)
 rule = Adam(lr=0.1)
 """
 

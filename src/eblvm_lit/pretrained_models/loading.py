@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import cast
 
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runtime.instantiate import instantiate
@@ -50,7 +51,7 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != MODELS[name]:
         raise DataError(f"{path} is missing or not the published file: install eblvm_lit again.")
     card = json.loads(path.with_suffix(".json").read_text())
-    config = OmegaConf.create(card["config"])
+    config = cast(DictConfig, OmegaConf.create(card["config"]))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
         method = instantiate(config.method, "method")
     method.energy.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

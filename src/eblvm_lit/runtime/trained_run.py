@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -123,8 +124,8 @@ class TrainedRun:
 
     # ------------------------------------------------------------------ what the model says
 
-    def _generator(self, *keys: object) -> torch.Generator:
-        return keyed_generator(*keys, device=self.method.device)
+    def _generator(self, seed: int, *keys: str) -> torch.Generator:
+        return keyed_generator(seed, *keys, device=self.method.device)
 
     def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
         """Samples of v.
@@ -151,13 +152,14 @@ class TrainedRun:
             return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
         sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self._annealed())
         generator = self._generator(seed, "samples")
+        energy: Any = self.energy  # a sampler refuses what it cannot draw from
         if isinstance(sampler, Gibbs):
-            return sampler.sample(self.energy, n, generator, mean=mean)
+            return sampler.sample(energy, n, generator, mean=mean)
         if isinstance(sampler, AnnealedSamples):
             posterior = self.posterior
             examples = None if posterior is None else self.examples("train")
-            return sampler.sample(self.energy, n, generator, posterior=posterior, examples=examples)
-        return sampler.sample(self.energy, n, generator)
+            return sampler.sample(energy, n, generator, posterior=posterior, examples=examples)
+        return sampler.sample(energy, n, generator)
 
     def _annealed(self) -> AnnealedSamples:
         if self.config.get("sampler") is not None:
@@ -221,8 +223,8 @@ class TrainedRun:
         Raises:
             ConfigError: Where F or log Z is neither known nor estimable.
         """
-        log_z = self._log_partition
-        return -in_float64(self.energy).free_energy(v.to(device=self.method.device, dtype=torch.float64)) - log_z
+        log_z, energy = self._log_partition, cast(MarginalEnergy, self.energy)
+        return -in_float64(energy).free_energy(v.to(device=self.method.device, dtype=torch.float64)) - log_z
 
 
 def load(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import ConditionalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.base import Sampler
 
@@ -42,9 +44,9 @@ class Gibbs(Sampler):
         return isinstance(energy, ConditionalEnergy)
 
     @torch.no_grad()
-    def latents(self, energy: ConditionalEnergy, n: int, generator: torch.Generator) -> Tensor:
+    def latents(self, energy: Energy, n: int, generator: torch.Generator) -> Tensor:
         """The latents of n independent chains after the last sweep, shape (n, H)."""
-        if not self.supports(energy):
+        if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, "
                 "which Gibbs sampling needs: use Langevin dynamics."
@@ -57,7 +59,7 @@ class Gibbs(Sampler):
         return h
 
     @torch.no_grad()
-    def sample(self, energy: ConditionalEnergy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
+    def sample(self, energy: Energy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
         """Samples of v from n independent chains.
 
         Args:
@@ -70,4 +72,5 @@ class Gibbs(Sampler):
             Shape (n, *event).
         """
         h = self.latents(energy, n, generator)
-        return energy.visible_mean(h) if mean else energy.sample_visible(h, generator)
+        model = cast(ConditionalEnergy, energy)
+        return model.visible_mean(h) if mean else model.sample_visible(h, generator)
