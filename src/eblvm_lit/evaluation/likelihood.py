@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,9 +33,8 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
     too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
     if too_many or not hasattr(energy, "log_partition"):
         return None
-    exact: Any = in_float64(energy)
     try:
-        return float(exact.log_partition())
+        return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
     except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
         return math.inf  # the precision is not positive definite
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,7 +11,6 @@ from torch.nn.functional import interpolate
 
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange
-from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
@@ -178,11 +176,11 @@ class OutOfDistribution(ExampleMetric):
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
         energy, posterior = method.parts.energy, method.parts.posterior
-        if not has_free_energy_bound(energy, posterior):
+        if energy is None or not has_free_energy_bound(energy, posterior):
             return {}
 
         def scores(x: Tensor) -> Tensor:
-            return -free_energy_bound(cast(Energy, energy), posterior, x, generator, n_particles=self.n_particles)
+            return -free_energy_bound(energy, posterior, x, generator, n_particles=self.n_particles)
 
         inside, found = scores(v), {}
         for name, outliers in self.sets.items():

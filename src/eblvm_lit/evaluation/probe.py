@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from typing import Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 import torch
@@ -93,21 +93,21 @@ class LinearProbe(Metric):
         posterior, labels = method.parts.posterior, data.labels
         if not isinstance(posterior, Posterior) or labels is None or labels.train.dim() != 1:
             return {}
-        train, rest = data.splits.train[: self.n_train], getattr(data.splits, split)
+        examples = data.splits.train[: self.n_train], getattr(data.splits, split)
         known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
         if len(np.unique(known[0])) < 2:
             return {}
-        means = posterior_means(method, data, train), posterior_means(method, data, rest)
+        means = tuple(posterior_means(method, data, rows) for rows in examples)
         found = {"probe_accuracy": self.accuracy(means, known)}
         if self.pixels:
-            pixels = flat_pixels(data, train), flat_pixels(data, rest)
+            pixels = tuple(flat_pixels(data, rows) for rows in examples)
             found["probe_accuracy_pixels"] = self.accuracy(pixels, known)
             pca = PCA(n_components=min(posterior.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
-            reduced = pca.transform(pixels[0]), pca.transform(pixels[1])
+            reduced = tuple(pca.transform(part) for part in pixels)
             found["probe_accuracy_pixels_reduced"] = self.accuracy(reduced, known)
         return found
 
-    def accuracy(self, features: tuple[np.ndarray, np.ndarray], labels: tuple[np.ndarray, np.ndarray]) -> float:
+    def accuracy(self, features: tuple[np.ndarray, ...], labels: tuple[np.ndarray, np.ndarray]) -> float:
         """Train on the first of each pair, and test on the second.
 
         Args:
@@ -119,7 +119,8 @@ class LinearProbe(Metric):
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        svm = LinearSVC(max_iter=self.max_iter, dual=cast(Any, self.dual), random_state=0)
+        # scikit-learn takes booleans, too
+        svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)  # pyright: ignore[reportArgumentType]
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # our own warning names the option to change
