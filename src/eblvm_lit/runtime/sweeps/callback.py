@@ -14,6 +14,7 @@ from eblvm_lit.errors import EblvmError
 from eblvm_lit.runtime.status import FINISHED, STATUS, read_status
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
 from eblvm_lit.runtime.sweeps.launcher import check_launcher
+from eblvm_lit.runtime.sweeps.search import is_search, prepare_search
 
 __all__ = ["Sweep"]
 
@@ -33,6 +34,8 @@ class Sweep(Callback):
             check_launcher(config.hydra.launcher._target_)
             if config.sweep.resume:
                 _move(config, earlier_sweep(config))
+            if is_search(config):
+                prepare_search(config)
         except EblvmError as error:
             sys.exit(f"ERROR: {error}")
         self._before = _changes(Path(config.hydra.sweep.dir))
