@@ -93,7 +93,7 @@ class Evaluation(pl.Callback):
         found = self.compute(pl_module, trainer.datamodule, "val", due)
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
-        trainer.callback_metrics.update({key: torch.tensor(value).double() for key, value in found.items()})
+        trainer.callback_metrics.update({key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()})
 
 
 def _exchange(task: Callable[[], Found]) -> list[Found]:

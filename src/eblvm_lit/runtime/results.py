@@ -83,7 +83,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> 
 
 
 def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Rename metrics to those of the best checkpoint: ``test_best/<metric>``, ``val_best/<metric>``, ``best_iteration``.
+    """Rename metrics to those of the best checkpoint.
 
     Example:
         >>> as_best({"iteration": 20, "test/fisher": -3.0, "test_ema/fisher": -4.0, "val/loss": 1.0})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from eblvm_lit.errors import ConfigError
@@ -33,18 +35,23 @@ def is_search(config: DictConfig) -> bool:
 
 
 def prepare_search(config: DictConfig) -> None:
-    """Complete the configuration of a search with what follows from the metric and the launcher.
+    """Complete the configuration of a search with what follows from the metric and the launcher, and store it.
 
     The direction follows from the metric. Jobs that run one after the other are proposed one at a time, so that each
     learns from all earlier ones. The sampler gets the seed of the runs, so that the same command proposes the same
-    values. What the command line sets is kept.
+    values. What the command line sets is kept. ``multirun.yaml``, by which ``sweep.resume=true`` finds the folder, is
+    what Hydra's plain sweeper leaves, too.
 
     Args:
         config: The configuration of the sweep, including the node ``hydra``; changed in place.
 
     Raises:
-        ConfigError: Without a metric, or if neither the metric nor the command line tells the direction.
+        ConfigError: Without a metric; if neither the metric nor the command line tells the direction; or for an
+            interval in a sweep that is no search.
     """
+    if not is_search(config):
+        _refuse_intervals(config)
+        return
     metric, sweeper = config.optimized_metric, config.hydra.sweeper
     if not isinstance(metric, str):
         raise ConfigError("A search needs the name of the metric that it optimizes: optimized_metric=val/loss.")
@@ -60,6 +67,15 @@ def prepare_search(config: DictConfig) -> None:
         _set(config, "n_jobs", 1)
     if "seed" in (sweeper.get("sampler") or {}) and sweeper.sampler.seed is None:
         _set(config, "sampler.seed", config.seed)
+    folder = Path(config.hydra.sweep.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / "multirun.yaml")
+
+
+def _refuse_intervals(config: DictConfig) -> None:
+    for override in OverridesParser.create().parse_overrides(list(config.hydra.overrides.task)):
+        if override.is_interval_sweep():
+            raise ConfigError(f"{override.input_line} is a range to search in: add hydra/sweeper=optuna.")
 
 
 def _is_set(config: DictConfig, key: str) -> bool:
