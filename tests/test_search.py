@@ -317,6 +317,12 @@ def test_what_follows_from_the_metric_is_set_for_the_search_and_its_jobs(metric,
     assert len(keys) == len(config.hydra.overrides.hydra) == 3
 
 
+def test_processes_that_share_a_search_do_not_propose_the_same(tmp_path):
+    config = search_config(tmp_path, "val/loss", "hydra.sweeper.storage=sqlite:///search.db")
+    prepare_search(config)
+    assert config.hydra.sweeper.sampler.seed is None
+
+
 def test_jobs_side_by_side_are_proposed_side_by_side(tmp_path):
     config = search_config(
         tmp_path, "val/loss", launcher="hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"

@@ -38,8 +38,8 @@ def prepare_search(config: DictConfig) -> None:
     """Complete the configuration of a search with what follows from the metric and the launcher, and store it.
 
     The direction follows from the metric. Jobs that run one after the other are proposed one at a time, so that each
-    learns from all earlier ones. The sampler gets the seed of the runs, so that the same command proposes the same
-    values. What the command line sets is kept. ``multirun.yaml``, by which ``sweep.resume=true`` finds the folder, is
+    learns from all earlier ones. Without a shared storage, the sampler gets the seed of the runs, so that the same
+    command proposes the same values. What the command line sets is kept. ``multirun.yaml``, by which ``sweep.resume=true`` finds the folder, is
     what Hydra's plain sweeper leaves, too.
 
     Args:
@@ -65,7 +65,8 @@ def prepare_search(config: DictConfig) -> None:
         _set(config, "direction", DIRECTIONS[direction(metric)])
     if "n_jobs" in sweeper and not _is_set(config, "n_jobs") and "Basic" in config.hydra.launcher._target_:
         _set(config, "n_jobs", 1)
-    if "seed" in (sweeper.get("sampler") or {}) and sweeper.sampler.seed is None:
+    shared = sweeper.get("storage") is not None  # by processes that must not propose the same
+    if "seed" in (sweeper.get("sampler") or {}) and sweeper.sampler.seed is None and not shared:
         _set(config, "sampler.seed", config.seed)
     folder = Path(config.hydra.sweep.dir)
     folder.mkdir(parents=True, exist_ok=True)
