@@ -39,8 +39,8 @@ def prepare_search(config: DictConfig) -> None:
 
     The direction follows from the metric. Jobs that run one after the other are proposed one at a time, so that each
     learns from all earlier ones. Without a shared storage, the sampler gets the seed of the runs, so that the same
-    command proposes the same values. What the command line sets is kept. ``multirun.yaml``, by which ``sweep.resume=true`` finds the folder, is
-    what Hydra's plain sweeper leaves, too.
+    command proposes the same values. What the command line sets is kept. ``multirun.yaml``, by which
+    ``sweep.resume=true`` finds the folder, is what Hydra's plain sweeper leaves, too.
 
     Args:
         config: The configuration of the sweep, including the node ``hydra``; changed in place.
