@@ -53,6 +53,7 @@ OTHERS = {
     "squeue",
     "ssh",
     "tail",
+    "tensorboard",
     "wandb",
 }
 # Published, but of no metric that the report has a value for.
