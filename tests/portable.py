@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "portable"
 OLDEST = (3, 11)
-EXTRAS = ("dev", "dashboards", "joblib", "tensorboard", "wandb")
+EXTRAS = ("dev", "dashboards", "joblib", "optuna", "tensorboard", "wandb")
 
 # The tests of numbers: files that compare what depends on the processor.
 NUMBERS = [

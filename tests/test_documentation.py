@@ -53,6 +53,7 @@ OTHERS = {
     "squeue",
     "ssh",
     "tail",
+    "tensorboard",
     "wandb",
 }
 # Published, but of no metric that the report has a value for.
@@ -108,7 +109,9 @@ def jobs(overrides):
     axes = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
-            key, values = override.get_key_element(), list(override.sweep_string_iterator())
+            key = override.get_key_element()
+            interval = override.value().start if override.is_interval_sweep() else None
+            values = list(override.sweep_string_iterator()) if interval is None else [interval]
             axes.append([f"{key}={value}" for value in (values if (CONF / key).is_dir() else values[:1])])
         else:
             axes.append([override.input_line])
@@ -118,6 +121,8 @@ def jobs(overrides):
 
 def available(override):
     """Whether the plugin that an override chooses is installed."""
+    if override.startswith(("hydra/sweeper=optuna", "hydra.sweeper.")):
+        return importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper")
     launcher = re.match(r"hydra/launcher=(\w+)", override)
     return not launcher or importlib.util.find_spec(f"hydra_plugins.hydra_{launcher[1].split('_')[0]}_launcher")
 

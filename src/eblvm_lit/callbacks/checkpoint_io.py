@@ -73,7 +73,16 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     for name, value in checkpoint["state_dict"].items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise DataError(f"{path} is not a checkpoint of eblvm_lit: its state_dict holds more than tensors.")
+    if not _holds_numbers(checkpoint.get("validation", {})):
+        raise DataError(f"{path} is not a checkpoint of eblvm_lit: its validation is damaged.")
     return checkpoint
+
+
+def _holds_numbers(content: Any) -> bool:
+    """Whether it maps names to numbers."""
+    if not isinstance(content, dict):
+        return False
+    return all(isinstance(name, str) and isinstance(value, float) for name, value in content.items())
 
 
 def _reason(error: Exception) -> str:

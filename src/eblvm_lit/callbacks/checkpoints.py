@@ -19,18 +19,25 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.disk import check_room, n_bytes
 from eblvm_lit.utils.io import copy_whole
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint"]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint", "validation_metrics"]
 
 log = logging.getLogger(__name__)
 
 OVERHEAD = 1 << 16  # bytes of a checkpoint besides its tensors: names and configuration
 
 
+def validation_metrics(trainer: pl.Trainer) -> dict[str, float]:
+    """The values that validations have given so far, the latest of each metric, as ``val/<metric>``."""
+    found = trainer.callback_metrics.items()
+    return {name: float(value) for name, value in found if name.startswith("val/")}
+
+
 class Checkpoints(pl.Callback):
     """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some earlier ones.
 
     The last is written at each validation, every so many iterations and at the end of the run; the best when the
-    monitored metric has improved. The room on the disk is checked before the first iteration.
+    monitored metric has improved. Each checkpoint holds the values of the last validation, under ``validation``. The
+    room on the disk is checked before the first iteration.
 
     Args:
         save_dir: The run's folder.
@@ -68,6 +75,7 @@ class Checkpoints(pl.Callback):
         self.sign = signs[mode]
         self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep
         self.best: dict[str, float] | None = None
+        self.validation: dict[str, float] = {}
 
     @property
     def last_path(self) -> Path:
@@ -88,9 +96,14 @@ class Checkpoints(pl.Callback):
         self.best = state_dict["best"]
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add the loggers' run ids, so that a resumed run is logged as the same run."""
+        """Add the values of the last validation, and the loggers' run ids, with which a resumed run is the same run."""
+        checkpoint["validation"] = dict(self.validation)
         if known := {logger.name: logger.version for logger in of_runs(trainer.loggers) if logger.version}:
             checkpoint["loggers"] = known
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+        """Restore the values of the last validation: a run that resumes at its end has no further one."""
+        self.validation = dict(checkpoint.get("validation", {}))
 
     def adopt(self, resume_from: Path) -> None:
         """Copy the checkpoints of the resumed run, so that this run's folder is complete from the start.
@@ -172,6 +185,7 @@ class Checkpoints(pl.Callback):
             raise ConfigError(
                 f"callbacks.checkpoints.monitor={self.monitor}: validations give {', '.join(trainer.callback_metrics)}."
             )
+        self.validation |= validation_metrics(trainer)
         value = trainer.callback_metrics[self.monitor].item()
         if math.isfinite(value) and (self.best is None or self.sign * value > self.sign * self.best[self.monitor]):
             self.best = {self.monitor: value, "iteration": trainer.global_step}

@@ -47,6 +47,10 @@ class Evaluation(pl.Callback):
                     f"callbacks.evaluation.{key} names {unknown[0]!r}, which is none of {', '.join(known) or 'none'}."
                 )
 
+    def names(self, method: Method, data: pl.LightningDataModule) -> dict[str, Sequence[str] | None]:
+        """The names of the numbers of each metric, as far as they are known before; see :meth:`Metric.names`."""
+        return {name: metric.names(method, data) for name, metric in self.metrics.items()}
+
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:
@@ -89,7 +93,7 @@ class Evaluation(pl.Callback):
         found = self.compute(pl_module, trainer.datamodule, "val", due)
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
-        trainer.callback_metrics.update({key: torch.tensor(value).double() for key, value in found.items()})
+        trainer.callback_metrics.update({key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()})
 
 
 def _exchange(task: Callable[[], Found]) -> list[Found]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import Method
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
@@ -32,6 +33,19 @@ class Metric(ABC):
     def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
         """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
 
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str] | None:  # noqa: ARG002 - part of the contract
+        """The names of the numbers that :meth:`evaluate` will return, so that a search can be refused before it trains.
+
+        Args:
+            method: The method, not trained yet.
+            data: Its data, set up.
+
+        Returns:
+            The names, without the split's prefix; empty where the metric does not apply. None if they are not known
+            before, which is the default.
+        """
+        return None
+
     @abstractmethod
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
@@ -50,7 +64,21 @@ class Metric(ABC):
 
 
 class ExampleMetric(Metric):
-    """Numbers about a method that are computed from all examples of one split alone."""
+    """Numbers about a method that are computed from all examples of one split alone.
+
+    Attributes:
+        quick: Whether :meth:`compute` takes next to no time for two examples. Its names are then found out by that.
+    """
+
+    quick = False
+
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str] | None:
+        """The names of the numbers, if the metric is quick; see :meth:`Metric.names`."""
+        if not self.quick:
+            return None
+        v = data.as_float(data.splits.val[:2]).to(device=method.device, dtype=method.dtype)
+        with eval_mode(method), torch.no_grad():
+            return list(self.compute(method, v, torch.Generator(method.device)))
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator

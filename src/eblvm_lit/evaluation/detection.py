@@ -7,7 +7,9 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
-__all__ = ["detection"]
+__all__ = ["CRITERIA", "detection"]
+
+CRITERIA = ("auroc", "aupr", "fpr95")
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
@@ -27,8 +29,9 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     scores = torch.cat([inside, outside]).double().cpu().numpy()
     labels = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
     false_positives, true_positives, _ = roc_curve(labels, scores, drop_intermediate=False)
-    return {
-        "auroc": float(roc_auc_score(labels, scores)),
-        "aupr": float(average_precision_score(labels, scores)),
-        "fpr95": float(false_positives[np.searchsorted(true_positives, 0.95)]),
-    }
+    values = (
+        roc_auc_score(labels, scores),
+        average_precision_score(labels, scores),
+        false_positives[np.searchsorted(true_positives, 0.95)],
+    )
+    return {name: float(value) for name, value in zip(CRITERIA, values, strict=True)}

@@ -40,6 +40,8 @@ class FisherScore(ExampleMetric):
         ['fisher']
     """
 
+    quick = True
+
     def __init__(self, *, max_differentiated: int = 100) -> None:
         if max_differentiated < 0:
             raise ConfigError(f"max_differentiated is a size of v >= 0, not {max_differentiated}.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
 from eblvm_lit.errors import ConfigError
@@ -15,6 +17,13 @@ from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
 
 __all__ = ["LogLikelihood", "exact_log_partition"]
+
+ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
+
+
+def _has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
+    too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
+    return not too_many and hasattr(energy, "log_partition")
 
 
 def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | None:
@@ -30,8 +39,7 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
         >>> exact_log_partition(broad, 20), exact_log_partition(GRBM(v_dim=2, h_dim=21), 20)
         (inf, None)
     """
-    too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
-    if too_many or not hasattr(energy, "log_partition"):
+    if not _has_exact_log_partition(energy, max_enumerated):
         return None
     try:
         return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
@@ -73,6 +81,15 @@ class LogLikelihood(ExampleMetric):
         self.max_enumerated = max_enumerated
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas, progress=progress)
 
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
+        """The names of the numbers; see :meth:`Metric.names`."""
+        energy = method.parts.energy
+        if not isinstance(energy, MarginalEnergy):
+            return []
+        if _has_exact_log_partition(energy, self.max_enumerated):
+            return ["log_likelihood"]
+        return ["log_likelihood", *ESTIMATED] if isinstance(energy, GRBM) else []
+
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
@@ -85,8 +102,7 @@ class LogLikelihood(ExampleMetric):
         free_energy = in_float64(energy).free_energy
         found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         if estimate is not None:
-            found |= {"log_z": log_z, "log_z_standard_error": estimate.standard_error}
-            found["ais_effective_sample_size"] = estimate.ess
+            found |= dict(zip(ESTIMATED, estimate, strict=True))
         return found
 
     def log_partition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.evaluation.detection import detection
+from eblvm_lit.evaluation.detection import CRITERIA, detection
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.methods.base import Method
 
@@ -171,6 +171,12 @@ class OutOfDistribution(ExampleMetric):
         """Load the other data sets, and refuse those that cannot be resized to the shape of these data."""
         for outliers in self.sets.values():
             outliers.prepare(data)
+
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
+        """The names of the numbers; see :meth:`Metric.names`."""
+        if not has_free_energy_bound(method.parts.energy, method.parts.posterior):
+            return []
+        return [f"{key}_{name}" for name in self.sets for key in CRITERIA]
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:

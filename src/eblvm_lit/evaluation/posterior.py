@@ -46,6 +46,8 @@ class PosteriorDivergence(ExampleMetric):
         ['posterior_kl']
     """
 
+    quick = True
+
     def __init__(self, *, n_particles: int = 10) -> None:
         if n_particles < 1:
             raise ConfigError(f"A posterior's divergence needs n_particles >= 1, not {n_particles}.")

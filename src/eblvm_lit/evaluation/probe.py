@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,8 @@ from eblvm_lit.posteriors.base import Posterior
 __all__ = ["LinearProbe"]
 
 log = logging.getLogger(__name__)
+
+NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduced")
 
 
 class LinearProbe(Metric):
@@ -82,6 +85,15 @@ class LinearProbe(Metric):
         self.n_train, self.dual, self.max_iter = n_train, dual, max_iter
         self.standardize, self.pixels = standardize, pixels
 
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:
+        """The names of the numbers; see :meth:`Metric.names`."""
+        labels = data.labels
+        if not isinstance(method.parts.posterior, Posterior) or labels is None or labels.train.dim() != 1:
+            return []
+        if len(labels.train[: self.n_train].unique()) < 2:
+            return []
+        return NAMES if self.pixels else NAMES[:1]
+
     def evaluate(
         self,
         method: Method,
@@ -90,22 +102,18 @@ class LinearProbe(Metric):
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
-        posterior, labels = method.parts.posterior, data.labels
-        if not isinstance(posterior, Posterior) or labels is None or labels.train.dim() != 1:
+        if not self.names(method, data):
             return {}
+        posterior, labels = method.parts.posterior, data.labels
         examples = data.splits.train[: self.n_train], getattr(data.splits, split)
         known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
-        if len(np.unique(known[0])) < 2:
-            return {}
         means = tuple(posterior_means(method, data, rows) for rows in examples)
-        found = {"probe_accuracy": self.accuracy(means, known)}
+        features = [means]
         if self.pixels:
             pixels = tuple(flat_pixels(data, rows) for rows in examples)
-            found["probe_accuracy_pixels"] = self.accuracy(pixels, known)
             pca = PCA(n_components=min(posterior.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
-            reduced = tuple(pca.transform(part) for part in pixels)
-            found["probe_accuracy_pixels_reduced"] = self.accuracy(reduced, known)
-        return found
+            features += [pixels, tuple(pca.transform(part) for part in pixels)]
+        return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 
     def accuracy(self, features: tuple[np.ndarray, ...], labels: tuple[np.ndarray, np.ndarray]) -> float:
         """Train on the first of each pair, and test on the second.

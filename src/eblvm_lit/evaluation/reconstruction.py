@@ -40,6 +40,8 @@ class ReconstructionError(ExampleMetric):
         ['rmse']
     """
 
+    quick = True
+
     def __init__(self, *, batch_statistics: bool = False) -> None:
         self.batch_statistics = batch_statistics
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,13 @@ class SampleQuality(Metric):
         self.n_samples = {"test": n_samples, "val": n_samples_at_validation}
         self._records: dict[str, Any] = {}
         self._warned: set[int] = set()
+
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str] | None:
+        """The names of the numbers; see :meth:`Metric.names`."""
+        if not self.images.supports(method, data):
+            return []
+        found = [criterion.names(self.features.titles) for criterion in self.criteria.values()]
+        return None if None in found else [name for names in found for name in names]
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load or train the network, and compute the features of the reference images, unless they are cached."""

@@ -42,6 +42,8 @@ class SteinDiscrepancy(ExampleMetric):
         ['ksd']
     """
 
+    quick = True
+
     def __init__(self, *, bandwidth: float | Literal["median"] = "median", max_points: int = 2000) -> None:
         if bandwidth != "median" and not (isinstance(bandwidth, int | float) and bandwidth > 0):
             raise ConfigError(f"The discrepancy needs a bandwidth > 0 or 'median', not {bandwidth!r}.")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
+from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
-from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.errors import EblvmError
+from eblvm_lit.runtime.optimized import optimized_value
 from eblvm_lit.runtime.sweeps.launcher import in_sweep
+from eblvm_lit.runtime.sweeps.search import value_of_divergence
 from eblvm_lit.runtime.validate import refuse_unread
 from eblvm_lit.utils.io import disk_errors
 
@@ -33,12 +36,14 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
             refuse_unread(cfg, HydraConfig.get().overrides.task)
         with disk_errors():
             metrics = function(cfg)
-        return _optimized(metrics, cfg.get("optimized_metric"))
+        return optimized_value(metrics, cfg.get("optimized_metric"))
     except EblvmError as error:
         log.error("%s", error)
         if in_sweep() and not isinstance(error, InterruptedRunError):
             if _in_grid(cfg):
                 return None
+            if isinstance(error, NonFiniteError) and (worst := value_of_divergence()) is not None:
+                return worst
             raise CompactHydraException(str(error)) from None  # the sweeper handles it
         if in_sweep():
             log.error("Resume the sweep with the same command and sweep.resume=true.")
@@ -58,12 +63,6 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
 def _in_grid(cfg: DictConfig) -> bool:
     """Whether this is a job of a plain grid sweep, which reports failed jobs at its end instead of stopping."""
     return in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
-
-
-def _optimized(metrics: Mapping[str, float], name: str | None) -> float | None:
-    if name is not None and name not in metrics:
-        raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
-    return None if name is None else metrics[name]
 
 
 def _close_wandb() -> None:

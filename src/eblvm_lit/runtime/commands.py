@@ -10,6 +10,7 @@ import hydra
 from omegaconf import DictConfig
 
 from eblvm_lit.runtime.renamed import exit_if_renamed
+from eblvm_lit.runtime.sweeps.launcher import exit_without_sweeper
 
 __all__ = ["conf_folder", "evaluate", "train"]
 
@@ -43,6 +44,7 @@ def _evaluate(cfg: DictConfig) -> float | None:
 def train() -> None:
     """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
     exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
+    exit_without_sweeper(sys.argv[1:])
     # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
     warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
     _train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.callbacks.checkpoint_io import load_checkpoint
-from eblvm_lit.callbacks.checkpoints import Checkpoints
+from eblvm_lit.callbacks.checkpoints import Checkpoints, validation_metrics
 from eblvm_lit.callbacks.ema import ExponentialAverage
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.figures import Figures
@@ -27,7 +28,9 @@ from eblvm_lit.runtime.build import Parts
 from eblvm_lit.runtime.console import show_results
 from eblvm_lit.utils.io import write_json
 
-__all__ = ["as_best", "costs", "final_metrics", "tested_checkpoint", "write_results"]
+__all__ = ["COSTS", "as_best", "best_name", "costs", "final_metrics", "tested_checkpoint", "write_results"]
+
+COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
 
 
 def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
@@ -38,6 +41,7 @@ def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str
     if checkpoints is None:
         state = copy.deepcopy(parts.method.state_dict())  # evaluation may load other weights into the method
         unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
+        unsaved["validation"] = validation_metrics(trainer)
         for callback in parts.callbacks.values():
             if isinstance(callback, ExponentialAverage):
                 callback.on_save_checkpoint(trainer, parts.method, unsaved)
@@ -47,6 +51,8 @@ def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str
 
 def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
     """Compute the test metrics of a checkpoint; afterwards, the method holds the evaluated weights.
+
+    The validation metrics beside them are those that the checkpoint holds: of the last validation before it was saved.
 
     Args:
         parts: The parts of the run.
@@ -67,6 +73,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> 
             if isinstance(callback, Evaluation):
                 found = callback.test(parts.method, parts.data)
                 metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
+    metrics |= checkpoint.get("validation", {})
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFiniteError(
@@ -76,9 +83,18 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> 
 
 
 def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Rename metrics to those of the best checkpoint: ``test_best/<metric>`` and ``best_iteration``."""
-    renamed = {name.replace("test", "test_best", 1): value for name, value in metrics.items() if name != "iteration"}
-    return {"best_iteration": metrics["iteration"], **renamed}
+    """Rename metrics to those of the best checkpoint.
+
+    Example:
+        >>> as_best({"iteration": 20, "test/fisher": -3.0, "test_ema/fisher": -4.0, "val/loss": 1.0})
+        {'best_iteration': 20, 'test_best/fisher': -3.0, 'test_best_ema/fisher': -4.0, 'val_best/loss': 1.0}
+    """
+    return {best_name(name): value for name, value in metrics.items()}
+
+
+def best_name(name: str) -> str:
+    """The name of a metric of the best checkpoint, where the last one is tested, too."""
+    return "best_iteration" if name == "iteration" else re.sub(r"^(test|val)", r"\1_best", name)
 
 
 def costs(parts: Parts) -> dict[str, float]:
@@ -86,8 +102,8 @@ def costs(parts: Parts) -> dict[str, float]:
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
-    found = {"train/iterations_per_second": median(rates)} if rates else {}
-    return found | ({"train/peak_memory_mib": max(peaks)} if peaks else {})
+    found = {COSTS[0]: median(rates)} if rates else {}
+    return found | ({COSTS[1]: max(peaks)} if peaks else {})
 
 
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:

@@ -22,6 +22,7 @@ from eblvm_lit.methods.checkpoint_weights import check_resumable
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
+from eblvm_lit.runtime.optimized import check_optimized
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
@@ -79,6 +80,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
         )
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
+        check_optimized(cfg, parts)
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     trainer = build_trainer(cfg, parts)

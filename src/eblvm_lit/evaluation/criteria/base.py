@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -23,6 +24,10 @@ class SampleCriterion(ABC):
 
     def check(self, n_samples: int, n_reference: int) -> None:  # noqa: B027 - most need no check
         """Raise a ConfigError where there are too few images."""
+
+    def names(self, titles: Titles) -> Sequence[str] | None:  # noqa: ARG002 - part of the contract
+        """The names of the numbers that :meth:`compute` will return; None if they are not known before."""
+        return None
 
     @abstractmethod
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:

@@ -51,6 +51,10 @@ class InceptionScore(SampleCriterion):
                 "lower it, or draw more samples."
             )
 
+    def names(self, titles: Titles) -> list[str]:
+        """The names of the numbers; see :meth:`SampleCriterion.names`."""
+        return [titles.inception_score, f"{titles.inception_score}_std"]
+
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:  # noqa: ARG002
         """The score; see :meth:`SampleCriterion.compute`."""
         from torch_fidelity.metric_isc import (  # takes a second: paid by those who use it
@@ -60,8 +64,8 @@ class InceptionScore(SampleCriterion):
         )
 
         found = isc_features_to_metric(samples.logits, splits=self.n_splits, shuffle=True, rng_seed=self.seed)
-        name = titles.inception_score
-        return {name: found[KEY_METRIC_ISC_MEAN], f"{name}_std": found[KEY_METRIC_ISC_STD]}
+        values = found[KEY_METRIC_ISC_MEAN], found[KEY_METRIC_ISC_STD]
+        return dict(zip(self.names(titles), values, strict=True))
 
     def describe(self) -> dict[str, int]:
         """The parts."""

@@ -56,6 +56,10 @@ class KernelDistance(SampleCriterion):
                 f"{n_reference} images to compare with, and it is {self.subset_size}: lower it, or draw more samples."
             )
 
+    def names(self, titles: Titles) -> list[str]:
+        """The names of the numbers; see :meth:`SampleCriterion.names`."""
+        return [titles.kernel, f"{titles.kernel}_std"]
+
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The distance; see :meth:`SampleCriterion.compute`."""
         from torch_fidelity.metric_kid import (  # takes a second: paid by those who use it
@@ -72,7 +76,8 @@ class KernelDistance(SampleCriterion):
             rng_seed=self.seed,
             verbose=False,
         )
-        return {titles.kernel: found[KEY_METRIC_KID_MEAN], f"{titles.kernel}_std": found[KEY_METRIC_KID_STD]}
+        values = found[KEY_METRIC_KID_MEAN], found[KEY_METRIC_KID_STD]
+        return dict(zip(self.names(titles), values, strict=True))
 
     def describe(self) -> dict[str, int]:
         """The subsets."""

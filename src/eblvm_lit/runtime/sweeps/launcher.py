@@ -1,15 +1,17 @@
-"""Checks of Hydra's launcher, and whether this process runs a job of a sweep."""
+"""Checks of Hydra's launcher and sweeper, and whether this process runs a job of a sweep."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["check_launcher", "in_sweep"]
+__all__ = ["check_launcher", "exit_without_sweeper", "in_sweep"]
 
 
 def in_sweep() -> bool:
@@ -35,10 +37,28 @@ def check_launcher(target: str) -> None:
         >>> check_launcher("hydra._internal.core_plugins.basic_launcher.BasicLauncher")
     """
     package = ".".join(target.split(".")[:2])
-    try:
-        found = importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        found = False
-    if not found:
+    if not _is_installed(package):
         name = package.removeprefix("hydra_plugins.hydra_").removesuffix("_launcher")
         raise ConfigError(f"hydra/launcher={name} is not installed: pip install 'eblvm_lit[{name}]'.")
+
+
+def exit_without_sweeper(args: Sequence[str]) -> None:
+    """Exit with a message if the command line chooses Optuna's sweeper, which is not installed.
+
+    Without its plugin, Hydra does not know the option, and would list the plain sweeper alone.
+
+    Args:
+        args: The command line.
+
+    Example:
+        >>> exit_without_sweeper(["method=dsm", "hydra/sweeper=basic"])
+    """
+    if "hydra/sweeper=optuna" in args and not _is_installed("hydra_plugins.hydra_optuna_sweeper"):
+        sys.exit("ERROR: hydra/sweeper=optuna is not installed: pip install -e '.[optuna]'.")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # its parent is missing
+        return False

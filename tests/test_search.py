@@ -1,0 +1,427 @@
+"""Searches: validation metrics are final metrics, their names are checked before training, and Optuna finds values."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
+from omegaconf import OmegaConf
+from torch import nn
+
+from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.perturbed import PerturbedGRBM
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
+from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
+from eblvm_lit.evaluation.criteria.kernel import KernelDistance
+from eblvm_lit.evaluation.critic_divergence import CriticDivergence
+from eblvm_lit.evaluation.features.base import Titles
+from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.evaluation.fisher_score import FisherScore
+from eblvm_lit.evaluation.frechet import Gaussian
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.evaluation.out_of_distribution import Constant, OutOfDistribution, UniformNoise
+from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.probe import LinearProbe
+from eblvm_lit.evaluation.reconstruction import ReconstructionError
+from eblvm_lit.evaluation.sample_quality import SampleQuality
+from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
+from eblvm_lit.methods.critics import FisherCritic
+from eblvm_lit.networks.vector_field import VectorField
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.runtime import cli, run
+from eblvm_lit.runtime.sweeps import launcher
+from eblvm_lit.runtime.sweeps.search import is_search, prepare_search, value_of_divergence
+from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, start, tiny, train
+from stand_in import StandIn
+
+DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint=last")
+
+
+# --- validation metrics -----------------------------------------------------------------------------------
+
+
+def validated(folder):
+    """The values of each validation, by iteration."""
+    rows = {row["iteration"]: {k: v for k, v in row.items() if k.startswith("val/")} for row in curves(folder)}
+    return {iteration: row for iteration, row in rows.items() if row}
+
+
+def of_validation(metrics, prefix="val/"):
+    return {name: value for name, value in metrics.items() if name.startswith(prefix)}
+
+
+def test_the_last_validation_is_returned_written_and_given_by_evaluate(tmp_path):
+    metrics = train(tmp_path / "run", *DSM)
+    assert of_validation(metrics) == validated(tmp_path / "run")[12]
+    assert of_validation(metrics).keys() == {"val/loss", "val/fisher"}
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == metrics
+    found = evaluate(tmp_path / "evaluated", tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert found == of_checkpoint(metrics)
+
+
+def test_the_validation_belongs_to_the_tested_checkpoint(tmp_path):
+    metrics = train(tmp_path, *DSM, "test_checkpoint=both", "optimizer.lr=3")  # the loss rises
+    rows = validated(tmp_path)
+    best = min(rows, key=lambda iteration: rows[iteration]["val/loss"])
+    assert best == metrics["best_iteration"] < 12
+    assert of_validation(metrics) == rows[12]
+    assert of_validation(metrics, "val_best/") == {k.replace("val", "val_best"): v for k, v in rows[best].items()}
+    found = evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "best.ckpt")
+    assert of_validation(found) == rows[best]
+
+
+def test_a_metric_with_an_interval_has_its_latest_value(tmp_path):
+    metrics = train(tmp_path, *DSM, "+callbacks.evaluation.intervals.fisher=8")
+    rows = validated(tmp_path)
+    assert [iteration for iteration in rows if "val/fisher" in rows[iteration]] == [8]
+    assert of_validation(metrics) == {"val/loss": rows[12]["val/loss"], "val/fisher": rows[8]["val/fisher"]}
+
+
+def test_a_run_that_is_resumed_at_its_end_keeps_the_last_validation(tmp_path):
+    metrics = train(tmp_path / "run", *DSM)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    again = train(tmp_path / "again", *DSM, f"ckpt={last}")
+    assert of_checkpoint(again) == of_checkpoint(metrics)
+
+
+def test_without_checkpoints_the_last_validation_is_there_too(tmp_path):
+    metrics = train(tmp_path, *DSM, "callbacks.checkpoints=null")
+    assert of_validation(metrics) == validated(tmp_path)[12]
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_validation(tmp_path):
+    metrics = train(tmp_path, *DSM)
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    content = checkpoint(tmp_path)
+    del content["validation"]
+    torch.save(content, path)
+    found = evaluate(tmp_path / "evaluated", path)
+    assert found == {k: v for k, v in of_checkpoint(metrics).items() if not k.startswith("val/")}
+    for damaged in (None, [], {"val/loss": "low"}, {3: 1.0}):
+        torch.save({**content, "validation": damaged}, path)
+        with pytest.raises(DataError, match="its validation is damaged"):
+            evaluate(tmp_path / "evaluated", path)
+
+
+# --- the name is checked before training ------------------------------------------------------------------
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Training must not begin."""
+    monkeypatch.setattr(run, "_fit", lambda *args: pytest.fail("it was trained"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["optimized_metric=val/lose"],
+            r"no such metric; it will have iteration, test/fisher, .*val/fisher, val/loss\.$",
+        ),
+        (["optimized_metric=val/fid"], r"val/fid: this run will have no such metric"),
+        (
+            ["optimized_metric=test/posterior_kl"],
+            "test/posterior_kl: this run will have no such metric",
+        ),  # no posterior
+        (["optimized_metric=val/log_likelihood"], r"Validations compute the metrics that callbacks.evaluation.at_val"),
+        (["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=16"], "val/fisher: this run will"),
+        (["optimized_metric=test_best/fisher"], "test_best/fisher: this run will have no such metric"),
+        (["optimized_metric=train/iterations_per_second", "callbacks.curves=null"], "iterations_per_second: this run"),
+        (["optimized_metric=3"], "optimized_metric=3: this run will have no such metric"),
+    ],
+)
+def test_a_metric_that_the_run_will_not_have_is_refused_before_training(overrides, sentence, untrained, tmp_path):
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        train(tmp_path, *DSM, *overrides)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["optimized_metric=val/loss"],
+        ["optimized_metric=val/fisher"],
+        ["optimized_metric=test/log_likelihood"],
+        ["optimized_metric=val/posterior_kl", "method=bidsm"],
+        ["optimized_metric=test_best/fisher", "test_checkpoint=both"],
+        ["optimized_metric=val_best/loss", "test_checkpoint=both"],
+        ["optimized_metric=test_ema/fisher", "eval_weights=both", "callbacks=ema"],
+        ["optimized_metric=train/iterations_per_second"],
+    ],
+)
+def test_a_metric_that_the_run_will_have_is_there(overrides, tmp_path):
+    name = overrides[0].partition("=")[2]
+    assert math.isfinite(train(tmp_path, *DSM, *overrides)[name])
+
+
+class Surprise(Metric):
+    """A metric that does not tell its names before."""
+
+    def evaluate(self, method, data, split, generator):
+        return {"surprise": 1.0}
+
+
+def test_what_is_not_known_before_is_said_and_the_run_goes_on(tmp_path, caplog):
+    cfg = tiny(tmp_path, *DSM, "allow_packages=[test_search]", "optimized_metric=test/surprise")
+    OmegaConf.update(cfg, "callbacks.evaluation.metrics.own", {"_target_": "test_search.Surprise"}, force_add=True)
+    assert cli.main(run.train, cfg) == 1.0
+    assert "Only the end of the run shows whether it has optimized_metric=test/surprise" in caplog.text
+    assert "callbacks.evaluation.metrics.own" in caplog.text
+
+
+def test_names_need_no_change_of_the_method(tmp_path):
+    """A network in training mode would move its statistics; a run that asks for names is the same run."""
+    asked = train(tmp_path / "asked", *DSM, "method=bidsm", "optimized_metric=val/posterior_kl")
+    plain = train(tmp_path / "plain", *DSM, "method=bidsm")
+    assert of_checkpoint(asked) == of_checkpoint(plain)
+    assert same_state(tmp_path / "asked", tmp_path / "plain")
+
+
+# --- names of metrics -------------------------------------------------------------------------------------
+
+
+def bits(h_dim=3):
+    return {"energy": GRBM(v_dim=64, h_dim=h_dim), "posterior": BernoulliPosterior(v_dim=64, h_dim=h_dim)}
+
+
+def normals():
+    posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
+    return {"energy": GaussianLatentModel(v_dim=64, h_dim=3), "posterior": posterior}
+
+
+def estimated():
+    """Bits fitted by normal numbers: no divergence of the two has a closed form."""
+    return {**normals(), "energy": GRBM(v_dim=64, h_dim=3)}
+
+
+def coded():
+    return {"posterior": LinearGaussianPosterior(v_dim=64, h_dim=3), "generator": nn.Linear(3, 64)}
+
+
+NOISE = {"noise": UniformNoise(), "flat": Constant(), "none": None}
+
+
+@pytest.mark.parametrize(
+    ("metric", "parts", "n"),
+    [
+        (LogLikelihood(), bits(), 1),
+        (LogLikelihood(max_enumerated=2, n_chains=3, n_betas=3), bits(), 4),
+        (LogLikelihood(), normals(), 1),
+        (LogLikelihood(), coded(), 0),
+        (FisherScore(), bits(), 1),
+        (FisherScore(), coded(), 0),
+        (PosteriorDivergence(), bits(), 1),
+        (PosteriorDivergence(), normals(), 2),
+        (PosteriorDivergence(), estimated(), 2),
+        (PosteriorDivergence(), coded(), 0),
+        (SteinDiscrepancy(max_points=10), bits(), 1),
+        (SteinDiscrepancy(), coded(), 0),
+        (ReconstructionError(), coded(), 1),
+        (ReconstructionError(), bits(), 0),
+        (OutOfDistribution(sets=NOISE), bits(), 6),
+        (OutOfDistribution(sets=NOISE), coded(), 0),
+        (CriticDivergence(), bits(), 0),
+        (LinearProbe(n_train=50), bits(), 3),
+        (LinearProbe(n_train=50, pixels=False), bits(), 1),
+        (LinearProbe(), {"energy": GRBM(v_dim=64, h_dim=3)}, 0),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Metric) else None,
+)
+def test_metrics_give_the_names_that_they_tell_before(metric, parts, n):
+    method, data = StandIn(**parts), Digits()
+    data.setup()
+    names = metric.names(method, data)
+    assert len(names) == n
+    assert list(metric.evaluate(method, data, "val", torch.Generator())) == list(names)
+
+
+def test_a_critic_tells_its_names_before():
+    truth, model = (PerturbedGRBM(v_dim=2, h_dim=3, perturbation=p) for p in (0.0, 1.0))
+    method = FisherCritic(energy=model, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-3))
+    data = Checkerboard()
+    data.setup()
+    for data_energy, n in ((truth, 3), (None, 1)):
+        metric = CriticDivergence(data_energy=data_energy)
+        assert len(metric.names(method, data)) == n
+        assert list(metric.evaluate(method, data, "val", torch.Generator())) == list(metric.names(method, data))
+
+
+def test_the_quality_of_samples_tells_its_names_before(tmp_path):
+    rows = torch.randn(40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    features = FeatureSet(40, Gaussian(rows.mean(0), rows.T.cov()), rows, rows)
+    criteria = [FrechetDistance(), KernelDistance(n_subsets=2, subset_size=10), InceptionScore(n_splits=2)]
+    titles = Titles("fd_own", "kd_own", "inception_score_own")
+    for criterion in criteria:
+        assert list(criterion.compute(features, features, titles)) == list(criterion.names(titles))
+    metric = SampleQuality(
+        images=SimpleNamespace(supports=lambda method, data: data is not None),
+        features=SimpleNamespace(titles=titles),
+        reference=None,
+        criteria=dict(enumerate(criteria)),
+        save_dir=str(tmp_path),
+    )
+    assert metric.names(None, "data") == [name for criterion in criteria for name in criterion.names(titles)]
+    assert metric.names(None, None) == []
+    metric.criteria["own"] = SimpleNamespace(names=lambda titles: None)
+    assert metric.names(None, "data") is None
+
+
+# --- what a search needs ----------------------------------------------------------------------------------
+
+BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+
+def search_config(folder, metric, *explicit, launcher=BASIC):
+    """What Hydra knows of a search, after the command line has set ``explicit`` keys of the sweeper."""
+    sweeper = {"direction": "minimize", "n_jobs": 2, "sampler": {"seed": None}}
+    config = OmegaConf.create({"optimized_metric": metric, "seed": 7})
+    hydra = {"sweeper": sweeper, "launcher": {"_target_": launcher}, "overrides": {"hydra": [], "task": []}}
+    config.hydra = {**hydra, "sweep": {"dir": str(folder / "search")}}
+    for text in explicit:
+        key, _, value = text.partition("=")
+        OmegaConf.update(config, key, int(value) if value.isdigit() else value)
+        config.hydra.overrides.hydra.append(text)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("metric", "explicit", "found"),
+    [
+        ("val/loss", [], ("minimize", 1, 7)),
+        ("val/log_likelihood", [], ("maximize", 1, 7)),
+        ("val/loss", ["hydra.sweeper.direction=maximize"], ("maximize", 1, 7)),
+        ("val/own", ["hydra.sweeper.direction=minimize"], ("minimize", 1, 7)),
+        ("val/loss", ["hydra.sweeper.n_jobs=3", "hydra.sweeper.sampler.seed=0"], ("minimize", 3, 0)),
+    ],
+)
+def test_what_follows_from_the_metric_is_set_for_the_search_and_its_jobs(metric, explicit, found, tmp_path):
+    config = search_config(tmp_path, metric, *explicit)
+    assert is_search(config)
+    prepare_search(config)
+    sweeper = config.hydra.sweeper
+    assert (sweeper.direction, sweeper.n_jobs, sweeper.sampler.seed) == found
+    keys = {text.partition("=")[0]: text.partition("=")[2] for text in config.hydra.overrides.hydra}
+    assert keys["hydra.sweeper.direction"] == found[0]
+    assert len(keys) == len(config.hydra.overrides.hydra) == 3
+
+
+def test_processes_that_share_a_search_do_not_propose_the_same(tmp_path):
+    config = search_config(tmp_path, "val/loss", "hydra.sweeper.storage=sqlite:///search.db")
+    prepare_search(config)
+    assert config.hydra.sweeper.sampler.seed is None
+
+
+def test_jobs_side_by_side_are_proposed_side_by_side(tmp_path):
+    config = search_config(
+        tmp_path, "val/loss", launcher="hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    )
+    prepare_search(config)
+    assert config.hydra.sweeper.n_jobs == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "sentence"),
+    [
+        (None, r"^A search needs the name of the metric that it optimizes: optimized_metric=val/loss\.$"),
+        ("val/own", "optimized_metric=val/own: say by hydra.sweeper.direction=minimize or maximize"),
+    ],
+)
+def test_a_search_without_a_metric_or_a_direction_is_refused(metric, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        prepare_search(search_config(tmp_path, metric))
+
+
+def test_a_search_by_the_test_split_is_warned_of(tmp_path, caplog):
+    prepare_search(search_config(tmp_path, "test/fisher"))
+    assert "optimized_metric=test/fisher: a search by the test split finds too good a value" in caplog.text
+    caplog.clear()
+    prepare_search(search_config(tmp_path, "val/fisher"))
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(("way", "worst"), [("minimize", math.inf), ("maximize", -math.inf), (None, None)])
+def test_a_job_that_diverges_has_the_worst_value_in_a_search_alone(way, worst, monkeypatch):
+    def diverge(cfg):
+        raise NonFiniteError("The loss is nan.")
+
+    sweeper = {} if way is None else {"direction": way}
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: OmegaConf.create({"sweeper": sweeper, "overrides": {"task": []}}))
+    monkeypatch.setattr(cli, "in_sweep", lambda: True)
+    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "val/loss"})
+    assert value_of_divergence() == worst
+    if worst is None:
+        with pytest.raises(CompactHydraException):
+            cli.main(diverge, cfg)
+    else:
+        assert cli.main(diverge, cfg) == worst
+
+
+# --- Optuna -----------------------------------------------------------------------------------------------
+
+TINY_SEARCH = (
+    *("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null"),
+    "optimizer.lr=choice(0.01,1e30)",  # with the second the first iterations overflow
+)
+
+
+def optuna(folder, *args):
+    """A search in a process of its own: its exit code and what it printed."""
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
+    process = start("train.py", *TINY_SEARCH, *args, folder=folder)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out + err
+
+
+def test_optuna_finds_the_best_a_job_that_diverges_does_not_end_it_and_it_is_resumed(tmp_path):
+    code, told = optuna(tmp_path, "optimized_metric=val/loss", "hydra.sweeper.n_trials=3")
+    assert code == 0, told
+    (folder,) = tmp_path.glob("multirun/*/*")
+    values = {}
+    for job in range(3):
+        lr, metrics = OmegaConf.load(folder / str(job) / "config.yaml").optimizer.lr, folder / str(job) / "metrics.json"
+        values.setdefault(lr, []).append(json.loads(metrics.read_text())["val/loss"] if metrics.is_file() else math.inf)
+    assert set(values) == {0.01, 1e30}, "the sampler's seed decides which are tried"
+    assert values[1e30] == [math.inf] * len(values[1e30])
+    found = OmegaConf.load(folder / "optimization_results.yaml")
+    assert (found.best_params["optimizer.lr"], found.best_value) == (0.01, min(values[0.01]))
+    assert f"WARNING: {len(values[1e30])} of 3 jobs in " in told
+    code, told = optuna(tmp_path, "optimized_metric=val/loss", "hydra.sweeper.n_trials=4", "sweep.resume=true")
+    assert code == 0, told
+    assert told.count("has finished before") == len(values[0.01])
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"0", "1", "2", "3"}
+
+
+def test_a_search_for_what_will_not_be_there_ends_with_its_first_job(tmp_path):
+    code, told = optuna(tmp_path, "optimized_metric=val/fid")
+    assert code != 0
+    assert "optimized_metric=val/fid: this run will have no such metric; it will have iteration, " in told
+    assert "Traceback" not in told
+    (folder,) = tmp_path.glob("multirun/*/*")
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["0"]
+    assert not (folder / "0" / "metrics.json").exists()
+
+
+def test_optuna_without_its_plugin_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(launcher, "_is_installed", lambda package: False)
+    with pytest.raises(SystemExit) as leave:
+        launcher.exit_without_sweeper(["-m", "hydra/sweeper=optuna"])
+    assert leave.value.code == "ERROR: hydra/sweeper=optuna is not installed: pip install -e '.[optuna]'."
+
+
+def test_an_interval_needs_a_search():
+    hydra = {"sweeper": {"params": None}, "overrides": {"task": ["method=dsm", "optimizer.lr=interval(0.1,1)"]}}
+    with pytest.raises(ConfigError, match=r"^optimizer.lr=interval\(0.1,1\) is a range to search in: add hydra/sweep"):
+        prepare_search(OmegaConf.create({"hydra": hydra}))
