@@ -87,7 +87,7 @@ RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
     "bidvl_sweeps_small": "test/fd_classifier",
-    **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5", "table6", "resnet")},
+    **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5", "resnet")},
     "bidvl_ablation": "test/upper_critic_loss_grad_norm",
     "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart

@@ -3,7 +3,7 @@
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pytorch_lightning import LightningDataModule
@@ -78,6 +78,19 @@ class ArrayDataModule(LightningDataModule, ABC):
     def __str__(self) -> str:
         """The options; Lightning's own text needs loaders of another kind."""
         return repr(self)
+
+    def find_options(self) -> tuple[dict[str, Any], str]:
+        """The values of options that were left open and that only the files tell; none by default.
+
+        A run looks them up before anything else is built, and keeps them in its configuration.
+
+        Returns:
+            The options by name, and a line that says what was found.
+
+        Raises:
+            DataError: The files are missing or damaged.
+        """
+        return {}, ""
 
     @abstractmethod
     def load(self) -> Splits:
