@@ -189,14 +189,12 @@ def _check_shapes(cfg: DictConfig) -> None:
             models = "model=grbm, model=deep_toy or " if name == "model" and "generator" not in nodes else ""
             size = f" of size {shape[0]}" if len(shape) == 1 else ""
             raise ConfigError(
-                f"{chosen(name)} needs images, and {chosen('data')} has vectors{size}: use {models}data of images, such "
-                "as data=mnist."
+                f"{chosen(name)} needs images, and {chosen('data')} has vectors{size}: use {models}data of images, "
+                "such as data=mnist."
             )
         if "v_dim" in node and are_images:
-            flat = ", or data.flatten=true" if "flatten" in cfg.data else ""
-            raise ConfigError(
-                f"{chosen(name)} needs vectors, and {chosen('data')} has images: use model=deep_small or model=deep{flat}."
-            )
+            cures = "model=deep_small, model=deep" + (" or data.flatten=true" if "flatten" in cfg.data else "")
+            raise ConfigError(f"{chosen(name)} needs vectors, and {chosen('data')} has images: use {cures}.")
 
 
 def _refuse_chains(node: Any, path: str) -> None:
