@@ -180,7 +180,10 @@ def test_every_image_set_composes_with_the_deep_model_and_shows_every_argument(n
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["method=bidvl"], "^model needs images, and data has vectors of size 2: use data of images, such as data=mnist"),
+        (
+            ["method=bidvl"],
+            "^model needs images, and data has vectors of size 2: use data of images, such as data=mnist",
+        ),
         (["method=vae", "data=digits"], "^generator needs images, and data has vectors of size 64: use data of images"),
         (["method=dsm", "score=vages"], "^score.estimate is taken from estimate, which has no value here: set one"),
     ],
@@ -476,10 +479,16 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory is true or false, not 'always'"),
         (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
-        (["model=deep"], r"^model needs images, and data has vectors of size 64: use model=grbm, model=deep_toy or data"),
+        (
+            ["model=deep"],
+            r"^model needs images, and data has vectors of size 64: use model=grbm, model=deep_toy or data",
+        ),
         (["data=mnist", "model=grbm"], "^model needs vectors, and data has images: use .*deep or data.flatten=true.$"),
         (["noise.std=???"], "objective.noise_std is taken from noise.std, which has no value here: set one of them"),
-        (["optimizer.lr=${sizes.lr}"], "^(optimizer|method).*lr is taken from sizes.lr, which has no value here: set one"),
+        (
+            ["optimizer.lr=${sizes.lr}"],
+            "^(optimizer|method).*lr is taken from sizes.lr, which has no value here: set one",
+        ),
         (["data._target_=eblvm_lit.objectives.sm.SM"], r"^data \(SM\) has no key"),
     ],
 )

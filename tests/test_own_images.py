@@ -50,16 +50,16 @@ def test_a_run_of_a_folder_is_resumed_and_a_finished_job_of_a_sweep_is_skipped(o
 
 def test_a_folder_brings_the_small_model_and_a_method_its_own(own):
     deep, doubly, vae = (configure(*own[:2], f"method={name}") for name in ("bimdsm", "bidvl", "vae"))
-    assert (deep.model.network.channels, deep.trainer.max_steps, deep.method.compile) == (16, 2000, False)
+    assert (deep.model.network.channels, deep.trainer.max_steps, deep.method.compile) == (16, 1000, False)
     assert doubly.model._target_.endswith(".SpectralEnergy")
     assert "model" not in vae
-    assert {cfg.trainer.max_steps for cfg in (doubly, vae)} == {2000}
+    assert {cfg.trainer.max_steps for cfg in (doubly, vae)} == {1000}
 
 
 def test_the_small_model_brings_its_short_run_to_published_data():
     published, small = (configure("method=bimdsm", "data=mnist", *words) for words in ([], ["model=deep_small"]))
     assert (published.model.network.channels, published.trainer.max_steps) == (64, 100_000)
-    assert (small.model.network.channels, small.trainer.max_steps) == (16, 2000)
+    assert (small.model.network.channels, small.trainer.max_steps) == (16, 1000)
     assert (small.noise, small.data) == (published.noise, published.data)
 
 
