@@ -42,9 +42,9 @@ def test_a_run_of_a_folder_is_resumed_and_a_finished_job_of_a_sweep_is_skipped(o
     metrics = run.train(configure(*own))
     with caplog.at_level(logging.INFO, "eblvm_lit"):
         assert run.train(configure(*own, "sweep.resume=true")) == metrics
-    assert "has finished before" in caplog.text
-    longer = ["trainer.max_steps=3", "ckpt=last", f"run_dir={tmp_path / 'longer'}"]
-    assert run.train(configure(*own, *longer))["iteration"] == 3
+        assert "has finished before" in caplog.text
+        longer = ["trainer.max_steps=3", "ckpt=last", f"run_dir={tmp_path / 'longer'}"]
+        assert run.train(configure(*own, *longer))["iteration"] == 3
     assert "Resuming from iteration 2" in caplog.text
 
 
