@@ -184,12 +184,36 @@ def test_a_resumed_training_sees_the_same_flipped_floats(tmp_path):
     [
         ({"value_range": "byte"}, "data.value_range is 'unit' or 'symmetric', not 'byte'"),
         ({"val_size": 0}, "data.val_size must be at least 1, and is 0"),
+        ({"val_size": 1.5}, "data.val_size must be at least 1, and is 1.5; a fraction is between 0 and 1"),
         ({"batch_size": 0}, "data.batch_size must be at least 1"),
     ],
 )
 def test_impossible_options_are_refused(options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         Given(**options)
+
+
+@pytest.mark.parametrize(("fraction", "n"), [(0.1, 2), (0.5, 10), (0.01, 1)])
+def test_a_fraction_of_the_images_validates(fraction, n):
+    data = Given(val_size=fraction, train_on_val=False)
+    data.setup()
+    assert [len(split) for split in data.splits] == [20 - n, n, 5]
+
+
+class Flattened(Given):
+    """The same as vectors, or not."""
+
+    event_shape = ImageDataModule.event_shape
+
+
+def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
+    flat, square = (Flattened(flatten=flatten, flip=True, batch_size=6) for flatten in (True, False))
+    flat.setup()
+    assert (flat.event_shape, flat.image_shape, square.event_shape) == ((48,), (3, 4, 4), (3, 4, 4))
+    assert flat.splits.train.data_ptr() == flat.images.train.data_ptr()  # a view, not a second copy
+    assert flat.labels.test.tolist() == list(range(20, 25))
+    for a, b in itertools.islice(zip(flat.train_dataloader(), square.train_dataloader(), strict=False), 8):
+        assert torch.equal(a, b.flatten(1))
 
 
 def test_more_validation_than_training_images_are_refused():
@@ -683,6 +707,38 @@ def test_an_empty_class_is_refused(tmp_path):
 def test_impossible_folder_options_are_refused(options, tmp_path):
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))} "):
         folder(tmp_path, **options)
+
+
+def test_test_and_validation_images_may_be_fractions(tmp_path):
+    write_images(tmp_path / "set", 24, size=(8, 8))
+    data = folder(tmp_path, test_size=0.25, val_size=0.5, train_on_val=False)
+    data.setup()
+    assert [len(split) for split in data.splits] == [9, 9, 6]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"), [([(28, 28)], 32), ([(20, 20)], 16), ([(4, 9)], 8), ([(9, 7), (60, 90), (40, 33)], 32)]
+)
+def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, tmp_path):
+    (tmp_path / "set").mkdir()
+    for i, size in enumerate(size for size in sizes for _ in range(5)):
+        Image.fromarray(gradient(i, size)[..., 0]).save(tmp_path / "set" / f"{i}.png")
+    data = folder(tmp_path, channels=None, test_size=0.2, val_size=0.2)
+    found, line = data.find_options()
+    n = 4 * len(sizes)
+    assert found == {"size": side, "channels": 1, "batch_size": n}
+    smallest, largest = (f"{height} x {width}" for height, width in (min(sizes), max(sizes)))
+    pixels_of = smallest if smallest == largest else f"{smallest} to {largest}"
+    assert f"{5 * len(sizes)} grey images of {pixels_of} pixels in {tmp_path}/set, {n} for training, " in line
+    whole = folder(tmp_path, test_size=0.2, val_size=0.2, **found)
+    whole.setup()
+    assert whole.splits.train.shape == (n, 1, side, side)
+    assert whole.find_options()[0] == {}
+
+
+def test_colours_stay_and_a_crop_is_the_size(tmp_path):
+    write_images(tmp_path / "set", 12, size=(20, 20))
+    assert folder(tmp_path, channels=None, crop=16, batch_size=4).find_options()[0] == {"size": 16, "channels": 3}
 
 
 @pytest.mark.skipif(not (SHARED / "cifar10_jpeg.tar.xz").is_file(), reason=f"no cifar10_jpeg.tar.xz in {SHARED}")

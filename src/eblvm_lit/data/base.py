@@ -79,6 +79,19 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The options; Lightning's own text needs loaders of another kind."""
         return repr(self)
 
+    def find_options(self) -> tuple[dict[str, Any], str]:
+        """The values of options that were left open and that only the files tell; none by default.
+
+        A run looks them up before anything else is built, and keeps them in its configuration.
+
+        Returns:
+            The options by name, and a line that says what was found.
+
+        Raises:
+            DataError: The files are missing or damaged.
+        """
+        return {}, ""
+
     @abstractmethod
     def load(self) -> Splits:
         """Read or generate the whole data set; every call returns the same arrays."""

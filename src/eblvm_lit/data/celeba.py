@@ -43,7 +43,7 @@ class CelebA(ImageDataModule):
         size: Height and width after resampling.
         crop: Height and width of the central square of the 218 x 178 pixels.
         subset: Number of training images drawn from the whole set; None uses the official parts.
-        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
+        value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
         ConfigError: If size, crop or subset is impossible.
@@ -60,7 +60,7 @@ class CelebA(ImageDataModule):
     crop: int = 140
     subset: int | None = None
     flip: bool = True
-    val_size: int = 19_867
+    val_size: int | float = 19_867
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,7 @@ class CelebA(ImageDataModule):
             )
         if self.subset is not None and self.subset < 1:
             raise ConfigError(f"data.subset must be at least 1 or null, not {self.subset}.")
-        self.event_shape = self.image_shape = (3, self.size, self.size)
+        self.image_shape = (3, self.size, self.size)
 
     def read(self) -> Images:
         """Read the lists, and decode the photographs at the first use."""
@@ -84,7 +84,7 @@ class CelebA(ImageDataModule):
             self._fetch(IMAGES)
         files = [folder / IMAGES / name for name in names]
         decode = functools.partial(decode_face, crop=self.crop, size=self.size)
-        faces = decode_once(target, files, decode, self.event_shape)
+        faces = decode_once(target, files, decode, self.image_shape)
         if not (folder / ATTRIBUTES).is_file():
             return Images(faces[:n_train], faces[n_train:])
         self.class_names, labels = read_attributes(folder / ATTRIBUTES, names)

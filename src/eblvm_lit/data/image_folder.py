@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import math
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.images import ImageDataModule, Images
+from eblvm_lit.data.images import ImageDataModule, Images, check_count, count_of
 from eblvm_lit.data.prepared_files import decode_once, fingerprint, open_image, stamps, to_array
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["ImageFolder"]
 
 MODES = ("L", "RGB")
+SIDES = (8, 16, 32)  # all networks of images take these, and 32 x 32 pixels train in minutes on a CPU
+N_MEASURED = 1000  # images whose headers are read to choose a size
 
 
 class Listing(NamedTuple):
@@ -42,13 +46,13 @@ class ImageFolder(ImageDataModule):
         path: The folder.
         root: Folder for the decoded images.
         size: Height and width after cropping to a square and resampling; None keeps the size, which must be the same
-            for all images.
+            for all images. Runs choose one: see :meth:`find_options`.
         crop: Height and width of the central square; None with a size crops the largest square.
-        channels: 1 (grey) or 3 (colour); the files are converted.
+        channels: 1 (grey) or 3 (colour), to which the files are converted; None: as they are.
         split_folders: Whether the folder has ``train`` and ``test``; None: if it contains no other folders.
-        test_size: Number of test images, if there are no such folders.
-        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class; the
-            validation images are a fixed random choice.
+        test_size: Number of test images, if there are no such folders, or a fraction of all images.
+        value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class;
+            the validation images are a fixed random choice.
 
     Raises:
         ConfigError: If size, crop, channels or test_size is impossible.
@@ -66,38 +70,84 @@ class ImageFolder(ImageDataModule):
     path: str | Path
     size: int | None = None
     crop: int | None = None
-    channels: Literal[1, 3] = 3
+    channels: Literal[1, 3] | None = 3
     split_folders: bool | None = None
-    test_size: int = 1000
-    val_size: int = 1000
+    test_size: int | float = 1000
+    val_size: int | float = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("size", "crop", "test_size"):
+        check_count("test_size", self.test_size)
+        for name in ("size", "crop"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"data.{name} must be at least 1, and is {value}.")
-        if self.channels not in (1, 3):
-            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), not {self.channels}.")
+        if self.channels not in (1, 3, None):
+            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), or null (as the files), not {self.channels}.")
         self.path = Path(self.path).expanduser().absolute()
 
     @functools.cached_property
-    def event_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> tuple[int, int, int]:
         """(channels, H, W); without size and crop, the shape of the first image."""
-        side = self.size or self.crop
-        return (self.channels, side, side) if side else (self.channels, *self._first[1])
+        side, channels = self.size or self.crop, self.channels or (1 if self._first[0] == "L" else 3)
+        return (channels, side, side) if side else (channels, *self._first[1])
+
+    def find_options(self) -> tuple[dict[str, Any], str]:
+        """A size, channels and a batch size for what is in the folder, where they are open or cannot be.
+
+        The size is that of 8, 16 and 32 pixels which is nearest to the shorter side of a typical image, or the crop.
+
+        Example:
+            >>> import tempfile
+            >>> from PIL import Image
+            >>> folder = Path(tempfile.mkdtemp())
+            >>> for i in range(20):
+            ...     Image.new("L", (28, 28)).save(folder / f"{i}.png")
+            >>> ImageFolder(path=folder, root=folder, channels=None, test_size=0.1, val_size=0.1).find_options()
+            ({'size': 32, 'channels': 1, 'batch_size': 18}, '20 grey images of 28 x 28 pixels in ...')
+        """
+        found: dict[str, Any] = {}
+        if self.size is None:
+            found["size"] = self.crop or min(SIDES, key=lambda side: abs(math.log2(side / self._typical_side)))
+        if self.channels is None:
+            found["channels"] = self.image_shape[0]
+        n_test, n = self._listing.n_test, len(self._listing.files) - self._listing.n_test
+        n_val = count_of(self.val_size, n)
+        n_train = n if self.train_on_val else n - n_val
+        if 0 < n_train < self.batch_size:
+            found["batch_size"] = n_train
+        kind = "grey" if self._first[0] == "L" else "colour"
+        changes = "; ".join(f"data.{name}={value}" for name, value in found.items())
+        return found, (
+            f"{n + n_test} {kind} images of {self._pixels()} in {self.path}, {n_train} for training, {n_val} for "
+            f"validation and {n_test} for testing: {changes}."
+        )
+
+    def _pixels(self) -> str:
+        """The sizes of the images in words."""
+        shapes = sorted(self._shapes, key=math.prod)
+        first, last = (f"{height} x {width}" for height, width in (shapes[0], shapes[-1]))
+        return f"{first} pixels" if first == last else f"{first} to {last} pixels"
+
+    @functools.cached_property
+    def _shapes(self) -> list[tuple[int, int]]:
+        """Height and width of the images, of large folders of some at equal distances."""
+        shapes, files = [], sorted(self._listing.files)
+        for path in files[:: -(-len(files) // N_MEASURED)]:
+            with open_image(path) as image:
+                shapes.append(image.size[::-1])
+        return shapes
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """The same as the event shape."""
-        return self.event_shape
+    def _typical_side(self) -> float:
+        return statistics.median(min(shape) for shape in self._shapes)
 
     def read(self) -> Images:
         """List the folder, and decode its images at the first use."""
         listing = self._listing
         self.class_names = listing.class_names
-        key = fingerprint(stamps(listing.files), self.event_shape, self.crop)
-        target = self.root / "prepared" / f"{self.path.name}_{'x'.join(map(str, self.event_shape))}_{key}.npy"
-        images, n = decode_once(target, listing.files, self._decode, self.event_shape), -listing.n_test
+        key = fingerprint(stamps(listing.files), self.image_shape, self.crop)
+        target = self.root / "prepared" / f"{self.path.name}_{'x'.join(map(str, self.image_shape))}_{key}.npy"
+        images, n = decode_once(target, listing.files, self._decode, self.image_shape), -listing.n_test
         labels = listing.labels
         return Images(images[:n], images[n:], *(() if labels is None else (labels[:n], labels[n:])))
 
@@ -117,11 +167,11 @@ class ImageFolder(ImageDataModule):
             files, labels, class_names = train[0] + test[0], train[1] + test[1], train[2]
         else:
             files, labels, class_names = list_images(self.path)
-            order, n_test = shuffled(len(files), "all"), self.test_size
+            order, n_test = shuffled(len(files), "all"), count_of(self.test_size, len(files))
             if n_test >= len(files):
                 raise DataError(
-                    f"{self.path} holds {len(files)} images, of which data.test_size={n_test} would be for testing: "
-                    "lower it."
+                    f"{self.path} holds {len(files)} images, of which data.test_size={self.test_size} would be for "
+                    "testing: lower it."
                 )
         chosen = torch.tensor(labels)[order] if class_names else None
         return Listing([files[i] for i in order], n_test, chosen, class_names)
@@ -162,10 +212,10 @@ class ImageFolder(ImageDataModule):
                 )
             crop = min(image.size) if self.crop is None and self.size is not None else self.crop
             try:
-                pixels = image.convert(MODES[self.channels == 3])
+                pixels = image.convert(MODES[self.image_shape[0] == 3])
             except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
                 raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
-            return to_array(pixels, path, crop=crop, size=self.event_shape[1:])
+            return to_array(pixels, path, crop=crop, size=self.image_shape[1:])
 
 
 def shuffled(n: int, name: str) -> list[int]:

@@ -1,6 +1,7 @@
 """The base classes of image data modules: uint8 arrays of shape (n, C, H, W), converted to floats batch by batch."""
 
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
 
-__all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "resample"]
+__all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "check_count", "count_of", "resample"]
 
 ValueRange = Literal["unit", "symmetric"]
 CHUNK = 4096
@@ -44,8 +45,9 @@ class ImageDataModule(ArrayDataModule):
         value_range: The scale of v.
         flip: Mirror each training image horizontally with probability ½ at every iteration; the choice is a function
             of (seed, iteration) alone.
-        val_size: Number of validation images.
+        val_size: Number of validation images, or a fraction of those that are not for testing, such as 0.1.
         train_on_val: Whether training uses the validation images, too.
+        flatten: Whether v is a vector of C H W values, for models of vectors such as the GRBM.
         batch_size: Images of a training batch.
         eval_batch_size: Images of a validation or test batch.
         seed: Seed of the order of the training batches, and of the flips.
@@ -54,11 +56,11 @@ class ImageDataModule(ArrayDataModule):
         class_names: The names of the labels 0, 1, ..., or of the attributes if a label has several.
 
     Raises:
-        ConfigError: If value_range is unknown or val_size is below one.
+        ConfigError: If value_range is unknown, or val_size is neither a positive number nor a fraction.
 
     Example:
         >>> class Ramps(ImageDataModule):
-        ...     event_shape = image_shape = (1, 1, 2)
+        ...     image_shape = (1, 1, 2)
         ...     def read(self):
         ...         x = torch.tensor([0, 255], dtype=torch.uint8).expand(6, 1, 1, 2)
         ...         return Images(x[:4], x[4:])
@@ -66,6 +68,8 @@ class ImageDataModule(ArrayDataModule):
         >>> data.setup()
         >>> [len(split) for split in data.splits], data.as_float(data.splits.test[0]).tolist()
         ([4, 1, 2], [[[-1.0, 1.0]]])
+        >>> Ramps(root=".", flatten=True).event_shape
+        (2,)
         >>> [data.augment(data.splits.train.clone(), t)[:, 0, 0, 0].tolist() for t in (0, 1, 0)]
         [[255, 0, 0, 255], [0, 255, 0, 255], [255, 0, 0, 255]]
     """
@@ -75,18 +79,23 @@ class ImageDataModule(ArrayDataModule):
     root: str | Path
     value_range: ValueRange = "unit"
     flip: bool = False
-    val_size: int = 10_000
+    val_size: int | float = 10_000
     train_on_val: bool = True
+    flatten: bool = False
     eval_batch_size: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.value_range not in ("unit", "symmetric"):
             raise ConfigError(f"data.value_range is 'unit' or 'symmetric', not {self.value_range!r}.")
-        if self.val_size < 1:
-            raise ConfigError(f"data.val_size must be at least 1, and is {self.val_size}.")
+        check_count("val_size", self.val_size)
         self.root = Path(self.root).expanduser().absolute()
         self._images: Images | None = None
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """(C, H, W), or (C H W,) with ``flatten``."""
+        return (math.prod(self.image_shape),) if self.flatten else self.image_shape
 
     @abstractmethod
     def read(self) -> Images:
@@ -103,12 +112,13 @@ class ImageDataModule(ArrayDataModule):
             DataError: A file is missing or damaged, or there are too few training images for val_size.
         """
         images = self._read()
-        if len(images.train) <= self.val_size:
+        if len(images.train) <= count_of(self.val_size, len(images.train)):
             raise DataError(
                 f"{self.root} has {len(images.train)} images to train on, of which data.val_size={self.val_size} would "
                 "be for validation: lower it."
             )
-        return self._split(images.train, images.test)
+        flat = [rows.flatten(1) if self.flatten else rows for rows in (images.train, images.test)]  # views
+        return self._split(*flat)
 
     def load_labels(self) -> Splits | None:
         """The labels of the images, int64; None if there are none."""
@@ -121,7 +131,7 @@ class ImageDataModule(ArrayDataModule):
         return self._images
 
     def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
-        first = len(rows) - self.val_size
+        first = len(rows) - count_of(self.val_size, len(rows))
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
@@ -135,12 +145,13 @@ class ImageDataModule(ArrayDataModule):
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror a random half of a batch (B, C, H, W) on the CPU, in place."""
+        """Mirror a random half of a batch (B, *event_shape) on the CPU, in place."""
         if self.flip:
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
-            pixels, rows = batch.numpy(), flipped.numpy()  # numpy mirrors bytes four times as fast as torch
+            # numpy mirrors bytes four times as fast as torch
+            pixels, rows = batch.view(-1, *self.image_shape).numpy(), flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
         return batch
 
@@ -152,7 +163,7 @@ class SmallImageDataModule(ImageDataModule):
     Args:
         root: Folder with the files; missing files are downloaded to it.
         size: Height and width: 32, or 16 or 8 after averaging squares of 2 x 2 or 4 x 4 pixels.
-        value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base class.
+        value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
 
     Attributes:
         channels: 1 (grey) or 3 (colour).
@@ -169,7 +180,34 @@ class SmallImageDataModule(ImageDataModule):
         super().__post_init__()
         if self.size not in (8, 16, 32):
             raise ConfigError(f"data.size is 8, 16 or 32, not {self.size}.")
-        self.event_shape = self.image_shape = (self.channels, self.size, self.size)
+        self.image_shape = (self.channels, self.size, self.size)
+
+
+def check_count(name: str, size: float) -> None:
+    """Refuse what is neither a number of rows nor a fraction of them.
+
+    Raises:
+        ConfigError: Names the option of ``data``.
+
+    Example:
+        >>> check_count("val_size", 0.1)
+        >>> check_count("val_size", 1.5)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: data.val_size must be at least 1, and is 1.5; a fraction is between 0 and 1.
+    """
+    if not (size >= 1 if isinstance(size, int) else 0 < size < 1):
+        raise ConfigError(f"data.{name} must be at least 1, and is {size}; a fraction is between 0 and 1.")
+
+
+def count_of(size: float, n: int) -> int:
+    """A number of rows that is given itself, or as a fraction of n; at least one.
+
+    Example:
+        >>> count_of(30, 240), count_of(0.1, 240), count_of(0.1, 3)
+        (30, 24, 1)
+    """
+    return size if isinstance(size, int) else max(1, round(size * n))
 
 
 def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:

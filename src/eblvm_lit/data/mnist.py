@@ -33,7 +33,8 @@ class MNIST(SmallImageDataModule):
 
     Args:
         root: Folder with ``MNIST/raw``; missing files are downloaded to it.
-        size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
+        size, value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base
+            classes.
 
     Raises:
         DataError: At loading, if a file is missing or damaged.

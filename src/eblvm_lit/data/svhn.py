@@ -28,7 +28,8 @@ class SVHN(SmallImageDataModule):
 
     Args:
         root: Folder with ``train_32x32.mat`` and ``test_32x32.mat``; missing files are downloaded to it.
-        size, value_range, flip, val_size, train_on_val, batch_size, eval_batch_size, seed: As in the base classes.
+        size, value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base
+            classes.
 
     Raises:
         DataError: At loading, if a file is missing or damaged.

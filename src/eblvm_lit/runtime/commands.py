@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
@@ -41,10 +42,25 @@ def _evaluate(cfg: DictConfig) -> float | None:
     return cli.main(run.evaluate, cfg)
 
 
+def exit_if_null(arguments: Sequence[str]) -> None:
+    """End the process with a sentence for GROUP=null, for which Hydra prints a traceback.
+
+    Example:
+        >>> exit_if_null(["final_lr=null", "estimate=null"])
+        Traceback (most recent call last):
+        SystemExit: ERROR: estimate=null: choose an option of estimate, or leave the whole group out with '~estimate'.
+    """
+    for argument in arguments:
+        group, _, option = argument.lstrip("+").partition("=")
+        if group and option == "null" and (conf_folder() / group.partition("@")[0]).is_dir():
+            sys.exit(f"ERROR: {argument}: choose an option of {group}, or leave the whole group out with '~{group}'.")
+
+
 def train() -> None:
     """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
     exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
     exit_without_sweeper(sys.argv[1:])
+    exit_if_null(sys.argv[1:])
     # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
     warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
     _train()
@@ -53,4 +69,5 @@ def train() -> None:
 def evaluate() -> None:
     """Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH."""
     exit_if_renamed(sys.argv[1:])
+    exit_if_null(sys.argv[1:])
     _evaluate()

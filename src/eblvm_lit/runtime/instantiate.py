@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, EblvmError
 
-__all__ = ["check_arguments", "instantiate", "resolve_target", "to_plain"]
+__all__ = ["check_arguments", "chosen", "instantiate", "resolve_target", "to_plain", "unresolved"]
 
 # Packages whose classes a configuration may name.
 ALLOWED_PACKAGES = ("eblvm_lit",)
@@ -89,13 +91,56 @@ def to_plain(node: Any, path: str = "") -> Any:
     try:
         plain = OmegaConf.to_container(node, resolve=True)
     except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{error.full_key or path} cannot be resolved: {reason}.") from None
+        raise unresolved(error, path) from None
     if missing:
         name = min(missing)  # relative to the root, which may be the node itself
         name = f"{path}.{name}" if path and node._get_parent() is None else name
         raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.")
     return plain
+
+
+def chosen(group: str) -> str:
+    """A group with the option that is chosen, as on the command line; the group alone where Hydra does not run.
+
+    Example:
+        >>> chosen("model")
+        'model'
+    """
+    option = HydraConfig.get().runtime.choices.get(group) if HydraConfig.initialized() else None
+    return group if option is None else f"{group}={option}"
+
+
+def _options(group: str) -> list[str]:
+    """The options of a group, where Hydra runs; files with an underscore are parts of others."""
+    hydra = GlobalHydra.instance()
+    found = hydra.config_loader().get_group_options(group) if hydra.is_initialized() else []
+    return [name for name in found if not name.startswith("_")]
+
+
+def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
+    """The sentence for a value that is taken from another one, which is not there.
+
+    Args:
+        error: What OmegaConf raised while it resolved a configuration.
+        path: The position of the configuration, where the error does not say the key.
+
+    Example:
+        >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
+        >>> try:
+        ...     OmegaConf.to_container(cfg, resolve=True)
+        ... except OmegaConfBaseException as error:
+        ...     print(unresolved(error))
+        optimizer.lr is taken from sizes.lr, which has no value here: set one of them.
+    """
+    key, reason = error.full_key or path, " ".join(str(error).split("\n    ")[0].split())
+    if isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([\w.]+)' not found", reason)):
+        source, part = found[1], key.partition(".")[0]
+        if options := _options(source):  # a whole group of which nothing is chosen
+            return ConfigError(f"{chosen(part)} needs {' or '.join(f'{source}={name}' for name in options)}.")
+        return ConfigError(f"{key} is taken from {source}, which has no value here: set one of them.")
+    if isinstance(error, InterpolationToMissingValueError) and (found := re.search(r"([\w.]+)$", reason)):
+        return ConfigError(f"{key} is taken from {found[1]}, which has no value here: set one of them.")
+    return ConfigError(f"{key} cannot be resolved: {reason}.")
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "vages_mnist_small": "bimdsm_mnist_small method=vages_mdsm",
     "bidvl_ablation_decoupled": "bidvl_table5 ratio.scale=0.05,0.0",
     "bidvl_table5_small": "bidvl_sweeps_small ratio.scale=0.01,0.05,0.1,0.5,1.0",
+    "bidvl_table6": "bidvl_table5 ratio.scale=0.05 loss=no_latent,offset_latent,full_latent",
     "bidvl_table6_small": "bidvl_sweeps_small loss=no_latent,offset_latent,full_latent",
     "bidvl_ablation_small": "bidvl_sweeps_small model=joint_conv loss=symmetric_joint,canonical_joint "
     "trainer.max_steps=1000",

@@ -19,6 +19,7 @@ from eblvm_lit.distributed.launch import is_first, launched
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.methods.checkpoint_weights import check_resumable
+from eblvm_lit.runtime.adapt import adapt
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
@@ -52,6 +53,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
     """
     quiet()
     drop_unread(cfg)
+    if cfg.sweep.resume:
+        adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
     if is_first():
@@ -64,6 +67,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
 def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     """Train, and record the machine in the status of the run."""
     check_config(cfg)
+    adapt(cfg)
     folder = Path(cfg.run_dir)
     if is_first():
         if cfg.show_config:

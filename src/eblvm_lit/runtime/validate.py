@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.instantiate import chosen, unresolved
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.utils.io import refuse_url
 
@@ -139,11 +140,11 @@ def check_config(cfg: DictConfig) -> None:
     Raises:
         ConfigError: Names the first problem.
     """
+    _check_shapes(cfg)
     try:
         plain = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{error.full_key} cannot be resolved: {reason}.") from None
+        raise unresolved(error) from None
     check_keys(cfg, TRAIN_KEYS)
     refuse_urls(plain)
     if "generator" in cfg.method:
@@ -168,10 +169,32 @@ def check_config(cfg: DictConfig) -> None:
     if cfg.get("tf32") not in (None, True, False):
         raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
     check_integer("iterations_per_batch", cfg.get("iterations_per_batch", 1), 1)
-    check_integer("n_validations", cfg.n_validations, 1, cfg.trainer.max_steps)
+    check_integer("n_validations", cfg.n_validations, 1)  # more than there are iterations: see adapt
     if cfg.test_checkpoint not in ("best", "last", "both"):
         raise ConfigError(f"test_checkpoint is 'best', 'last' or 'both', not {cfg.test_checkpoint!r}.")
     check_eval_weights(cfg.eval_weights)
+
+
+def _check_shapes(cfg: DictConfig) -> None:
+    """Refuse a model of images for vectors, and one of vectors for images; of one's own models nothing is known."""
+    shape = OmegaConf.select(cfg, "sizes.v_shape")
+    nodes = {name: OmegaConf.to_container(cfg[name]) for name in ("model", "generator") if cfg.get(name) is not None}
+    for name, node in nodes.items():
+        if shape is None or not str(node.get("_target_")).startswith("eblvm_lit."):
+            continue
+        network = node.get("network")
+        of_images = "v_shape" in {**node, **(network if isinstance(network, dict) else {})}
+        are_images = len(shape) == 3 and not cfg.data.get("flatten")
+        if of_images and not are_images:
+            models = "model=grbm, model=deep_toy or " if name == "model" and "generator" not in nodes else ""
+            size = f" of size {shape[0]}" if len(shape) == 1 else ""
+            raise ConfigError(
+                f"{chosen(name)} needs images, and {chosen('data')} has vectors{size}: use {models}data of images, "
+                "such as data=mnist."
+            )
+        if "v_dim" in node and are_images:
+            cures = "model=deep_small, model=deep" + (" or data.flatten=true" if "flatten" in cfg.data else "")
+            raise ConfigError(f"{chosen(name)} needs vectors, and {chosen('data')} has images: use {cures}.")
 
 
 def _refuse_chains(node: Any, path: str) -> None:
