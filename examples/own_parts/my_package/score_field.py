@@ -24,6 +24,7 @@ class ScoreField(Picture):
         """Draw it; nothing for data that are not points of the plane."""
         if data.bounds is None:
             return None
+        shown = torch.randperm(len(data.splits.train), generator=generator, device=generator.device)[:1000].cpu()
         x, y = (torch.linspace(low, high, self.n) for low, high in data.bounds)
         grid = torch.cartesian_prod(x, y)
         score = method.parts.energy.score(grid.to(method.device)).detach().cpu()
@@ -31,6 +32,6 @@ class ScoreField(Picture):
         axes = figure.subplots()
         frame(axes, "score and data")
         axes.set(xlim=data.bounds[0], ylim=data.bounds[1], aspect="equal")
-        axes.scatter(*data.splits.train[:1000].T, s=4, color="#9db4cc", linewidths=0)
+        axes.scatter(*data.splits.train[shown].T, s=4, color="#9db4cc", linewidths=0)
         axes.quiver(*grid.T, *score.T, angles="xy", width=0.004)
         return figure

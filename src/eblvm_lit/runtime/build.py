@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
@@ -111,6 +112,11 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
+    if any(isinstance(callback, Checkpoint) for callback in parts.callbacks.values()):
+        raise ConfigError(
+            "Checkpoints are saved by callbacks.checkpoints (its keys are monitor, mode, every and keep): leave "
+            "Lightning's out."
+        )
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
         "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,

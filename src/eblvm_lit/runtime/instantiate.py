@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -142,7 +142,7 @@ def check_class(target: type, classes: tuple[type, ...], path: str) -> None:
         >>> check_class(dict, (Energy, type(None)), "model")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: model must be Energy, not builtins.dict: derive it from eblvm_lit.energies.base.Energy.
+        eblvm_lit.errors.ConfigError: model must be Energy, not builtins.dict: derive it from ...
     """
     if not issubclass(target, classes):
         wanted = [kind for kind in classes if kind is not NoneType]
@@ -152,9 +152,7 @@ def check_class(target: type, classes: tuple[type, ...], path: str) -> None:
         )
 
 
-def check_arguments(
-    target: type, arguments: Mapping[str, Any], path: str, extra_packages: Sequence[str] = ()
-) -> None:
+def check_arguments(target: type, arguments: Mapping[str, Any], path: str, extra_packages: Sequence[str] = ()) -> None:
     """Refuse unknown and missing arguments, and arguments of a wrong type.
 
     Args:

@@ -102,7 +102,9 @@ def import_module(name: str) -> ModuleType:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             spec = _spec(name)
             where = f" ({', '.join(_places(spec))})" if spec is not None else ""
-            raise ConfigError(f"There is no module {error.name!r} in the package {name.split('.')[0]}{where}.") from None
+            raise ConfigError(
+                f"There is no module {error.name!r} in the package {name.split('.')[0]}{where}."
+            ) from None
         failure: BaseException = error
     except (Exception, SystemExit) as error:  # whatever a module may raise
         failure = error
@@ -110,7 +112,9 @@ def import_module(name: str) -> ModuleType:
     kind, advice = type(failure).__name__, "correct that line"
     if isinstance(failure, ImportError):
         advice += ", or install what it needs"
-    raise ConfigError(f"{name} fails to import at {_position(failure, name)} ({kind}: {reason}): {advice}.") from failure
+    raise ConfigError(
+        f"{name} fails to import at {_position(failure, name)} ({kind}: {reason}): {advice}."
+    ) from failure
 
 
 def _places(spec: ModuleSpec) -> list[str]:

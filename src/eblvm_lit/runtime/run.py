@@ -23,6 +23,7 @@ from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
 from eblvm_lit.runtime.instantiate import LIGHTNING
+from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
@@ -87,7 +88,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     notes["threads"] = cfg.threads or torch.get_num_threads()
     if resume_from is not None:
         resume(parts, trainer, resume_from)
-    with closing(trainer.loggers):
+    with lightning_errors(), closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
         return _fit(cfg, parts, trainer, resume_from)
 
