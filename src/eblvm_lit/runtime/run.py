@@ -62,6 +62,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         return _train(cfg, notes)
 
 
+@lightning_errors()
 def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     """Train, and record the machine in the status of the run."""
     check_config(cfg)
@@ -88,7 +89,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     notes["threads"] = cfg.threads or torch.get_num_threads()
     if resume_from is not None:
         resume(parts, trainer, resume_from)
-    with lightning_errors(), closing(trainer.loggers):
+    with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
         return _fit(cfg, parts, trainer, resume_from)
 
