@@ -7,14 +7,16 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+import eblvm_lit
 from documents import blocks
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.reports import __main__ as reports
 from eblvm_lit.runtime.instantiate import instantiate, resolve_target
 from eblvm_lit.runtime.own_packages import import_packages
-from shell import ROOT, curves, evaluate, train
+from shell import ROOT, curves, evaluate, of_checkpoint, train
 
 EXAMPLE = ROOT / "examples" / "own_parts"
 SHORT = (
@@ -27,16 +29,22 @@ SHORT = (
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder, which is the working folder; what is imported from it is forgotten afterwards."""
+def clean(monkeypatch):
+    """What a test imports, and where from, is forgotten afterwards."""
     before, path = set(sys.modules), list(sys.path)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is written twice in a second is read twice
-    yield tmp_path
+    yield
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in ("mine", "my_package"):
             del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, clean):
+    """An empty folder, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def write(folder, **modules):
@@ -76,32 +84,47 @@ def test_the_example_trains_with_all_of_its_parts(example):
     assert (run / "figures" / "score_field.png").stat().st_size > 1000
 
 
-def test_the_example_is_evaluated_with_leave_alone(example):
-    checkpoint = "ckpt=outputs/whole/checkpoints/last.ckpt"
+@pytest.mark.usefixtures("clean")
+def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
+    monkeypatch.chdir(example)
+    checkpoint = "outputs/whole/checkpoints/last.ckpt"
     with pytest.raises(ConfigError, match=r"may not name 'my_package.ring.Ring'; .* with allow_packages=\[...\]"):
-        evaluate(example / "refused", example / "outputs" / "whole" / "checkpoints" / "last.ckpt")
-    leave = ("allow_packages=[my_package]", "hydra.run.dir=outputs/evaluation")
-    finish(example, str(ROOT / "evaluate.py"), checkpoint, *leave)
-    again = json.loads((example / "outputs" / "evaluation" / "evaluation.json").read_text())
+        evaluate("refused", checkpoint)
     metrics = json.loads((example / "outputs" / "whole" / "metrics.json").read_text())
-    assert again == {key: value for key, value in metrics.items() if key in again}
-    assert again["iteration"] == 4
+    assert evaluate("evaluation", checkpoint, "allow_packages=[my_package]") == of_checkpoint(metrics)
+    assert metrics["iteration"] == 4
 
 
 @pytest.mark.slow
-def test_the_example_is_evaluated_from_another_folder(example, tmp_path):
-    where = ("--config-dir", str(example / "conf"), f"ckpt={example}/outputs/whole/checkpoints/last.ckpt")
-    finish(tmp_path, str(ROOT / "evaluate.py"), *where, "allow_packages=my_package", "hydra.run.dir=e")
+def test_the_example_s_commands_work_in_its_folder_and_from_another(example, tmp_path):
+    longer = ("trainer.max_steps=6", "ckpt=last", "hydra.run.dir=longer", "allow_packages=[my_package]")
+    finish(example, str(ROOT / "train.py"), "--config-dir", "conf", "experiment=ring", *SHORT, *longer)
+    last = f"ckpt={example}/longer/checkpoints/last.ckpt"
+    finish(example, str(ROOT / "evaluate.py"), last, "allow_packages=[my_package]")
+    where = ("--config-dir", str(example / "conf"), "allow_packages=my_package", "hydra.run.dir=e")
+    finish(tmp_path, str(ROOT / "evaluate.py"), *where, last)
     assert (tmp_path / "e" / "evaluation.json").is_file()
+    finish(example, "-m", "eblvm_lit.reports", "longer")
 
 
-def test_the_example_is_resumed_and_is_in_the_report(example):
-    run = ("--config-dir", "conf", "allow_packages=[my_package]", "experiment=ring", *SHORT)
-    finish(example, str(ROOT / "train.py"), *run, "trainer.max_steps=6", "ckpt=last", "hydra.run.dir=outputs/longer")
-    assert json.loads((example / "outputs" / "longer" / "metrics.json").read_text())["iteration"] == 6
-    assert min(row["iteration"] for row in curves(example / "outputs" / "longer")) == 1
-    assert reports.main([str(example / "outputs"), "--out", str(example / "report")]) == 0
+@pytest.mark.usefixtures("clean")
+def test_the_example_is_resumed_and_is_in_the_report(example, monkeypatch):
+    monkeypatch.chdir(example)
+    longer = ("trainer.max_steps=6", "ckpt=last", "run_dir=outputs/longer")
+    assert eblvm_lit.train(["experiment=ring", *SHORT, *longer], config_dir="conf").iteration == 6
+    assert [row["iteration"] for row in curves("outputs/longer")] == list(range(1, 7))
+    reports.main(["outputs", "--out", "report"])
     assert "| ring |" in (example / "report" / "table.md").read_text()
+
+
+def test_the_example_trains_and_is_loaded_from_python(folder):
+    shutil.copytree(EXAMPLE, folder / "parts", ignore=shutil.ignore_patterns("__pycache__"))
+    monitored = ("callbacks.figures=null", "callbacks.evaluation=null", "show_config=false")
+    run = eblvm_lit.train(["experiment=ring", *SHORT[:4], *monitored], config_dir="parts/conf")
+    assert type(run.energy).__name__ == "FixedWidthRBM"
+    assert eblvm_lit.load(run.folder, allow_packages="my_package").score(torch.zeros(3, 2)).shape == (3, 2)
+    with pytest.raises(ConfigError, match="may not name"):
+        eblvm_lit.load(run.folder)
 
 
 def test_the_page_shows_the_example_s_files_as_they_are():

@@ -18,7 +18,7 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["import_module", "import_packages"]
 
 
-def import_packages(names: str | Sequence[str] | None) -> list[str]:
+def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
     """Import packages so that a configuration can name their classes.
 
     A package that Python does not find by itself is looked for in the working folder, and in and beside each folder of
@@ -27,6 +27,7 @@ def import_packages(names: str | Sequence[str] | None) -> list[str]:
 
     Args:
         names: The value of ``allow_packages``; it must not come from a checkpoint.
+        conf: A folder of configurations that a function was given, as ``--config-dir`` of the command line.
 
     Returns:
         The names as a list.
@@ -46,19 +47,20 @@ def import_packages(names: str | Sequence[str] | None) -> list[str]:
     for name in listed:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise ConfigError(f"allow_packages names {name!r}, which is not the name of a package.")
-        _find(name)
+        _find(name, _folders(conf))
         import_module(name)
     return listed
 
 
-def _folders() -> list[Path]:
+def _folders(conf: str | Path | None) -> list[str]:
     """Where packages are looked for besides ``sys.path``."""
-    if not HydraConfig.initialized():
-        return [Path.cwd()]
-    runtime = HydraConfig.get().runtime
-    chosen = (source for source in runtime.config_sources if source.provider not in ("main", "hydra", "schema"))
-    confs = [Path(source.path) for source in chosen if source.schema == "file"]
-    return [Path(runtime.cwd), *(folder for conf in confs for folder in (conf.parent, conf))]
+    confs, cwd = [] if conf is None else [Path(conf).resolve()], Path.cwd()
+    if HydraConfig.initialized():
+        runtime = HydraConfig.get().runtime
+        chosen = (source for source in runtime.config_sources if source.provider not in ("main", "hydra", "schema"))
+        confs += [Path(source.path) for source in chosen if source.schema == "file"]
+        cwd = Path(runtime.cwd)
+    return list(dict.fromkeys(map(str, [cwd, *(folder for conf in confs for folder in (conf.parent, conf))])))
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -68,7 +70,7 @@ def _spec(name: str) -> ModuleSpec | None:
         return None
 
 
-def _find(name: str) -> None:
+def _find(name: str, folders: list[str]) -> None:
     """Make a package importable.
 
     Raises:
@@ -77,7 +79,6 @@ def _find(name: str) -> None:
     spec = _spec(name)
     if spec is not None and spec.origin is not None:  # more than a folder of that name, which any path may have
         return
-    folders = list(dict.fromkeys(map(str, _folders())))
     for folder in folders:
         if PathFinder.find_spec(name.partition(".")[0], [folder]) is not None:
             sys.path.append(folder)  # last: nothing beside the package hides what is installed
