@@ -9,7 +9,7 @@ import pytest
 
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.loggers.csv import CSVCurves, read_curves
+from eblvm_lit.loggers.csv import earlier_rows, read_curves
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime import cli, run
 from shell import TINY, checkpoint, configure, curves, train
@@ -178,7 +178,7 @@ def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeyp
 def test_a_damaged_curves_file_is_not_gone_on_with(tmp_path):
     (tmp_path / "metrics.csv").write_text("iteration,val/loss\n1,abc\n")
     with pytest.raises(Exception, match=r"metrics.csv is damaged"):
-        CSVCurves(save_dir=str(tmp_path)).continue_from(tmp_path / "metrics.csv", 10)
+        earlier_rows(tmp_path / "metrics.csv", 10)
 
 
 # --- the command line's end -------------------------------------------------------------------------------

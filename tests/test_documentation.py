@@ -95,9 +95,13 @@ def script(command):
 
 
 def split_flags(words):
-    """Hydra's flags, and the overrides."""
+    """Hydra's flags, and the overrides; a folder of configurations is one of these, as compose() needs it."""
     flags, overrides, rest = [], [], list(words)
     while rest:
+        if rest[0] == "--config-dir":
+            overrides.append(f"hydra.searchpath=[file://{rest[1].replace('examples', str(ROOT / 'examples'))}]")
+            rest = rest[2:]
+            continue
         n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a flag that is not there ends here
         (flags if n else overrides).extend(rest[: n or 1])
         rest = rest[n or 1 :]
@@ -149,7 +153,8 @@ def my_ebms(project, monkeypatch):
         del sys.modules[name]
 
 
-TRAINING = [command for command in commands(EXAMPLES) if script(command)[0] == "train.py"]  # is trained, see below
+# Is trained, see below. Those of the folder of examples are: tests/test_own_parts.py.
+TRAINING = [c for c in commands(EXAMPLES) if script(c)[0] == "train.py" and "my_project/conf" in c.words]
 
 # --- commands ---------------------------------------------------------------------------------------------
 
@@ -382,6 +387,7 @@ NOT_RUN = {  # by how a word ends
     "=fid": "needs the weights of the Inception network and images",
     "data=image_folder": "needs a folder of images",
     "trainer=ddp": "needs GPUs",
+    "experiment_name: eblvm}": "needs MLflow",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
 AIS = "callbacks.evaluation.metrics.log_likelihood"
@@ -429,7 +435,7 @@ def shortened(overrides, project):
     """The first two values of each axis of a sweep, few iterations, small networks, quick metrics."""
     first = re.sub(r"=([^,\[{(]+,[^,]+)(,.*)$", r"=\1", "\n".join(overrides), flags=re.MULTILINE).splitlines()
     experiment = next((word.split("=")[1] for word in first if word.startswith("experiment=")), None)
-    if experiment:
+    if experiment and (CONF / "experiment" / f"{experiment}.yaml").exists():  # not of the folder of examples
         node = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
         given = {word.split("=")[0] for word in first}
         axes = {key: first_value(values) for key, values in node.get("params", {}).items()}

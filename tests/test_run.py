@@ -128,15 +128,6 @@ def test_annealed_importance_sampling_is_reproduced_by_evaluate_and_moves_with_i
     assert other["test/fisher"] == metrics["test/fisher"]
 
 
-def test_tensorboard_gets_the_same_curves_as_the_csv_file(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(tmp_path, "logger=tensorboard", "method=dsm")
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    for name in ("train/upper_loss", "train/upper_lr", "val/loss", "val/fisher", "test/fisher"):
-        written = [(event.step, event.value) for event in events.Scalars(name)]
-        assert written == [(row["iteration"], pytest.approx(row[name])) for row in curves(tmp_path) if name in row]
-
-
 def test_debug_overfit_sees_one_minibatch_again_and_again(tmp_path, monkeypatch):
     seen = []
     step = Method.training_step

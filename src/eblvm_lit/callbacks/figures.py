@@ -7,13 +7,13 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.distributed.ranks import barrier, rank_and_size
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.io import write_whole
@@ -35,7 +35,7 @@ class Figures(pl.Callback):
         ConfigError: If a figure's name could be a path to another folder.
     """
 
-    def __init__(self, *, figures: Mapping[str, Any], save_dir: str, at_validation: bool = False) -> None:
+    def __init__(self, *, figures: Mapping[str, Picture | None], save_dir: str, at_validation: bool = False) -> None:
         for name in figures:
             if not re.fullmatch(r"\w[\w.-]*", str(name)):
                 raise ConfigError(f"A figure is named by letters, digits, '_', '-' and '.', not {name!r}.")

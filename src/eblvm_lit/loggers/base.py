@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.runtime.provenance import Job
 
-__all__ = ["RunLogger", "closing", "of_runs"]
+__all__ = ["RunLogger", "closing", "figure_tag", "of_runs"]
 
 
 class RunLogger(Logger):
@@ -38,7 +39,12 @@ class RunLogger(Logger):
         """
 
     def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
-        """Log figures."""
+        """Log figures.
+
+        Args:
+            paths: Their files, as PNG.
+            iteration: The iteration that they show.
+        """
 
     def conclude(self, metrics: Mapping[str, float], checkpoints: Sequence[Path]) -> None:
         """Log the results of a finished run.
@@ -50,6 +56,16 @@ class RunLogger(Logger):
 
     def close(self, *, failed: bool) -> None:
         """Close the log, whether the run has finished or failed."""
+
+
+def figure_tag(path: Path, iteration: int) -> str:
+    """The name under which a figure is logged, the same at all iterations.
+
+    Example:
+        >>> figure_tag(Path("figures/density.png"), 600), figure_tag(Path("figures/density_000600.png"), 600)
+        ('figures/density', 'figures/density')
+    """
+    return "figures/" + re.sub(rf"_0*{iteration}$", "", path.stem)
 
 
 def of_runs(loggers: Sequence[Logger]) -> list[RunLogger]:

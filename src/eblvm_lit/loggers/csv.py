@@ -15,13 +15,28 @@ from eblvm_lit.errors import DataError
 from eblvm_lit.loggers.base import RunLogger
 from eblvm_lit.utils.io import write_whole
 
-__all__ = ["CSVCurves", "read_curves"]
+__all__ = ["CSVCurves", "earlier_rows", "read_curves"]
 
 
 def read_curves(path: str | Path) -> list[dict[str, float]]:
     """The rows of a file written by :class:`CSVCurves`, without empty cells."""
     with open(path, newline="") as file:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+
+
+def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
+    """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        rows = {int(row.pop("iteration")): row for row in read_curves(path)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is damaged ({error}): repair it, or move it away to start new curves.") from None
+    return {at: row for at, row in rows.items() if at <= iteration}
 
 
 class CSVCurves(RunLogger):
@@ -67,25 +82,9 @@ class CSVCurves(RunLogger):
 
     def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
         """Copy the curves of the earlier part, if its run folder has any."""
-        earlier = path.parent.parent / "metrics.csv"
-        if earlier.is_file():
-            self.continue_from(earlier, checkpoint["eblvm_lit"]["iteration"])
-
-    def continue_from(self, curves: Path, iteration: int) -> None:
-        """Copy the rows of an earlier part of the run, up to an iteration.
-
-        Raises:
-            DataError: If the file is damaged.
-        """
-        try:
-            rows = read_curves(curves)
-            iterations = [int(row["iteration"]) for row in rows]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{curves} is damaged ({error}): repair it, or move it away to start new curves.") from None
-        for at, row in zip(iterations, rows, strict=True):
-            del row["iteration"]
-            if at <= iteration:
-                self.rows.setdefault(at, {}).update(row)
+        earlier = earlier_rows(path.parent.parent / "metrics.csv", checkpoint["eblvm_lit"]["iteration"])
+        for at, row in earlier.items():
+            self.rows.setdefault(at, {}).update(row)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

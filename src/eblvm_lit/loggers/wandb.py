@@ -11,7 +11,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.loggers.base import RunLogger
+from eblvm_lit.loggers.base import RunLogger, figure_tag
 from eblvm_lit.runtime.provenance import Job, code_version
 
 __all__ = ["WandbRun"]
@@ -136,7 +136,7 @@ class WandbRun(RunLogger):
     def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
         """Log figures."""
         if self._run is not None and paths:
-            images = {f"figures/{path.stem}": self._wandb.Image(str(path)) for path in paths}
+            images = {figure_tag(path, iteration): self._wandb.Image(str(path)) for path in paths}
             self._run.log({**images, "iteration": iteration})
 
     @rank_zero_only

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
@@ -17,7 +19,8 @@ from eblvm_lit.distributed.launch import check_launch
 from eblvm_lit.distributed.strategy import SharedMinibatches
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime.instantiate import check_arguments, instantiate, resolve_target
+from eblvm_lit.runtime.instantiate import LIGHTNING, check_arguments, instantiate, resolve_target
+from eblvm_lit.runtime.own_packages import import_packages
 
 __all__ = ["Parts", "build", "build_trainer"]
 
@@ -51,19 +54,24 @@ def iterations_per_batch(cfg: DictConfig) -> int:
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
 
 
-def build(cfg: DictConfig) -> Parts:
-    """Build data, method and callbacks."""
-    packages = list(cfg.get("allow_packages") or ())
+def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
+    """Build data, method and callbacks.
+
+    Args:
+        cfg: The configuration; its ``allow_packages`` must be the user's.
+        extra_packages: Further packages whose classes it may name.
+    """
+    packages = [*import_packages(cfg.get("allow_packages")), *extra_packages]
     pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
-    data = instantiate(cfg.data, "data", packages)
-    method = instantiate(cfg.method, "method", packages)
+    data = instantiate(cfg.data, "data", packages, ArrayDataModule)
+    method = instantiate(cfg.method, "method", packages, Method)
     if method.event_shape != data.event_shape:
         raise ConfigError(
             f"The model takes v of shape {method.event_shape}, the data have {tuple(data.event_shape)}: "
             "choose the model that fits the data, or set its sizes."
         )
     callbacks = {
-        name: instantiate(node, f"callbacks.{name}", packages)
+        name: instantiate(node, f"callbacks.{name}", packages, pl.Callback)
         for name, node in cfg.callbacks.items()
         if node is not None
     }
@@ -71,9 +79,10 @@ def build(cfg: DictConfig) -> Parts:
 
 
 def build_loggers(cfg: DictConfig) -> list[Logger]:
-    """Build the loggers."""
+    """Build the loggers of a configuration that the user has composed: those of a checkpoint are never built."""
+    packages = [*import_packages(cfg.get("allow_packages")), *LIGHTNING]
     nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
-    return [instantiate(node, f"logger.{name}") for name, node in nodes.items()]
+    return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
 
 def n_processes(cfg: DictConfig) -> int:
@@ -103,6 +112,11 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
+    if any(isinstance(callback, Checkpoint) for callback in parts.callbacks.values()):
+        raise ConfigError(
+            "Checkpoints are saved by callbacks.checkpoints (its keys are monitor, mode, every and keep): leave "
+            "Lightning's out."
+        )
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
         "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,

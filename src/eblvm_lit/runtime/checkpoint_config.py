@@ -40,8 +40,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     stored = _as_data(plain, cfg.ckpt)
+    for name, callback in parts[2].items():
+        if callback is not None and str(callback.get("_target_")).startswith("pytorch_lightning."):
+            del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
     stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
-    stored.allow_packages = list(cfg.allow_packages)
+    stored.allow_packages = cfg.allow_packages
     if cfg.seed is not None:
         check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed

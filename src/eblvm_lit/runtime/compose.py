@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.commands import conf_folder
+from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.runtime.trained_run import TrainedRun, load
 from eblvm_lit.runtime.validate import refuse_unread
@@ -84,6 +85,6 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
     folder, which = cfg.run_dir, "best" if cfg.test_checkpoint == "best" else "last"
-    packages = list(cfg.allow_packages)
+    packages = import_packages(cfg.allow_packages, config_dir)
     run.train(cfg)
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -15,17 +15,28 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.runtime.own_packages import import_module
 
-__all__ = ["check_arguments", "chosen", "instantiate", "resolve_target", "to_plain", "unresolved"]
+__all__ = [
+    *(
+        "LIGHTNING",
+        "check_arguments",
+        "check_class",
+        "chosen",
+        "instantiate",
+        "resolve_target",
+        "to_plain",
+        "unresolved",
+    ),
+]
 
 # Packages whose classes a configuration may name.
 ALLOWED_PACKAGES = ("eblvm_lit",)
 # Single classes of other packages.
-ALLOWED_NAMES = (
-    "pytorch_lightning.Trainer",
-    "pytorch_lightning.callbacks.LearningRateMonitor",
-    "pytorch_lightning.loggers.TensorBoardLogger",
-)
+ALLOWED_NAMES = ("pytorch_lightning.Trainer",)
+# What the command line may name in addition, and a checkpoint may not: some write to places, or send to addresses, of
+# their own choice.
+LIGHTNING = ("pytorch_lightning.callbacks", "pytorch_lightning.loggers")
 # The types of YAML scalars and containers that match an annotation.
 SCALARS = {int: int, float: (int, float), bool: bool, str: str, NoneType: NoneType}
 CONTAINERS = {Sequence: list, list: list, tuple: list, Mapping: dict, dict: dict}
@@ -59,10 +70,11 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
     if not inside and name not in ALLOWED_NAMES:
         raise ConfigError(
             f"A configuration may not name {name!r}; it may name classes of {', '.join(packages)} "
-            "and a few of pytorch_lightning (add a package of yours with allow_packages=[...])."
+            "(add a package of yours with allow_packages=[...])."
         )
     try:
-        target = getattr(importlib.import_module(module_name), attribute)
+        module = import_module(module_name) if _within(module_name, extra_packages) else None
+        target = getattr(module or importlib.import_module(module_name), attribute)
     except (
         ImportError,
         AttributeError,
@@ -71,7 +83,8 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
     ) as error:  # for impossible names, too
         raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
     if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
-        raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there.")
+        kind = type(target).__name__ if not isinstance(target, type) else f"class of {target.__module__}"
+        raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there, but a {kind}.")
     return target
 
 
@@ -159,13 +172,50 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> None:
+def _check_classes(value: Any, hint: Any, path: str, extra_packages: Sequence[str]) -> None:
+    """Refuse an object of another class than an annotation names, also as an element of a container."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(value, dict) and "_target_" in value:
+        classes = tuple(option for option in options if isinstance(option, type))
+        if any(_within(option.__module__, ALLOWED_PACKAGES) for option in classes):
+            check_class(resolve_target(value["_target_"], extra_packages), classes, path)
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    elements = [get_args(option)[-1] for option in options if get_origin(option) in CONTAINERS]
+    for key, item in items if elements else ():
+        place = f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]"
+        _check_classes(item, elements[0], place, extra_packages)
+
+
+def check_class(target: type, classes: tuple[type, ...], path: str) -> None:
+    """Refuse a class that derives from none of some classes.
+
+    Raises:
+        ConfigError: Names the class to derive from.
+
+    Example:
+        >>> from eblvm_lit.energies.base import Energy
+        >>> check_class(dict, (Energy, type(None)), "model")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: model must be Energy, not builtins.dict: derive it from ...
+    """
+    if not issubclass(target, classes):
+        wanted = [kind for kind in classes if kind is not NoneType]
+        raise ConfigError(
+            f"{path} must be {' or '.join(kind.__name__ for kind in wanted)}, not {target.__module__}."
+            f"{target.__qualname__}: derive it from {wanted[0].__module__}.{wanted[0].__qualname__}."
+        )
+
+
+def check_arguments(target: type, arguments: Mapping[str, Any], path: str, extra_packages: Sequence[str] = ()) -> None:
     """Refuse unknown and missing arguments, and arguments of a wrong type.
 
     Args:
         target: The class.
         arguments: The arguments in the configuration.
         path: The position in the configuration, for messages.
+        extra_packages: See :func:`resolve_target`.
 
     Raises:
         ConfigError: Names the first wrong argument.
@@ -196,6 +246,8 @@ def check_arguments(target: type, arguments: Mapping[str, Any], path: str) -> No
             value = arguments[name]
             shown = value.get("_target_", value) if isinstance(value, dict) else value
             raise ConfigError(f"{path}.{name} must be {wanted}, not {shown!r}.")
+        else:
+            _check_classes(arguments[name], hint, f"{path}.{name}", extra_packages)
 
 
 def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
@@ -212,7 +264,7 @@ def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
         raise ConfigError(f"{path} has a key {special[0]!r} that is not allowed.")
     if "_target_" in node:
         target = resolve_target(node["_target_"], extra_packages)
-        check_arguments(target, {k: v for k, v in node.items() if k != "_target_"}, path)
+        check_arguments(target, {k: v for k, v in node.items() if k != "_target_"}, path, extra_packages)
 
 
 def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
@@ -242,7 +294,7 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
         raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
 
 
-def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any:
+def instantiate(node: Any, path: str, extra_packages: Sequence[str] = (), kind: type | None = None) -> Any:
     """Build the objects that a configuration node describes.
 
     Everything is checked before anything is built. Hydra's ``instantiate`` is not used: it resolves interpolations a
@@ -252,6 +304,7 @@ def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any
         node: A configuration node, or a plain container.
         path: The position in the configuration, for messages.
         extra_packages: See :func:`resolve_target`.
+        kind: The class that the object must be of, if any.
 
     Raises:
         ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a wrong type.
@@ -262,4 +315,8 @@ def instantiate(node: Any, path: str, extra_packages: Sequence[str] = ()) -> Any
     """
     plain = to_plain(node, path)
     _check(plain, path, extra_packages)
+    if kind is not None:
+        if not isinstance(plain, dict) or "_target_" not in plain:
+            raise ConfigError(f"{path} names no class: give it the key _target_.")
+        check_class(resolve_target(plain["_target_"], extra_packages), (kind,), path)
     return _build(plain, path, extra_packages)

@@ -23,6 +23,8 @@ from eblvm_lit.runtime.adapt import adapt
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
+from eblvm_lit.runtime.instantiate import LIGHTNING
+from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.optimized import check_optimized
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
@@ -64,6 +66,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         return _train(cfg, notes)
 
 
+@lightning_errors()
 def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     """Train, and record the machine in the status of the run."""
     check_config(cfg)
@@ -73,7 +76,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
         if cfg.show_config:
             show_config(cfg)
         write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-    parts = build(cfg)
+    parts = build(cfg, LIGHTNING)
     kinds = {type(callback) for callback in parts.callbacks.values()}
     if cfg.test_checkpoint in ("best", "both") and Checkpoints not in kinds:
         raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
@@ -98,7 +101,10 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
 
 
 def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
-    """Notify the loggers of the start."""
+    """Notify the loggers of the start; Lightning's own get the configuration."""
+    for logger in loggers:
+        if not isinstance(logger, RunLogger):
+            logger.log_hyperparams(dict(config))
     for logger in of_runs(loggers):
         logger.begin(job, config)
 

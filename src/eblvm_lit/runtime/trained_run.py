@@ -27,6 +27,7 @@ from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.reports.reading import read_curves, read_metrics
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.instantiate import instantiate
+from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.gibbs import Gibbs
@@ -250,6 +251,7 @@ def load(
         DataError: If there is no run, or it is damaged or of another version.
         ConfigError: If the configuration names what it may not name.
     """
+    packages = import_packages(allow_packages)
     if checkpoint not in ("last", "best"):
         raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
     file = checkpoint_file(path, checkpoint)
@@ -257,12 +259,12 @@ def load(
     folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
     run_dir = file.parent if folder is None else folder
     asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
-    asked |= {"eval_weights": eval_weights, "allow_packages": list(allow_packages)}
+    asked |= {"eval_weights": eval_weights, "allow_packages": packages}
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
-        method = instantiate(config.method, "method", list(allow_packages))
+        method = instantiate(config.method, "method", packages)
     iteration = check_resumable(method, content, file)
     method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
     load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=allow_packages)
+    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages)

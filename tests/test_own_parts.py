@@ -1,0 +1,244 @@
+"""Parts of one's own from a folder outside of the clone: found, trained, evaluated, resumed, reported, or refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import eblvm_lit
+from documents import blocks
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.reports import __main__ as reports
+from eblvm_lit.runtime.instantiate import instantiate, resolve_target
+from eblvm_lit.runtime.own_packages import import_packages
+from shell import ROOT, curves, evaluate, of_checkpoint, train
+
+EXAMPLE = ROOT / "examples" / "own_parts"
+SHORT = (
+    "debug=fast",
+    "trainer.max_steps=4",
+    "n_validations=2",
+    "data.batch_size=20",
+    "callbacks.figures.figures.density.n_cells=20",
+)
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    """What a test imports, and where from, is forgotten afterwards."""
+    before, path = set(sys.modules), list(sys.path)
+    monkeypatch.setattr(sys, "path", path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is written twice in a second is read twice
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("mine", "my_package"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, clean):
+    """An empty folder, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder, **modules):
+    """A package `mine` of some modules."""
+    (folder / "mine").mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (folder / "mine" / f"{name}.py").write_text(text)
+
+
+def finish(folder, *words):
+    """Run Python to its end in a folder."""
+    environment = {**os.environ, "COLUMNS": "200"}
+    result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+
+
+# --- the worked example -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """A copy of the worked example outside of the clone, with a run in it."""
+    copy = tmp_path_factory.mktemp("outside") / "own_parts"
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    run = ("--config-dir", "conf", "experiment=ring", *SHORT)
+    finish(copy, str(ROOT / "train.py"), *run, "hydra.run.dir=outputs/whole")
+    return copy
+
+
+def test_the_example_trains_with_all_of_its_parts(example):
+    run = example / "outputs" / "whole"
+    config = OmegaConf.load(run / "config.yaml")
+    assert config.data._target_ == "my_package.ring.Ring"
+    assert config.method.energy._target_ == "my_package.fixed_width_rbm.FixedWidthRBM"
+    assert config.method.objective._target_ == "my_package.noise_prediction.NoisePrediction"
+    assert [row["iteration"] for row in curves(run) if "val/parameter_norm" in row] == [2, 4]
+    assert (run / "figures" / "score_field.png").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("clean")
+def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
+    monkeypatch.chdir(example)
+    checkpoint = "outputs/whole/checkpoints/last.ckpt"
+    with pytest.raises(ConfigError, match=r"may not name 'my_package.ring.Ring'; .* with allow_packages=\[...\]"):
+        evaluate("refused", checkpoint)
+    metrics = json.loads((example / "outputs" / "whole" / "metrics.json").read_text())
+    assert evaluate("evaluation", checkpoint, "allow_packages=[my_package]") == of_checkpoint(metrics)
+    assert metrics["iteration"] == 4
+
+
+@pytest.mark.slow
+def test_the_example_s_commands_work_in_its_folder_and_from_another(example, tmp_path):
+    longer = ("trainer.max_steps=6", "ckpt=last", "hydra.run.dir=longer", "allow_packages=[my_package]")
+    finish(example, str(ROOT / "train.py"), "--config-dir", "conf", "experiment=ring", *SHORT, *longer)
+    last = f"ckpt={example}/longer/checkpoints/last.ckpt"
+    finish(example, str(ROOT / "evaluate.py"), last, "allow_packages=[my_package]")
+    where = ("--config-dir", str(example / "conf"), "allow_packages=my_package", "hydra.run.dir=e")
+    finish(tmp_path, str(ROOT / "evaluate.py"), *where, last)
+    assert (tmp_path / "e" / "evaluation.json").is_file()
+    finish(example, "-m", "eblvm_lit.reports", "longer")
+
+
+@pytest.mark.usefixtures("clean")
+def test_the_example_is_resumed_and_is_in_the_report(example, monkeypatch):
+    monkeypatch.chdir(example)
+    longer = ("trainer.max_steps=6", "ckpt=last", "run_dir=outputs/longer")
+    assert eblvm_lit.train(["experiment=ring", *SHORT, *longer], config_dir="conf").iteration == 6
+    assert [row["iteration"] for row in curves("outputs/longer")] == list(range(1, 7))
+    reports.main(["outputs", "--out", "report"])
+    assert "| ring |" in (example / "report" / "table.md").read_text()
+
+
+def test_the_example_trains_and_is_loaded_from_python(folder):
+    shutil.copytree(EXAMPLE, folder / "parts", ignore=shutil.ignore_patterns("__pycache__"))
+    monitored = ("callbacks.figures=null", "callbacks.evaluation=null", "show_config=false")
+    run = eblvm_lit.train(["experiment=ring", *SHORT[:4], *monitored], config_dir="parts/conf")
+    assert type(run.energy).__name__ == "FixedWidthRBM"
+    assert eblvm_lit.load(run.folder, allow_packages="my_package").score(torch.zeros(3, 2)).shape == (3, 2)
+    with pytest.raises(ConfigError, match="may not name"):
+        eblvm_lit.load(run.folder)
+
+
+def test_the_page_shows_the_example_s_files_as_they_are():
+    shown = {}
+    for block in blocks(ROOT / "docs" / "extending.md", "python", "yaml"):
+        if block.marker.startswith("example: "):
+            shown[block.marker.removeprefix("example: ")] = block.text
+    files = [path for path in EXAMPLE.rglob("*.*") if path.suffix in (".py", ".yaml") and path.name != "__init__.py"]
+    assert set(shown) == {str(path.relative_to(EXAMPLE)) for path in files}
+    for name, text in shown.items():
+        assert text == (EXAMPLE / name).read_text(), name
+
+
+# --- where a package is found -----------------------------------------------------------------------------
+
+
+def test_a_package_in_the_working_folder_is_found_and_nothing_hides_what_is_installed(folder):
+    write(folder)
+    (folder / "json").mkdir()
+    (folder / "json" / "__init__.py").write_text("raise RuntimeError('not this one')")
+    before = list(sys.path)
+    assert import_packages("json") == ["json"]
+    assert sys.path == before
+    assert import_packages(["mine"]) == ["mine"]
+    assert sys.path == [*before, str(folder)]
+
+
+def test_a_folder_of_the_name_elsewhere_is_not_taken_for_the_package(folder, monkeypatch):
+    (folder / "elsewhere" / "mine").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(folder / "elsewhere"))
+    write(folder, energy="class E:\n    pass\n")
+    import_packages(["mine"])
+    assert resolve_target("mine.energy.E", ["mine"]).__module__ == "mine.energy"
+
+
+@pytest.mark.parametrize("names", [["no-name"], [7], "a..b"])
+def test_what_names_no_package_is_refused(names):
+    with pytest.raises(ConfigError, match=r"^allow_packages names .*, which is not the name of a package\.$"):
+        import_packages(names)
+
+
+# --- what is wrong with it is said in a sentence ----------------------------------------------------------
+
+FAULTS = {
+    "a syntax error": (
+        "class E(:\n",
+        r"mine.part fails to import at .*part.py, line 1 \(SyntaxError: invalid syntax\): ",
+    ),
+    "a missing package": (
+        "\nimport no_such_thing\n",
+        r"part.py, line 2 \(ModuleNotFoundError: No module named 'no_such_thing'\): correct that line, or install",
+    ),
+    "a missing module of its own": (
+        "from mine import other",
+        r"part.py, line 1 \(ImportError: cannot import name 'other'",
+    ),
+    "an error": ("import json\n\njson.loads('x')\n", r"part.py, line 3 \(JSONDecodeError: .*\): correct that line\.$"),
+    "an exit": ("import sys\nsys.exit('over')\n", r"part.py, line 2 \(SystemExit: over\)"),
+    "no class": ("def E():\n    pass\n", r"'mine.part.E': it is not a class defined there, but a function\.$"),
+    "a class of another package": ("from pathlib import Path as E\n", r"but a class of pathlib\.$"),
+    "no such name": ("", r"There is no 'mine.part.E' \(module 'mine.part' has no attribute 'E'\)\.$"),
+    "another kind": (
+        "class E:\n    pass\n",
+        r"must be Energy, not mine.part.E: derive it from eblvm_lit.energies.base.Energy",
+    ),
+    "what is abstract": (
+        "from eblvm_lit.energies.base import Energy\n\n\nclass E(Energy):\n    pass\n",
+        r"\(E\) does not fit: Can't instantiate abstract class E with abstract method energy$",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_package_that_does_not_serve_is_refused_in_a_sentence(fault, folder):
+    text, why = FAULTS[fault]
+    write(folder, part=text)
+    with pytest.raises(ConfigError, match=why) as refusal:
+        train(folder / "run", "method=dsm", "method.energy={_target_: mine.part.E}", "allow_packages=[mine]")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_package_that_is_nowhere_is_refused_with_the_folders(folder):
+    with pytest.raises(ConfigError, match=rf"names 'mine', and there is no such package in {folder}: start in the"):
+        train(folder / "run", "allow_packages=[mine]")
+    write(folder)
+    with pytest.raises(ConfigError, match=rf"^There is no module 'mine.no' in the package mine \({folder}/mine\)\.$"):
+        train(folder / "run", "allow_packages=[mine]", "+callbacks.x._target_=mine.no.X")
+
+
+KINDS = {
+    "data": ("data._target_", "ArrayDataModule"),
+    "a method": ("method._target_", "Method"),
+    "a callback": ("+callbacks.x._target_", "Callback"),
+    "a logger": ("+logger.x._target_", "Logger"),
+    "a metric": ("+callbacks.evaluation.metrics.x._target_", "Metric"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_of_another_kind_is_refused_with_the_one_to_derive_from(kind, folder):
+    key, wanted = KINDS[kind]
+    write(folder, part="class X:\n    def __init__(self, **anything):\n        raise RuntimeError\n")
+    with pytest.raises(ConfigError, match=rf" must be {wanted}, not mine.part.X: derive it from "):
+        train(folder / "run", f"{key}=mine.part.X", "allow_packages=[mine]")
+
+
+def test_what_draws_nothing_is_no_figure(folder):
+    write(folder, part="class X:\n    pass\n")
+    figures = {"_target_": "eblvm_lit.callbacks.figures.Figures", "save_dir": ".", "figures": {"x": {}}}
+    figures["figures"]["x"]["_target_"] = "mine.part.X"
+    with pytest.raises(ConfigError, match=r"^callbacks.figures.figures.x must be Picture, not mine.part.X: derive it"):
+        instantiate(figures, "callbacks.figures", import_packages(["mine"]))
+
+
+def test_what_names_no_class_is_refused():
+    with pytest.raises(ConfigError, match=r"^data names no class: give it the key _target_\.$"):
+        instantiate({"batch_size": 3}, "data", (), dict)
