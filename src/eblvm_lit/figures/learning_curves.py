@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.style import COLOURS, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled
+from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled
 from eblvm_lit.methods.base import Method
 
 __all__ = ["LearningCurves", "draw_curves", "read_curves"]
@@ -126,14 +126,15 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     open_frame(panel, name)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ratio = math.inf if name.endswith("_lr") else DECADES  # a schedule that ends at zero has a shape on a linear axis
     colour = COLOUR_OF_SPLIT.get(name.split("/")[0], INK)
     if not _is_long(y):
-        fit_axis(panel.yaxis, y)
+        fit_axis(panel.yaxis, y, ratio=ratio)
         panel.plot(x, y, color=colour, linestyle="-", marker="o", markersize=2.5)
         return
     # the first losses may be a thousand times larger than the last ones
     low, high = np.quantile(y, [0.005, 0.98])
-    logarithmic = fit_axis(panel.yaxis, [low, high])
+    logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
     panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
     panel.plot(x, _smooth(y), color=colour, linestyle="-")
     margin = 0.08 * (high - low) or 1.0

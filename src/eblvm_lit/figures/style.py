@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from eblvm_lit.utils.io import write_whole
 __all__ = [
     "COLOURS",
     "DASHES",
+    "DECADES",
     "GRID",
     "INK",
     "MARKERS",
@@ -149,6 +151,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int
     Raises:
         DataError: If a file cannot be written.
     """
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # PDF: a line for each table of a font
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
     beside = [*figure.get_default_bbox_extra_artists(), *legends]  # some legends take no part in the layout
