@@ -14,7 +14,7 @@ __all__ = ["fitting", "show"]
 
 KEYS = 2  # method, n
 PADDING = 3  # characters per column, including the gap
-LONGEST_KEY = 40
+LONGEST_KEY = 40  # longer labels are folded before a metric is left out
 MOST_LISTED = 10  # runs without results that are named
 
 
@@ -27,20 +27,21 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
         folded: The summary of the list, and its items, of which each has one line.
     """
     console = Console()
-    longest, most = LONGEST_KEY, MOST_LISTED
+    most = MOST_LISTED
     if not console.is_terminal:  # a file has no width limit
-        console.width, longest, most = 10**4, 10**4, None
+        console.width, most = 10**4, None
     left_out: dict[str, None] = {}
     for data, table in tables.items():
         columns = fitting(table, console.width)
         left_out |= dict.fromkeys(table[0][i] for i in range(len(table[0])) if i not in columns)
-        shown = Table(title=escape(data), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+        shown = Table(title=escape(data), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
         for i in columns:
-            fold = {"overflow": "fold", "max_width": longest} if i < 1 else {"justify": "right", "no_wrap": True}
+            fold = {"overflow": "fold"} if i < 1 else {"justify": "right", "no_wrap": True}  # labels get what is left
             shown.add_column(_header(escape(table[0][i])), **fold)
         for line in table[1:]:
             shown.add_row(*(escape(line[i]) for i in columns))
         console.print(shown)
+        console.print()
     left_out.pop("published", None)
     if left_out:
         names = ", ".join(left_out)
