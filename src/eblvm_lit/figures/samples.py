@@ -45,7 +45,7 @@ class Samples(Picture):
         gif: Whether ``samples.gif`` also shows the first 25 of the annealed samples while the temperature falls.
 
     Raises:
-        ConfigError: For a number below one, or a step size that is not positive.
+        ConfigError: For a number below one, a step size that is not positive, or ``gif`` without ``annealed``.
 
     Example:
         >>> from types import SimpleNamespace
