@@ -493,7 +493,7 @@ def test_what_is_printed_to_a_file_is_not_cut(simple, tmp_path, capsys, monkeypa
     monkeypatch.setenv("COLUMNS", "40")
     simple("a", metrics={f"test/metric_{i}": 123.456 for i in range(9)})
     report([str(simple.root)], str(tmp_path))
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("dsm"))
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["dsm"])
     assert row.count("123.46") == 9
 
 

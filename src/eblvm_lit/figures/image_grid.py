@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from eblvm_lit.figures.style import new_figure
+from eblvm_lit.figures.style import new_figure, styled
 
 __all__ = ["image_grid", "tile"]
 
@@ -43,6 +43,7 @@ def tile(
     return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1]
 
 
+@styled
 def image_grid(
     rows: Sequence[Sequence[tuple[str, Tensor]]],
     image_shape: tuple[int, int, int],

@@ -15,7 +15,7 @@ from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.label_placement import place_labels
 from eblvm_lit.figures.style import COLOURS, MARKERS, fit_axis, new_figure, open_frame, styled
 from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.method_curves import WORDS, save_figure, stem_of
+from eblvm_lit.reports.method_curves import WORDS, fill, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
 
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
@@ -24,6 +24,7 @@ MEMORY = "train/peak_memory_mib"
 QUALITIES = ("test/log_likelihood", "test/fisher")
 WIDE = 8.0  # costs that span a larger ratio get a logarithmic axis
 MOST_NAMED = 16  # points of a panel
+LINE = 26  # characters of a name
 LETTERS = {"n_unroll": "N", "n_lower_steps": "K", "score.n_particles": "L", "n_particles": "L", "h_dim": "latents"}
 
 
@@ -117,7 +118,7 @@ def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure
 
 
 def words_of(point: Cost) -> str:
-    """The name of a point.
+    """The name of a point, in lines of about 26 characters.
 
     Example:
         >>> point = Cost("bidsm", "bidsm, n_lower_steps=1, n_unroll=5", 120.1, 3.2, None)
@@ -125,8 +126,8 @@ def words_of(point: Cost) -> str:
         ('BiDSM K = 1, N = 5', 'DSM')
     """
     settings = [part.split("=", 1) for part in point.label.split(", ")[1:]]
-    words = [f"{LETTERS.get(key, key)} = {value[0]}" if value else key for key, *value in settings]
-    return " ".join(filter(None, [title_of(point.method), ", ".join(words)]))
+    words = [f"{LETTERS.get(key, key.split('.')[-1])} = {value[0]}" if value else key for key, *value in settings]
+    return fill(" ".join(filter(None, [title_of(point.method), ", ".join(words)])), LINE)
 
 
 def title_of(method: str) -> str:

@@ -28,7 +28,7 @@ from eblvm_lit.figures.style import (
 )
 from eblvm_lit.reports.groups import Group
 
-__all__ = ["WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure", "stem_of"]
+__all__ = ["WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "save_figure", "stem_of"]
 
 WORDS = {"log_likelihood": "log-likelihood", "fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL"}
 FIRST = "val/log_likelihood"
@@ -141,11 +141,22 @@ def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
     beside(axes, [line for _, line in drawn], labels, title)
 
 
+def fill(label: str, width: int, indent: str = "") -> str:
+    r"""Break a label into lines between its settings, not within ``n = 3``.
+
+    Example:
+        >>> fill("dsm, lr = 0.1 (n = 3)", 14)
+        'dsm, lr = 0.1\n(n = 3)'
+    """
+    kept = label.replace(" = ", "\u00a0=\u00a0")  # textwrap breaks at other spaces alone
+    return textwrap.fill(kept, width, subsequent_indent=indent, break_long_words=False).replace("\u00a0", " ")
+
+
 def beside(axes: Axes, handles: Sequence[Line2D], labels: Sequence[str], title: str | None = None) -> None:
     """Put a legend to the right of the axes without shrinking them."""
     legend = axes.legend(
         handles,
-        [textwrap.fill(label, 36, subsequent_indent="   ", break_long_words=False) for label in labels],
+        [fill(label, 36, indent="   ") for label in labels],
         title=title,
         loc="center left",
         bbox_to_anchor=(1.01, 0.5),
