@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -18,6 +17,7 @@ from PIL import Image
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.distributed.ranks import barrier, rank_and_size
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import save
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
@@ -47,7 +47,7 @@ class Figures(pl.Callback):
     def __init__(
         self,
         *,
-        figures: Mapping[str, Any],
+        figures: Mapping[str, Picture | None],
         save_dir: str,
         at_validation: bool = False,
         formats: Sequence[str] = ("png",),
