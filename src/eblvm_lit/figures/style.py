@@ -132,7 +132,8 @@ def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int =
 
 
 def _plain(value: float, _: int | None = None) -> str:
-    return f"{value:g}".replace("-", "−", 1) if value < 0 else f"{value:g}"
+    text = f"{value:.10g}"  # ten digits: neighbouring ticks of 1234567.5 differ
+    return f"−{text[1:]}" if value < 0 else text
 
 
 @styled
