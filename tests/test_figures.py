@@ -7,8 +7,10 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
+from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -16,12 +18,14 @@ from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
 from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.samples import Samples
+from eblvm_lit.figures.style import COLOURS, DASHES, STYLE
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -345,6 +349,44 @@ def test_long_curves_are_smoothed_and_their_first_values_do_not_set_the_scale(tm
     assert panel.get_ylim()[1] < 20
 
 
+def test_equal_curves_are_drawn_once_under_both_names(tmp_path):
+    rows = [{"iteration": i, "train/lower_lr": 0.1, "train/upper_lr": 0.1, "val/loss": 0.1} for i in range(3)]
+    path = write(tmp_path / "m.csv", ["iteration", "train/lower_lr", "train/upper_lr", "val/loss"], rows)
+    titles = [panel.get_title() for panel in draw_curves(path).axes]
+    assert titles == ["train/lower_lr = upper_lr", "val/loss"]  # a curve of another split keeps its panel
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([1e4, 30.0, 2.0], "log"),
+        ([1e4, 30.0, -2.0], "linear"),
+        ([9.0, 3.0, 1.0], "linear"),
+        (np.geomspace(1e4, 1.0, 200), "log"),
+    ],
+)
+def test_positive_curves_over_orders_of_magnitude_have_a_logarithmic_axis(values, scale, tmp_path):
+    rows = [{"iteration": i, "train/loss": y} for i, y in enumerate(values)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows))
+    (panel,) = figure.axes
+    assert panel.get_yscale() == scale
+    low, high = panel.get_ylim()
+    assert low < np.median(values) < high
+    explained = figure.get_supxlabel()
+    assert ("running mean over 1/30 of the run" in explained) == (len(values) > 60)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-5, 1.0, 1e9])
+def test_no_common_factor_stands_beside_an_axis(scale, tmp_path):
+    """It would collide with the title of the panel."""
+    rows = [{"iteration": i, "train/lr": scale * (1_000_000 + i / 4)} for i in range(5)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/lr"], rows))
+    figure.draw_without_rendering()
+    assert figure.axes[0].yaxis.get_offset_text().get_text() == ""
+    shown = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
+    np.testing.assert_allclose(shown, figure.axes[0].get_yticks(), rtol=1e-9)
+
+
 @pytest.mark.parametrize("text", ["", "iteration,val/loss\n", "val/loss\n1\n2\n", "iteration,val/loss\n1,2\n"])
 def test_files_without_curves_give_no_figure(tmp_path, text):
     path = tmp_path / "metrics.csv"
@@ -355,7 +397,7 @@ def test_files_without_curves_give_no_figure(tmp_path, text):
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_each_metric_has_one_panel(tmp_path, n):
     names = [f"val/metric_{i}" for i in range(n)]
-    rows = [{"iteration": i, **dict.fromkeys(names, i)} for i in range(3)]
+    rows = [{"iteration": i, **{name: i + k for k, name in enumerate(names)}} for i in range(3)]
     figure = draw_curves(write(tmp_path / "m.csv", ["iteration", *names], rows))
     assert [panel.get_title() for panel in figure.axes if panel.lines] == names
     labelled = [panel for panel in figure.axes if panel.get_xlabel() == "iteration"]
@@ -526,3 +568,89 @@ def test_images_of_models_without_conditionals_are_annealed_samples():
     board = tile((drawn - low) / (high - low), data.image_shape).clamp(0, 1).squeeze(-1).numpy()
     np.testing.assert_allclose(figure.axes[1].get_images()[0].get_array(), board, atol=1e-6)
     assert Samples(n=6).draw(method, data, torch.Generator()) is None
+
+
+# ---------------------------------------------------------------------- one style, several files, animations
+
+
+class Dot(Picture):
+    """A user's figure, which says nothing of its look."""
+
+    name = "dot"
+
+    def draw(self, method, data, generator):
+        figure = new_figure(2, 2)
+        figure.subplots().plot([0, 1], [0, 1])
+        return figure
+
+
+def test_a_figure_of_ones_own_has_the_style_of_all():
+    (line,) = Dot().draw(None, None, None).axes[0].lines
+    assert (line.get_color(), line.get_linewidth()) == (COLOURS[0], STYLE["lines.linewidth"])
+    assert matplotlib.rcParams["lines.linewidth"] != STYLE["lines.linewidth"]
+
+
+def test_the_first_curves_differ_in_grey_too():
+    assert len(set(DASHES)) == 4
+    with matplotlib.rc_context(STYLE):
+        axes = new_figure(2, 2).subplots()
+        lines = [axes.plot([0, i])[0] for i in range(4)]
+    assert len({str(line._unscaled_dash_pattern) for line in lines}) == 4
+
+
+def drawing(folder, data, energy, **figures):
+    """The callback with some figures, and what it draws of."""
+    options = {key: figures.pop(key) for key in ("formats", "at_validation") if key in figures}
+    method, data, _ = setting(data, energy)
+    method.seed = 5
+    return Figures(figures=figures, save_dir=str(folder), **options), method, data
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "figures").iterdir())
+
+
+def test_figures_of_validations_keep_their_iteration_and_nothing_is_overwritten(tmp_path):
+    callback, method, data = drawing(tmp_path, Plane(), grbm(2), dot=Dot())
+    for iteration in (600, 1_200_000):
+        assert callback.draw(method, data, iteration) == [tmp_path / "figures" / "dot.png"]  # for the loggers
+    assert files(tmp_path) == ["dot.png", "dot_000600.png", "dot_1200000.png"]
+    assert len({path.read_bytes() for path in (tmp_path / "figures").iterdir()}) == 1
+
+
+def test_figures_are_written_in_every_format_that_was_asked_for(tmp_path):
+    callback, method, data = drawing(tmp_path, Plane(), grbm(2), dot=Dot(), formats=["png", "pdf"])
+    assert callback.draw(method, data) == [tmp_path / "figures" / "dot.png"]
+    assert files(tmp_path) == ["dot.pdf", "dot.png"]
+    assert (tmp_path / "figures" / "dot.pdf").read_bytes().startswith(b"%PDF")
+    for wrong in ("png", ["jpg"], []):
+        with pytest.raises(ConfigError, match="formats is a list of png, pdf, svg"):
+            drawing(tmp_path, Plane(), grbm(2), formats=wrong)
+
+
+def test_annealed_samples_are_animated_on_request(tmp_path):
+    langevin = AnnealedLangevin(n_hot=2, n_falling=60, n_cold=0, denoise_std=0.1)
+    picture = Samples(n=9, n_steps=2, annealed=AnnealedSamples(langevin=langevin), gif=True)
+    callback, method, data = drawing(tmp_path, Digits(), grbm(64), samples=picture)
+    callback.draw(method, data, 10)
+    assert files(tmp_path) == ["samples.png", "samples_000010.png"]  # at a validation it would take too long
+    callback.draw(method, data)
+    frames = picture.animate(method, data, None)
+    assert len(frames) == 40
+    assert [frames[k].axes[0].get_title() for k in (0, -2, -1)] == [
+        "step 1 of 62, T = 100",
+        "step 62 of 62, T = 1.08",
+        "step 62 of 62, denoised",
+    ]
+    drawn = picture.annealed.draw(method.energy, range(9), seed=5)
+    v = data.as_float(data.splits.train[:9])
+    board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
+    np.testing.assert_allclose(image_of(frames[-1].axes[0]), board, atol=1e-6)
+    with Image.open(tmp_path / "figures" / "samples.gif") as gif:
+        assert gif.n_frames == 40
+        assert gif.size == tuple(round(150 * x) for x in frames[0].get_size_inches())
+
+
+def test_an_animation_of_what_is_not_annealed_is_refused():
+    with pytest.raises(ConfigError, match=r"samples.gif=true shows annealed samples.*figures=annealed"):
+        Samples(gif=True)

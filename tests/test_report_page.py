@@ -17,7 +17,7 @@ from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.heat_maps import draw_grid, draw_heat_maps, find_grids
 from eblvm_lit.reports.inline import inline
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.reports.table import lines, summarise
+from eblvm_lit.reports.table import summarise, tables
 from test_reports import Simple, run_folder
 
 VOID = ("meta", "link", "img", "input", "br", "hr")
@@ -145,22 +145,23 @@ def test_the_page_without_being_asked_for_is_not_written(simple, tmp_path):
 
 def test_the_table_of_the_page_is_the_table(sweep, reported):
     groups = group_runs(read_runs([sweep.root])[0])
-    expected = lines(groups, summarise(groups, ["test/log_likelihood", "test/fisher"]))
-    assert reported[1].tables[1] == expected
-    assert expected[1][1:4] == ["bidsm, n_lower_steps=1, n_unroll=0", "2", "0.1050 ± 0.0071"]
+    (expected,) = tables(groups, summarise(groups, ["test/log_likelihood", "test/fisher"])).values()
+    assert reported[1].tables[0] == expected
+    assert expected[1][:3] == ["bidsm, n_lower_steps=1, n_unroll=0", "2", "0.1050 ± 0.0071"]
 
 
 def test_nothing_is_finished_that_is_not(sweep, reported):
     text, page, folder = reported
     counts = re.findall(r'<li class="(\w+)"><b>(\d+)</b>\1</li>', text)
     assert counts == [("finished", "9"), ("failed", "1"), ("interrupted", "1"), ("unfinished", "1")]
-    unfinished = {row[0]: row[1:3] for row in page.tables[0][1:]}
+    unfinished = {row[0]: row[1:3] for row in page.tables[1][1:]}  # folded, below the results
+    assert text.index("Results") < text.index("<summary>3 runs without results</summary>")
     assert unfinished == {
         "0_5_0": ["failed", "The loss is nan at iteration 7."],
         "5_10_0": ["unfinished", "It was killed, or is still running."],
         "5_10_1": ["interrupted", "Stopped by SIGTERM after iteration 3."],
     }
-    assert "method.n_unroll=0" in page.tables[0][1][3]
+    assert "method.n_unroll=0" in page.tables[1][1][3]
     header, *runs = page.tables[-1]
     states = {row[0]: row[1] for row in runs}
     assert len(states) == 12
@@ -170,7 +171,7 @@ def test_nothing_is_finished_that_is_not(sweep, reported):
     assert (first["commit"], first["iterations"], first["seed"]) == ("abc-dirty", "9", "0")
     assert "1:02:01 of computing in 2 of the 12 runs" in text
     markdown = (folder / "table.md").read_text()
-    assert f"{(sweep.root / '0_5_0').resolve()}: failed. The loss is nan at iteration 7." in markdown
+    assert "- 0_5_0: failed. The loss is nan at iteration 7." in markdown
 
 
 def test_a_run_that_was_begun_again_and_broke_is_not_finished_by_its_old_results(simple):
@@ -194,7 +195,7 @@ def test_what_is_worse_than_published_is_marked_and_nothing_else(tmp_path):
     main([str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--html", str(tmp_path / "page.html")])
     text = (tmp_path / "page.html").read_text()
     assert re.findall(r'<td class="worse">([^<]*)</td>', text) == ["107.00 †"]
-    assert Page(text).tables[0][1][3:] == ["107.00 †", "107.59", "-5475.00", "-5474.52"]
+    assert Page(text).tables[0][1][2:] == ["107.00 †", "107.59", "-5475.00", "-5474.52"]
 
 
 # --- harmless ---------------------------------------------------------------------------------------------
@@ -227,6 +228,13 @@ def test_damaged_and_dressed_up_pictures_are_left_out_and_large_ones_made_small(
     (image,) = page.all("img")
     assert image["alt"].startswith("good of checkerboard, dsm")
     assert (image["width"], image["height"]) == ("1200", "3")
+
+
+def test_the_gallery_shows_the_figures_of_the_end_and_not_those_of_validations(simple, tmp_path):
+    for name in ("density_000600", "density", "map_2"):
+        draw(simple("a") if name == "density_000600" else simple.root / "a", name)
+    page = make(simple, tmp_path)[1]
+    assert [image["alt"] for image in page.all("img")] == ["density of checkerboard, dsm", "map 2 of checkerboard, dsm"]
 
 
 def test_a_picture_keeps_its_pixels(tmp_path):
@@ -288,6 +296,17 @@ def test_other_swept_settings_part_the_maps(simple):
     assert {(grid.rows, grid.columns) for grid in maps} == {("method.n_lower_steps", "method.n_unroll")}
     assert sorted(grid.label for grid in maps) == ["bidsm, exact=false, lr=0.1", "bidsm, exact=true, lr=0.2"]
     assert [len(grid.cells) for grid in maps] == [9, 9]
+
+
+def test_maps_are_of_settings_that_say_something_and_of_full_grids(simple, tmp_path):
+    for steps in (100, 200):
+        for n in (1, 2, 4):
+            simple(f"{steps}{n}", "bidsm", trainer__max_steps=steps, n_validations=n)
+    assert grids_of(simple.root)[1] == []
+    star = Simple(tmp_path / "star")  # one setting at a time
+    for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
+        star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
+    assert grids_of(star.root)[1] == []
 
 
 def test_one_swept_number_is_no_map_and_metrics_nobody_has_are_not_drawn(sweep, tmp_path):

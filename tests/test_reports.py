@@ -1,6 +1,7 @@
 """The comparison of runs: what is one row, what stands in it, and what is said about bad input."""
 
 import csv
+import itertools
 import json
 import math
 import statistics
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from omegaconf import OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
@@ -17,8 +19,8 @@ from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
 from eblvm_lit.reports.published import direction, find_published
 from eblvm_lit.reports.runs import flatten, read_runs
-from eblvm_lit.reports.table import choose_metrics, is_worse, lines, summarise, to_csv
-from eblvm_lit.reports.terminal import blocks
+from eblvm_lit.reports.table import choose_metrics, footnotes, is_worse, summarise, tables, to_csv
+from eblvm_lit.reports.terminal import fitting, show
 from shell import configure
 
 FREY = ("data=frey_face", "method=bidsm")
@@ -157,11 +159,23 @@ def test_means_and_sample_standard_deviations_by_hand(simple):
     assert metrics == ["test/log_likelihood", "test/fid"]
     likelihood, _ = summarise(groups[:1], metrics).itertuples()
     assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))  # (4 + 1 + 9) / 2
-    assert lines(groups, summarise(groups, metrics)) == [
-        ["data", "method", "n", "test/log_likelihood ↑", "test/fid ↓"],
-        ["checkerboard", "dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
-        ["checkerboard", "ssm", "1", "-0.25", ""],
-    ]
+    assert tables(groups, summarise(groups, metrics)) == {
+        "checkerboard": [
+            ["method", "n", "test/log_likelihood ↑", "test/fid ↓"],
+            ["dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
+            ["ssm", "1", "-0.25", ""],
+        ]
+    }
+
+
+def test_each_data_set_has_a_table_of_the_metrics_that_its_runs_have(simple):
+    simple("a", metrics={"test/log_likelihood": 1.0, "test/fid": 2.0})
+    simple("b", data="Digits", metrics={"test/log_likelihood": 3.0})
+    groups = groups_of(simple.root)
+    assert tables(groups, summarise(groups, choose_metrics(groups))) == {
+        "checkerboard": [["method", "n", "test/log_likelihood ↑", "test/fid ↓"], ["dsm", "1", "1", "2"]],
+        "digits": [["method", "n", "test/log_likelihood ↑"], ["dsm", "1", "3"]],
+    }
 
 
 def test_the_last_three_validations_are_averaged_within_runs_first(simple):
@@ -273,12 +287,65 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
     run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
     run_folder(tmp_path / "c", *FREY, "method.n_unroll=2", metrics=metrics)
     groups = groups_of(tmp_path)
-    header, *rows = lines(groups, summarise(groups, choose_metrics(groups)))
+    (table,) = tables(groups, summarise(groups, choose_metrics(groups))).values()
+    header, *rows = table
     names = ("test/log_likelihood ↑", "published", "test/fisher ↓", "published", "test/log_z")
-    assert tuple(header[3:]) == names
-    assert rows[0][3:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
-    assert rows[1][3:] == ["111.00", "110.65", "-5500.00 †", "-5516.07", ""]
-    assert rows[2][3:] == ["107.00", "", "-5475.00", "", "3"]
+    assert tuple(header[2:]) == names
+    assert rows[0][2:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
+    assert rows[1][2:] == ["111.00", "110.65", "-5500.00 †", "-5516.07", ""]
+    assert rows[2][2:] == ["107.00", "", "-5475.00", "", "3"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "differs"),
+    [
+        ((), ""),
+        (("trainer.max_steps=300",), "published: 20,000 iterations; this run: 300"),
+        (("optimizer.lr=1e-3",), "published: learning rate 0.0002; this run: 0.001"),
+        (
+            ("trainer.max_steps=300", "optimizer.lr=1e-3"),
+            "published: 20,000 iterations, learning rate 0.0002; this run: 300, 0.001",
+        ),
+    ],
+)
+def test_a_published_number_says_where_it_was_trained_otherwise(overrides, differs):
+    config = flatten(OmegaConf.to_container(configure("run_dir=.", *FREY, *overrides), resolve=True))
+    assert {number.differs for number in find_published(config).values()} == {differs}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=dsm", "data=frey_face"),
+        *[("method=bidvl", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
+        *[("method=vae", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
+        ("method=sngan", "data=cifar10"),
+        ("experiment=bidvl_resnet",),
+        ("experiment=bidvl_ablation",),
+    ],
+)
+def test_the_published_runs_are_as_long_and_as_fast_as_published(overrides):
+    config = flatten(OmegaConf.to_container(configure("run_dir=.", *overrides), resolve=True))
+    assert {number.differs for number in find_published(config).values()} == {""}
+
+
+def test_runs_of_another_length_are_beside_the_published_number_and_not_compared_with_it(tmp_path):
+    for steps in (20000, 300):
+        metrics = {"test/log_likelihood": 1.0}
+        run_folder(tmp_path / str(steps), *FREY, f"trainer.max_steps={steps}", metrics=metrics)
+    groups = groups_of(tmp_path)
+    summary = summarise(groups, ["test/log_likelihood"])
+    (table,) = tables(groups, summary).values()
+    assert [row[2:] for row in table[1:]] == [["1", "124.00 ‡"], ["1 †", "124.00"]]
+    short = groups[0].label
+    assert f"‡ Not comparable: published: 20,000 iterations; this run: 300 (frey_face, {short})." in footnotes(
+        groups, summary
+    )
+    rows = list(csv.DictReader(to_csv(summary).splitlines()))
+    assert [(row["worse"], row["differs"]) for row in rows] == [
+        ("", "published: 20,000 iterations; this run: 300"),
+        ("True", ""),
+    ]
 
 
 def test_without_a_direction_nothing_is_marked():
@@ -305,15 +372,39 @@ def test_unfinished_runs_are_named_and_left_out(simple, tmp_path, capsys):
     simple("done", metrics={"test/log_likelihood": 1.0})
     (simple("broken", seed=1) / "metrics.json").unlink()
     report([str(simple.root)], str(tmp_path / "out"))
-    assert "| checkerboard | dsm | 1 | 1 |" in (tmp_path / "out" / "table.md").read_text()
-    for text in (capsys.readouterr().out, (tmp_path / "out" / "table.md").read_text()):
-        assert f"left out: {(simple.root / 'broken').resolve()}." in text
+    markdown = (tmp_path / "out" / "table.md").read_text()
+    assert "| dsm | 1 | 1 |" in markdown
+    for text in (capsys.readouterr().out, markdown):
+        count = text.index(f"1 run without results in {simple.root.resolve()}: 1 unfinished.")
+        assert text.index("dsm") < count < text.index("broken: unfinished.")
+    assert "<details><summary>1 run without results" in markdown
+
+
+def test_a_report_of_many_runs_is_short(simple, tmp_path, capsys, monkeypatch):
+    """Rows, and a few lines more; failed runs have one line each, whatever their reason, and ten of them at most."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    for i, data in enumerate(("Checkerboard", "Digits", "FreyFace")):
+        for lr in range(6):
+            metrics = {f"test/{name}_{i}": 1.5 for name in ("fid", "rmse", "fisher", "log_z", "auroc")}
+            simple(f"{data}{lr}", data=data, optimizer__lr=lr, metrics=metrics, curves={"val/loss": {1: 1.0, 2: 2.0}})
+    for i in range(15):
+        folder = simple(f"failed{i}", seed=i)
+        (folder / "metrics.json").unlink()
+        (folder / "status.json").write_text(json.dumps({"state": "failed", "reason": "It cannot work. " * 20}))
+    main([str(simple.root), "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) <= 18 + 3 * 7 + 11 + 8
+    assert sum(": failed. It cannot" in line for line in printed) == 10
+    assert any(line.startswith("... and 5 more") for line in printed)
+    assert "table.md, table.csv and 3 figures as PNG and PDF" in printed[-1]
 
 
 def test_repeated_seeds_are_pointed_out(simple, tmp_path):
     simple("a"), simple("b")
     report([str(simple.root)], str(tmp_path / "out"))
-    assert "checkerboard, dsm: some of its runs have the same seed" in (tmp_path / "out" / "table.md").read_text()
+    note = "Some runs have the same seed, so that their spread is too small: checkerboard, dsm."
+    assert note in (tmp_path / "out" / "table.md").read_text()
 
 
 def overwritten(name, text):
@@ -384,21 +475,25 @@ def test_unknown_metrics_and_folders_that_cannot_be_written(simple, tmp_path):
 # ---------------------------------------------------------------------- files
 
 
-def test_a_narrow_terminal_gets_every_column_whole():
+def test_a_narrow_terminal_gets_the_first_columns_whole_and_is_told_of_the_others(capsys, monkeypatch):
     names = [f"test/metric_{i}" for i in range(6)]
-    table = [["data", "method", "n", *names, "published"], ["digits", "d" * 100, "1", *["1.0 ± 0.5"] * 7]]
-    parts = list(blocks(table, 80))
-    assert [i for part in parts for i in part[3:]] == list(range(3, 10))
-    assert all(part[:3] == [0, 1, 2] for part in parts)
-    assert parts[-1][-2:] == [8, 9]  # a metric and its published number
-    assert len(parts) > 1
+    table = [["method", "n", names[0], "published", *names[1:]], ["d" * 30, "1", *["1.0 ± 0.5"] * 7]]
+    assert fitting(table, 200) == list(range(9))
+    assert fitting(table, 80) == [0, 1, 2, 3, 4]
+    assert fitting(table, 20) == [0, 1, 2, 3]  # one metric, and the published number beside it
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    show({"digits": table}, ["A note."])
+    printed = capsys.readouterr().out
+    assert printed.count("1.0 ± 0.5") == 3
+    assert "table.md has all: test/metric_2, test/metric_3, test/metric_4, test/metric_5." in printed
 
 
 def test_what_is_printed_to_a_file_is_not_cut(simple, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     simple("a", metrics={f"test/metric_{i}": 123.456 for i in range(9)})
     report([str(simple.root)], str(tmp_path))
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if "checkerboard" in line)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["dsm"])
     assert row.count("123.46") == 9
 
 
@@ -482,12 +577,13 @@ def test_a_report_leaves_tables_and_figures(simple, tmp_path, capsys):
     assert (out / stems[0]).read_bytes().startswith(b"\x89PNG")
     assert (out / stems[1]).read_bytes().startswith(b"%PDF")
     printed = capsys.readouterr().out
-    assert all(str(path) in printed for path in out.iterdir())
-    assert "checkerboard │ dsm" in printed
-    assert (out / "table.md").read_text().splitlines()[:3] == [
-        "| data | method | n | test/log_likelihood ↑ |",
-        "| --- | --- | ---: | ---: |",
-        "| checkerboard | dsm | 1 | 0 |",
+    assert f"Written to {out}: table.md, table.csv and 2 figures as PNG and PDF." in printed
+    assert (out / "table.md").read_text().splitlines()[:5] == [
+        "## checkerboard",
+        "",
+        "| method | n | test/log_likelihood ↑ |",
+        "| --- | ---: | ---: |",
+        "| dsm | 1 | 0 |",
     ]
 
 
@@ -530,9 +626,31 @@ def test_quality_is_drawn_against_time_and_memory_where_there_is_something_to_co
     time, memory = draw_costs_of_data(points, "checkerboard", "test/log_likelihood").axes
     assert [tuple(dots.get_offsets()[0]) for dots in time.collections] == [(2.0, 1.0), (4.0, 3.0)]
     assert [tuple(dots.get_offsets()[0]) for dots in memory.collections] == [(5.0, 3.0)]
-    assert [text.get_text() for text in memory.texts] == ["2"]
-    assert [text.get_text() for text in memory.get_legend().get_texts()] == ["1  dsm", "2  cd"]
+    assert [text.get_text() for text in time.texts] == ["DSM", "CD"]  # words beside the points
+    assert [text.get_text() for text in memory.texts] == ["CD"]
     assert len(draw_costs_of_data(points[:1] * 2, "checkerboard", "test/log_likelihood").axes) == 1
+
+
+def test_labels_cover_neither_points_nor_each_other():
+    points = [Cost("bidsm", f"bidsm, n_unroll={i}", 1.0 + 0.01 * (i % 3), 1.0 + 0.02 * i, None) for i in range(9)]
+    points.append(Cost("dsm", "dsm", 3.0, 5.0, None))
+    figure = draw_costs_of_data(points, "checkerboard", "test/log_likelihood")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [Text.get_window_extent(label) for label in axes.texts]  # without the line to the point
+    dots = axes.transData.transform([dots.get_offsets()[0] for dots in axes.collections])
+    assert len(boxes) == 10
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert not any(box.contains(*dot) for box in boxes for dot in dots)
+    inside = axes.get_window_extent().padded(1)
+    assert all(inside.containsx(x) and inside.containsy(y) for box in boxes for x, y in box.get_points())
+
+
+def test_of_many_points_those_are_named_that_none_beats():
+    points = [Cost("bidsm", f"bidsm, n_unroll={i}", float(i % 5), 1.0 + i, None) for i in range(20)]
+    (axes,) = draw_costs_of_data(points, "checkerboard", "test/log_likelihood").axes
+    assert [label.get_text() for label in axes.texts] == [f"BiDSM N = {i}" for i in range(5)]
+    assert axes.get_xscale() == "log"  # costs from 1 to 20
 
 
 def test_iterations_per_batch_and_threads_do_not_part_runs(simple):

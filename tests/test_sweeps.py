@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import hydra
@@ -12,6 +14,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
@@ -231,6 +234,58 @@ def test_only_jobs_of_this_start_are_named_at_its_end(tmp_path):
     ]
 
 
+def test_a_sweep_ends_with_a_table_of_its_jobs(tmp_path, capsys):
+    for job in (0, 1, 10):
+        write_status(tmp_path / str(job), "finished" if job < 10 else "failed")
+        OmegaConf.save(["method=dsm", f"seed={job}"], tmp_path / str(job) / "overrides.yaml")
+        (tmp_path / str(job) / ".hydra").mkdir()
+        (tmp_path / str(job) / "overrides.yaml").rename(tmp_path / str(job) / ".hydra" / "overrides.yaml")
+        metrics = {"test/fisher": -1.5 - job, "test/log_z": 3.0, "val/loss": 0.25, "iteration": 9}
+        (tmp_path / str(job) / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "1" / "metrics.json").write_text("{")  # a damaged one does not end the others
+    sweep, config = Sweep(), sweep_config(tmp_path, "seed=0,1,10")
+    config.optimized_metric = "val/loss"
+    sweep._before = {path: path.stat().st_mtime_ns for path in [tmp_path / str(job) for job in (0, 1, 10)]}
+    with pytest.raises(SystemExit) as leave:
+        sweep.on_multirun_end(config)
+    assert "1 of 3 jobs" in leave.value.code
+    header, units, _, *rows, blank, compare, command = [
+        line.split() for line in capsys.readouterr().out.rstrip().splitlines()
+    ]
+    assert [*header, *units] == ["val/", "test/", "job", "settings", "state", "loss", "fisher"]
+    assert rows == [
+        ["0", "seed=0", "finished", "0.25", "-1.5"],
+        ["1", "seed=1", "damaged"],
+        ["10", "seed=10", "failed"],
+    ]
+    assert (blank, compare[0]) == ([], "Compare")
+    assert command == ["python", "-m", "eblvm_lit.reports", str(tmp_path)]
+
+
+def test_a_worker_of_joblib_prints_lines_and_no_notice_of_hydra(monkeypatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pickle.loads(pickle.dumps(Sweep()))  # what reaches a worker before it composes its job
+        assert not Console().is_terminal
+        warnings.warn("\n'hydra/launcher/joblib' is validated against ConfigStore schema", stacklevel=1)
+        warnings.warn("another one", stacklevel=1)
+    assert [str(warning.message) for warning in caught] == ["another one"]
+
+
+@pytest.mark.slow
+def test_jobs_side_by_side_print_no_bars_and_no_notice(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
+    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "compile=false", "seed=0,1", "threads=1"]
+    process = start("train.py", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *jobs, folder=tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "ConfigStore" not in err
+    assert "━━━━━━" not in err
+    (command,) = (line for line in out.splitlines() if "eblvm_lit.reports multirun/" in line)
+    assert (tmp_path / command.split()[-1] / "1" / "metrics.json").is_file()
+
+
 def write_status(folder, state, **more):
     folder.mkdir()
     (folder / "status.json").write_text(json.dumps({"state": state, **more}))
@@ -318,7 +373,8 @@ def test_the_report_counts_nothing_as_finished_that_is_not(killed):
 
 
 def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(killed, monkeypatch, tmp_path, capsys):
-    before = {path: path.stat().st_mtime_ns for path in (killed / "0").rglob("*.*") if ".hydra" not in path.parts}
+    files = [path for path in (killed / "0").rglob("*.*") if ".hydra" not in path.parts]
+    before = {path: path.stat().st_mtime_ns for path in files if path.suffix != ".log"}  # the log gets a line
     assert (checkpoint(killed / "1")["global_step"], len(curves(killed / "1"))) == (8, 8)
     code, sentence = hydra_main(killed.parents[2], monkeypatch, *SWEEP, RESUME)
     assert code == 1  # job 2 cannot work

@@ -1,8 +1,10 @@
-"""The base class of figures, and the common look of their axes."""
+"""The base class of figures, and panels that show the plane."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -10,25 +12,28 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.figures.style import INK, TICK_STEPS, frame, new_figure, styled
 from eblvm_lit.methods.base import Method
 
 __all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
-
-INK = "#333a45"  # colour of frames, ticks and text
-DPI = 150
-TICK_STEPS = [1, 2, 2.5, 5, 10]
 
 
 class Picture(ABC):
     """A figure about a method and its data.
 
-    Figures are matplotlib's objects, not pyplot's: nothing global is touched, and nothing needs closing.
+    Figures are matplotlib's objects, not pyplot's: nothing global is touched, and nothing needs closing. All have one
+    style, :data:`~eblvm_lit.figures.style.STYLE`.
 
     Attributes:
         name: Stem of the file it is saved to.
     """
 
     name: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"draw", "animate"} & vars(cls).keys():
+            setattr(cls, name, styled(vars(cls)[name]))
 
     def prepare(self) -> None:  # noqa: B027 - most need no files
         """Check before the first iteration that needed files are there.
@@ -50,24 +55,14 @@ class Picture(ABC):
             The figure; None where it does not apply to this method or these data.
         """
 
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, size in inches.
-
-    Example:
-        >>> new_figure(4, 3).get_size_inches().tolist()
-        [4.0, 3.0]
-    """
-    return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout="constrained")
-
-
-def frame(axes: Axes, title: str | None = None) -> None:
-    """Give axes the common look: a thin grey frame, small ticks and a title."""
-    for spine in axes.spines.values():
-        spine.set(color=INK, linewidth=0.6)
-    axes.tick_params(color=INK, labelcolor=INK, labelsize=8, width=0.6, length=3)
-    if title is not None:
-        axes.set_title(title, fontsize=10, color=INK, pad=6)
+    def animate(
+        self,
+        method: Method,  # noqa: ARG002 - most figures do not move
+        data: ArrayDataModule,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> Sequence[Figure]:
+        """Draw the frames of an animation, all of one size; none unless a figure has one and was asked for it."""
+        return ()
 
 
 def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]:
@@ -87,8 +82,8 @@ def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]
     for panel, title in zip(panels, titles, strict=True):
         frame(panel, title)
         panel.set(xlim=bounds[0], ylim=bounds[1], aspect="equal")
-        panel.set_xlabel("$v_1$", color=INK, fontsize=9)
+        panel.set_xlabel("$v_1$")
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
-    panels[0].set_ylabel("$v_2$", color=INK, fontsize=9)
+    panels[0].set_ylabel("$v_2$")
     return panels

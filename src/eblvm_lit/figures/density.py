@@ -114,7 +114,7 @@ class Density(Picture):
             image = panel.imshow(density.numpy(), extent=(*data.bounds[0], *data.bounds[1]), **style)
         # an inset is exactly as high as its panel
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
-        bar.set_label("$p(v)$", color=INK, fontsize=9)
+        bar.set_label("$p(v)$")
         bar.outline.set(color=INK, linewidth=0.6)
         frame(bar.ax)
         return figure

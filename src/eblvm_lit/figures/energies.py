@@ -14,13 +14,13 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
-from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.style import COLOURS, DASHES, frame, new_figure
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Energies"]
 
-COLOURS = {"training data": "#2b6cb0", "test data": "#dd6b20", "uniform noise": "#4a5568"}
-COLOURS |= {"samples": "#38a169", "reconstructions": "#805ad5"}
+LOOKS = {"training data": 0, "test data": 1, "uniform noise": 6, "samples": 2, "reconstructions": 3}
 MAX_BINS = 50
 
 
@@ -75,7 +75,7 @@ class Energies(Picture):
         label = "$F(v)$" if isinstance(energy, MarginalEnergy) else r"$E_q[E(v, h) + \log q(h|v)]$"
         histograms(left, {name: values for name, values in found.items() if name != "uniform noise"}, "data", label)
         histograms(right, found, "data and noise", label)
-        left.set_ylabel("share of examples", color=INK, fontsize=9)
+        left.set_ylabel("share of examples")
         return figure
 
     def _examples(self, data: ArrayDataModule, generator: torch.Generator) -> dict[str, Tensor]:
@@ -111,7 +111,8 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
     edges = np.histogram_bin_edges([], bins=n_bins, range=ends)
     for name, numbers in values.items():
         shares = np.histogram(numbers.clip(*ends), edges)[0] / len(numbers)
-        axes.stairs(shares, edges, fill=True, alpha=0.35, color=COLOURS[name], label=name)
-        axes.stairs(shares, edges, color=COLOURS[name], linewidth=1.0)
-    axes.set_xlabel(label, color=INK, fontsize=9)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+        look = {"color": COLOURS[LOOKS[name]], "linestyle": DASHES[LOOKS[name] % len(DASHES)]}
+        axes.stairs(shares, edges, fill=True, alpha=0.25, color=look["color"])
+        axes.stairs(shares, edges, linewidth=1.2, label=name, **look)
+    axes.set_xlabel(label)
+    axes.legend(handlelength=2.6)

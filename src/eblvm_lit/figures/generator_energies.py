@@ -11,7 +11,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
-from eblvm_lit.figures.base import INK, Picture, new_figure
+from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.energies import histograms
 from eblvm_lit.generation.image_source import ImageSource
 from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
@@ -72,7 +72,7 @@ class GeneratedEnergies(Picture):
         figure = new_figure(4.6, 3.1)
         panel = figure.subplots()
         histograms(panel, found, "data, samples and reconstructions", "$E(v)$")
-        panel.set_ylabel("share of examples", color=INK, fontsize=9)
+        panel.set_ylabel("share of examples")
         return figure
 
     def _examples(self, method: Method, data: ArrayDataModule) -> dict[str, Tensor]:

@@ -6,12 +6,13 @@ import re
 
 from matplotlib.figure import Figure
 
-from eblvm_lit.figures.base import frame, new_figure
 from eblvm_lit.figures.final_metrics import ResultPicture
+from eblvm_lit.figures.style import frame, new_figure, styled
 
 __all__ = ["BiasCurves", "draw_bias"]
 
 
+@styled
 def draw_bias(metrics: dict[str, float]) -> Figure | None:
     """Draw what :class:`~eblvm_lit.evaluation.hypergradient_bias.HypergradientBias` found.
 
@@ -39,11 +40,11 @@ def draw_bias(metrics: dict[str, float]) -> Figure | None:
     frame(left, "bias of the hypergradient")
     for start, row in sorted(biases.items(), key=lambda item: (len(item[0]), item[0])):
         label = r"$\phi^0 = \phi^*$" if start == "optimum" else f"K = {start[1:]}"
-        left.plot(*zip(*sorted(row.items()), strict=True), marker="o", markersize=3, linewidth=1.2, label=label)
+        left.plot(*zip(*sorted(row.items()), strict=True), marker="o", label=label)
     left.set(yscale="log", xlabel="unrolled steps N", ylabel="relative error")
-    left.legend(fontsize=8, frameon=False)
+    left.legend()
     frame(right, r"distance of $\phi$ from $\phi^*$")
-    right.plot(*zip(*sorted(distances.items()), strict=True), marker="o", markersize=3, linewidth=1.2)
+    right.plot(*zip(*sorted(distances.items()), strict=True), marker="o")
     right.set(xlabel="lower steps K", ylabel=r"$\|\phi^0 - \phi^*\|$")
     return figure
 

@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from eblvm_lit.figures.base import INK, new_figure
+from eblvm_lit.figures.style import new_figure, styled
 
 __all__ = ["image_grid", "tile"]
 
@@ -43,6 +43,7 @@ def tile(
     return board.permute(0, 3, 1, 4, 2).reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1]
 
 
+@styled
 def image_grid(
     rows: Sequence[Sequence[tuple[str, Tensor]]],
     image_shape: tuple[int, int, int],
@@ -79,5 +80,5 @@ def image_grid(
         for panel, (title, _), board in zip(axes, row, shown, strict=True):
             panel.imshow(board.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             panel.set_axis_off()
-            panel.set_title(title, fontsize=10, color=INK, pad=6)
+            panel.set_title(title)
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.figures.base import INK, TICK_STEPS, Picture, frame, new_figure
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled
 from eblvm_lit.methods.base import Method
 
 __all__ = ["LearningCurves", "draw_curves", "read_curves"]
 
 X_AXIS = "iteration"
 NOT_CURVES = (X_AXIS, "step", "epoch", "train/iterations_per_second")
-COLOURS = {"train": "#2b6cb0", "val": "#c05621"}
-OTHER_COLOUR = "#4a5568"
+COLOUR_OF_SPLIT = {"train": COLOURS[0], "val": COLOURS[1]}
 SMOOTH_ABOVE = 60  # curves of fewer points are drawn as they are
+WINDOW = 30  # a running mean covers this part of the curve
 
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -56,8 +58,12 @@ def _number(cell: str | None) -> float:
         return math.nan
 
 
+@styled
 def draw_curves(csv_path: str | Path) -> Figure | None:
-    """Draw each metric of a run over its iterations, one small panel each.
+    """Draw each metric of a run over its iterations, one small panel each; equal curves share a panel.
+
+    Long curves are drawn thin, with their running mean. An axis is logarithmic if a curve is positive and spans two
+    orders of magnitude.
 
     Args:
         csv_path: The run's ``metrics.csv``.
@@ -69,7 +75,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
         >>> draw_curves("nowhere/metrics.csv") is None
         True
     """
-    curves = read_curves(csv_path) if Path(csv_path).is_file() else {}
+    curves = _merge_equal(read_curves(csv_path)) if Path(csv_path).is_file() else {}
     if not curves:
         return None
     columns = min(3, len(curves))
@@ -81,33 +87,63 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
     for panel in panels[len(curves) :]:
         panel.set_axis_off()
     for panel in panels[max(0, len(curves) - columns) : len(curves)]:
-        panel.set_xlabel(X_AXIS, color=INK, fontsize=8)
+        panel.set_xlabel(X_AXIS)
+    if any(_is_long(y) for _, y in curves.values()):
+        figure.supxlabel(f"Thin: logged values. Thick: their running mean over 1/{WINDOW} of the run.", color=INK)
     return figure
+
+
+def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Draw equal curves once, under all of their names.
+
+    Example:
+        >>> once = np.arange(2.0), np.ones(2)
+        >>> list(_merge_equal({"train/lower_lr": once, "train/upper_lr": once, "val/loss": (once[0], once[0])}))
+        ['train/lower_lr = upper_lr', 'val/loss']
+    """
+    names: list[list[str]] = []
+    for name, curve in curves.items():
+        split = name.split("/")[0]
+        for equal in names:
+            if equal[0].split("/")[0] == split and all(map(np.array_equal, curves[equal[0]], curve)):
+                equal.append(name)
+                break
+        else:
+            names.append([name])
+    return {_joined(equal): curves[equal[0]] for equal in names}
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " = ".join([names[0], *(name.split("/", 1)[-1] for name in names[1:])])
+
+
+def _is_long(y: np.ndarray) -> bool:
+    return len(y) > SMOOTH_ABOVE
 
 
 def _draw(panel: Axes, name: str, curve: Curve) -> None:
     x, y = curve
-    frame(panel, name)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(axis="y", color="#e2e8f0", linewidth=0.6)
+    open_frame(panel, name)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.yaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
-    colour = COLOURS.get(name.split("/")[0], OTHER_COLOUR)
-    if len(y) <= SMOOTH_ABOVE:
-        panel.plot(x, y, color=colour, linewidth=1.3, marker="o", markersize=2.5)
+    ratio = math.inf if name.endswith("_lr") else DECADES  # a schedule that ends at zero has a shape on a linear axis
+    colour = COLOUR_OF_SPLIT.get(name.split("/")[0], INK)
+    if not _is_long(y):
+        fit_axis(panel.yaxis, y, ratio=ratio)
+        panel.plot(x, y, color=colour, linestyle="-", marker="o", markersize=2.5)
         return
-    panel.plot(x, y, color=colour, linewidth=0.5, alpha=0.3)
-    panel.plot(x, _smooth(y), color=colour, linewidth=1.3)
     # the first losses may be a thousand times larger than the last ones
     low, high = np.quantile(y, [0.005, 0.98])
+    logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
+    panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
+    panel.plot(x, _smooth(y), color=colour, linestyle="-")
     margin = 0.08 * (high - low) or 1.0
-    panel.set_ylim(low - margin, high + margin)
+    panel.set_ylim(*((low / 1.3, high * 1.3) if logarithmic else (low - margin, high + margin)))
 
 
 def _smooth(y: np.ndarray) -> np.ndarray:
-    """Running mean over a thirtieth of the run, over a shorter window at the ends."""
-    half = max(1, len(y) // 60)
+    """Running mean over a part of the run, over a shorter window at the ends."""
+    half = max(1, len(y) // (2 * WINDOW))
     total = np.concatenate([[0.0], y.cumsum()])
     index = np.arange(len(y))
     start, stop = np.maximum(index - half, 0), np.minimum(index + half + 1, len(y))

@@ -11,6 +11,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.image_grid import image_grid
+from eblvm_lit.figures.style import COLOURS
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.gibbs import Gibbs
@@ -19,7 +20,8 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Samples"]
 
-DOTS = "#2b6cb0"
+ANIMATED = 25  # samples that an animation shows
+N_FRAMES = 40
 
 
 class Samples(Picture):
@@ -40,9 +42,10 @@ class Samples(Picture):
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
         annealed: Draws images where Gibbs sampling is not possible; None: no figure of these.
+        gif: Whether ``samples.gif`` also shows the first 25 of the annealed samples while the temperature falls.
 
     Raises:
-        ConfigError: For a number below one, or a step size that is not positive.
+        ConfigError: For a number below one, a step size that is not positive, or ``gif`` without ``annealed``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -66,11 +69,18 @@ class Samples(Picture):
         n_steps: int = 1000,
         step_size: float = 1e-3,
         annealed: AnnealedSamples | None = None,
+        gif: bool = False,
     ) -> None:
+        if gif and annealed is None:
+            raise ConfigError(
+                "samples.gif=true shows annealed samples, and this run draws none: add "
+                "figures@callbacks.figures.figures=annealed, with a deep model of images."
+            )
         if n < 1 or n_points < 1:
             raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
         self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
         self.langevin, self.annealed = Langevin(n_steps=n_steps, step_size=step_size), annealed
+        self.gif = gif
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
@@ -96,9 +106,35 @@ class Samples(Picture):
             return image_grid([panels], data.image_shape, limits=limits)
         figure = new_figure(7.6, 3.9)
         for axes, (_, v) in zip(plane(figure, data.bounds, ("data", title)), panels, strict=True):
-            axes.scatter(v[:, 0], v[:, 1], s=5, color=DOTS, alpha=0.4, linewidths=0)
+            axes.scatter(v[:, 0], v[:, 1], s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
         figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
         return figure
+
+    def animate(
+        self,
+        method: Method,
+        data: ArrayDataModule,
+        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
+    ) -> list[Figure]:
+        """Frames of annealed samples at equal numbers of steps, if ``gif`` is true; the last one shows the samples."""
+        if not self.gif or data.image_shape is None:
+            return []
+        energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
+        if self.annealed.kind_for(energy, posterior, examples) is None:
+            return []
+        limits = [float(end) for end in torch.aminmax(data.as_float(examples[: self.n]))]
+        n_steps, temperatures = self.annealed.langevin.n_steps, self.annealed.langevin.temperatures.tolist()
+        shown = {round(k * (n_steps - 1) / (N_FRAMES - 2)) for k in range(N_FRAMES - 1)}
+        options = {"seed": method.seed, "posterior": posterior, "examples": examples, "as_float": data.as_float}
+        frames, samples = [], range(min(self.n, ANIMATED))
+        with progress_bar("annealing", n_steps) as on_step:
+            for step, v in enumerate(self.annealed.trajectory(energy, samples, **options)):
+                on_step(1)
+                if step in shown or step == n_steps:
+                    state = f"T = {temperatures[step]:.3g}" if step < n_steps else "denoised"
+                    panel = f"step {min(step + 1, n_steps):,} of {n_steps:,}, {state}", v
+                    frames.append(image_grid([[panel]], data.image_shape, limits=tuple(limits)))
+        return frames
 
     def _annealed(self, energy: Energy, method: Method, data: ArrayDataModule) -> Tensor:
         """Images, shape (n, *event); their noise is a function of the run's seed."""

@@ -7,16 +7,17 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
-from eblvm_lit.figures.base import frame, new_figure
 from eblvm_lit.figures.final_metrics import ResultPicture
+from eblvm_lit.figures.style import COLOURS, INK, frame, new_figure, styled
 
 __all__ = ["ScoreBiasCurves", "draw_score_bias"]
 
 NAMES = {"vaes": "VaES", "vages": "VaGES"}
 AXES = {"kl": "KL(q || p)", "fisher": "Fisher divergence"}
-COLOURS = {"vaes": "#2b6cb0", "vages": "#c05621"}
+LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 
+@styled
 def draw_score_bias(metrics: dict[str, float]) -> Figure | None:
     """Draw what :class:`~eblvm_lit.evaluation.score_bias.ScoreBias` found, in logarithmic axes.
 
@@ -44,16 +45,16 @@ def draw_score_bias(metrics: dict[str, float]) -> Figure | None:
         frame(axes)
         x = values[divergence]
         for name, label in NAMES.items():
-            colour = COLOURS[name]
-            axes.plot(x, values[name], color=colour, marker="o", markersize=3, linewidth=1.3, label=label)
+            colour, marker = LOOKS[name]
+            axes.plot(x, values[name], color=colour, linestyle="-", marker=marker, label=label)
             if divergence == "kl" and f"{name}_bound" in values:
                 axes.plot(
                     x, values[f"{name}_bound"], color=colour, linewidth=0.9, linestyle="--", label=f"{label}, bound"
                 )
         guide = values["vaes"][0] / 3 * np.sqrt(x / x[0])
-        axes.plot(x, guide, color="#718096", linewidth=0.8, linestyle=":", label="slope 1/2")
+        axes.plot(x, guide, color=INK, linewidth=0.8, linestyle=":", label="slope 1/2")
         axes.set(xscale="log", yscale="log", xlabel=AXES[divergence], ylabel="norm of the bias")
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend()
     return figure
 
 

@@ -12,7 +12,8 @@ from sklearn.manifold import TSNE
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior_means import posterior_means
-from eblvm_lit.figures.base import INK, Picture, frame, new_figure
+from eblvm_lit.figures.base import Picture, frame, new_figure
+from eblvm_lit.figures.style import MARKERS
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
@@ -90,6 +91,7 @@ def scatter(axes: Axes, points: np.ndarray, labels: np.ndarray | None, names: tu
     palette = colormaps["tab10" if len(classes) <= 10 else "tab20"]
     for i, label in enumerate(classes):
         name = str(label) if names is None else names[label]
-        axes.scatter(*points[labels == label].T, color=palette(i), label=name, **style)
-    legend = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 8}
-    axes.legend(**legend, markerscale=1.8, handletextpad=0.2, labelcolor=INK)
+        axes.scatter(
+            *points[labels == label].T, color=palette(i), marker=MARKERS[i % len(MARKERS)], label=name, **style
+        )
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=1.8, handletextpad=0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, cast
 
 import torch
@@ -132,6 +132,49 @@ class AnnealedSamples(Sampler):
         Raises:
             ConfigError: If the model does not allow samples of this kind, or if they diverge.
         """
+        prepare = self._chains(energy, posterior, examples, as_float)
+        return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
+
+    def trajectory(
+        self,
+        energy: Energy,
+        samples: Sequence[int],
+        *,
+        seed: int,
+        posterior: Posterior | None = None,
+        examples: Tensor | None = None,
+        as_float: Callable[[Tensor], Tensor] | None = None,
+    ) -> Iterator[Tensor]:
+        """The samples of one batch after each step; the last are those of :meth:`draw`.
+
+        Args:
+            energy: The model.
+            samples: Their indices.
+            seed: The run's seed.
+            posterior: q, for latents.
+            examples: Training examples, shape (n, *event), for latents.
+            as_float: Converts examples that are bytes to floats.
+
+        Yields:
+            Shape (n, *event).
+
+        Raises:
+            ConfigError: If the model does not allow samples of this kind.
+        """
+        prepare = self._chains(energy, posterior, examples, as_float)
+        noise = SampleNoise(seed, samples, device=next(energy.parameters()).device)
+        with eval_mode(energy):
+            chains = prepare(slice(0, len(samples)), noise)
+            yield from (x[0] for x in self.langevin.trajectory(chains, noise))
+
+    def _chains(
+        self,
+        energy: Energy,
+        posterior: Posterior | None,
+        examples: Tensor | None,
+        as_float: Callable[[Tensor], Tensor] | None,
+    ) -> Callable[[slice, SampleNoise], Chains]:
+        """A function that maps a batch and its noise to its chains."""
         kind, langevin = self.check(energy, posterior, examples), self.langevin
         dtype = next(energy.parameters()).dtype
 
@@ -147,7 +190,7 @@ class AnnealedSamples(Sampler):
             h = posterior_mean(q, (rows if as_float is None else as_float(rows)).to(dtype))
             return Chains(lambda v: energy.energy(v, h).sum(), (v,))
 
-        return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
+        return prepare
 
     def run(
         self,

@@ -11,7 +11,7 @@ from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.reports.groups import Group, group_runs
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.reports.table import choose_metrics, footnotes, lines, summarise, to_csv, to_markdown
+from eblvm_lit.reports.table import choose_metrics, footnotes, summarise, tables, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
 from eblvm_lit.reports.unfinished import unfinished_notes
 from eblvm_lit.runtime.console import prepare_folder
@@ -60,21 +60,20 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
-    table, notes = lines(groups, summary), footnotes(groups, summary)
-    all_notes = notes + unfinished_notes(unfinished)
+    by_data, notes, missing = tables(groups, summary), footnotes(groups, summary), unfinished_notes(unfinished)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]
-        paths[0].write_text(to_markdown(table, all_notes), encoding="utf-8")
+        paths[0].write_text(to_markdown(by_data, notes, missing), encoding="utf-8")
         paths[1].write_text(to_csv(summary), encoding="utf-8")
-        show(table, all_notes)
+        show(by_data, notes, missing)
         charts = _draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
         paths += [path for files in charts.values() for path in files]
         if html is not None:
             from eblvm_lit.reports.page import render
 
             prepare_folder(Path(html).parent)
-            write_text(Path(html), render(groups, unfinished, table, notes, charts))
+            write_text(Path(html), render(groups, unfinished, by_data, notes, charts))
             paths.append(Path(html))
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
@@ -96,6 +95,17 @@ def _words(path: Path) -> str:
     return path.stem.removesuffix("_cost").replace("_", " ")
 
 
+def _contents(paths: Sequence[Path]) -> str:
+    """The files of a report in a few words.
+
+    Example:
+        >>> _contents([Path("table.md"), Path("table.csv"), Path("a.png"), Path("a.pdf")])
+        'table.md, table.csv and 1 figure as PNG and PDF'
+    """
+    n = sum(path.suffix == ".png" for path in paths)
+    return f"table.md, table.csv and {n} figure{'s' * (n != 1)} as PNG and PDF" if n else "table.md and table.csv"
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the report; a user error ends with its message and exit code 1."""
     given = parser().parse_args(argv)
@@ -104,7 +114,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         paths = report(given.folders, given.out, given.metric, given.html)
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
-    print("\n".join(["", "Written:", *(f"  {path}" for path in paths)]))
+    print(f"\nWritten to {given.out}: {_contents(paths)}.")
+    if given.html is not None:
+        print(f"The report as one page: {given.html}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +10,22 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.figures.label_placement import place_labels
+from eblvm_lit.figures.style import COLOURS, MARKERS, fit_axis, new_figure, open_frame, styled
 from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.method_curves import COLOURS, WORDS, beside, save_figure, stem_of
+from eblvm_lit.reports.method_curves import WORDS, fill, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
 
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
 
 MEMORY = "train/peak_memory_mib"
 QUALITIES = ("test/log_likelihood", "test/fisher")
+WIDE = 8.0  # costs that span a larger ratio get a logarithmic axis
+MOST_NAMED = 16  # points of a panel
+LINE = 26  # characters of a name
+LETTERS = {"n_unroll": "N", "n_lower_steps": "K", "score.n_particles": "L", "n_particles": "L", "h_dim": "latents"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,12 @@ def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
     return paths
 
 
+@styled
 def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure:
     """Draw a metric against time and, if it was measured, against memory.
+
+    Each point is named by its method and settings. Of many points, those are named that no other point beats in both
+    the metric and the cost.
 
     Args:
         points: One per group.
@@ -88,29 +97,73 @@ def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure
     panels = [("seconds", "seconds per 100 iterations")]
     if any(point.memory is not None for point in points):
         panels.append(("memory", "memory of an iteration, MiB"))
-    figure = new_figure(3.6 * len(panels), 3.2)
-    methods = list(dict.fromkeys(point.method for point in points))
-    colours = [COLOURS[methods.index(point.method) % len(COLOURS)] for point in points]
+    figure = new_figure(4.4 * len(panels), 3.8)
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (attribute, label) in zip(all_axes, panels, strict=True):
-        _prepare(axes, label)
-        for number, (point, colour) in enumerate(zip(points, colours, strict=True), start=1):
-            if (x := getattr(point, attribute)) is not None:
-                axes.scatter(x, point.quality, s=26, color=colour, zorder=3)
-                where = {"xytext": (4, 4), "textcoords": "offset points"}
-                axes.annotate(str(number), (x, point.quality), **where, fontsize=8, color=INK)
     name = metric.split("/")[-1]
-    all_axes[0].set_ylabel(f"{data.replace('_', ' ')}: test {WORDS.get(name, name)}", color=INK, fontsize=9)
-    dots = [Line2D([], [], linestyle="", marker="o", markersize=5, color=colour) for colour in colours]
-    beside(all_axes[-1], dots, [f"{number}  {point.label}" for number, point in enumerate(points, start=1)])
+    all_axes[0].set_ylabel(f"{data.replace('_', ' ')}: test {WORDS.get(name, name)}")
+    methods = list(dict.fromkeys(point.method for point in points))
+    measured = {attribute: [p for p in points if getattr(p, attribute) is not None] for attribute, _ in panels}
+    for axes, (attribute, label) in zip(all_axes, panels, strict=True):
+        xs, ys = [getattr(p, attribute) for p in measured[attribute]], [p.quality for p in measured[attribute]]
+        _prepare(axes, label, xs, ys)
+        for x, point in zip(xs, measured[attribute], strict=True):
+            i = methods.index(point.method)
+            look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+            axes.scatter(x, point.quality, s=26, zorder=3, **look)
+    for axes, (attribute, _) in zip(all_axes, panels, strict=True):  # when all points are there, the axes stay
+        places = [(getattr(p, attribute), p.quality, words_of(p)) for p in measured[attribute]]
+        named = places if len(places) <= MOST_NAMED else _unbeaten(places, direction(metric) or 1)
+        place_labels(axes, [place[:2] for place in places], named)
     return figure
 
 
-def _prepare(axes: Axes, label: str) -> None:
-    frame(axes, "")
-    axes.margins(0.1)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e2e8f0", linewidth=0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
-    axes.set_xlabel(label, color=INK, fontsize=9)
+def words_of(point: Cost) -> str:
+    """The name of a point, in lines of about 26 characters.
+
+    Example:
+        >>> point = Cost("bidsm", "bidsm, n_lower_steps=1, n_unroll=5", 120.1, 3.2, None)
+        >>> words_of(point), words_of(Cost("dsm", "dsm", 129.5, 0.3, None))
+        ('BiDSM K = 1, N = 5', 'DSM')
+    """
+    settings = [part.split("=", 1) for part in point.label.split(", ")[1:]]
+    words = [f"{LETTERS.get(key, key.split('.')[-1])} = {value[0]}" if value else key for key, *value in settings]
+    return fill(" ".join(filter(None, [title_of(point.method), ", ".join(words)])), LINE)
+
+
+def title_of(method: str) -> str:
+    """The name of a method as its paper writes it.
+
+    Example:
+        >>> [title_of(method) for method in ("bimdsm", "vages_ksd", "is_dsm", "score_matching", "BiSM DSM")]
+        ['BiMDSM', 'VaGES-KSD', 'IS-DSM', 'score matching', 'BiSM DSM']
+    """
+    if not method.islower() or method in ("score_matching", "fisher_critic"):
+        return method.replace("_", " ")
+    words = method.replace("vages", "VaGES").split("_")
+    return "-".join(re.sub(r"^(bi)?([a-z0-9]+)$", _capitals, word) for word in words)
+
+
+def _capitals(word: re.Match[str]) -> str:
+    return (word[1] or "").capitalize() + word[2].upper()
+
+
+def _unbeaten(places: Sequence[tuple[float, float, str]], way: int) -> list[tuple[float, float, str]]:
+    """The points that no other point beats in both the cost and the metric.
+
+    Example:
+        >>> _unbeaten([(1, 3, "cheap"), (5, 4, "dear"), (2, 2, "neither")], way=1)
+        [(1, 3, 'cheap'), (5, 4, 'dear')]
+    """
+
+    def beats(one: tuple[float, float, str], other: tuple[float, float, str]) -> bool:
+        return one[:2] != other[:2] and one[0] <= other[0] and way * one[1] >= way * other[1]
+
+    return [place for place in places if not any(beats(other, place) for other in places)]
+
+
+def _prepare(axes: Axes, label: str, xs: Sequence[float], ys: Sequence[float]) -> None:
+    open_frame(axes, grid="both")
+    axes.margins(0.12)
+    fit_axis(axes.xaxis, xs, ratio=WIDE)
+    fit_axis(axes.yaxis, ys, n_ticks=6)
+    axes.set_xlabel(label)

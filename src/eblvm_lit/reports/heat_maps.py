@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eblvm_lit.figures.base import INK, frame, new_figure
+from eblvm_lit.figures.style import frame, new_figure, styled
 from eblvm_lit.reports.groups import Group, setting_name
 from eblvm_lit.reports.method_curves import save_figure, stem_of
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.table import ARROWS, summarise
 
 __all__ = ["Grid", "draw_grid", "draw_heat_maps", "find_grids"]
+
+
+# What may span a heat map: settings of these parts of the configuration, and these keys.
+PARTS = frozenset(
+    (
+        *("method", "model", "objective", "score", "particles", "estimate", "covariance", "posterior", "divergence"),
+        *("hypergradient", "chain", "noise", "noise_distribution", "optimizer", "generator", "ratio", "loss"),
+    )
+)
+AXES = frozenset(("n_unroll", "final_lr", "data.batch_size", "data.v_dim"))
 
 
 @dataclass(frozen=True)
@@ -50,9 +61,11 @@ class Grid:
 
 
 def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
-    """Find the sweeps over two numeric settings, each with at least two values.
+    """Find the sweeps over two numbers that say something about a method, each with at least two values.
 
-    If more than two were swept, the two with the most values span the grids, one grid per choice of the others.
+    These are settings of the method and its parts, such as N, K, L, a learning rate or the noise; not the length of a
+    run or the number of validations. If more than two were swept, the two with the most values span the grids, one grid
+    per choice of the others. A sweep that changes one setting at a time fills less than half of a grid, and has none.
 
     Args:
         groups: Groups of any methods and data sets.
@@ -70,18 +83,29 @@ def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
             by_rest.setdefault(rest, {})[group.config[rows], group.config[columns]] = group
         for rest, cells in by_rest.items():
             grid = Grid(data, ", ".join([method, *rest]), rows, columns, cells)
-            if min(map(len, grid.axes)) > 1:
+            rows_and_columns = len(grid.axes[0]), len(grid.axes[1])
+            if min(rows_and_columns) > 1 and 2 * len(cells) > math.prod(rows_and_columns):
                 yield grid
 
 
 def _swept(rivals: Sequence[Group]) -> dict[str, int]:
     """The number of values of each swept numeric setting, by path."""
     counts = {}
-    for path in dict.fromkeys(path for group in rivals for path in group.paths):
+    for path in dict.fromkeys(path for group in rivals for path in group.paths if _says_something(path)):
         values = [group.config.get(path) for group in rivals]
         if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
             counts[path] = len(set(values))
     return {path: count for path, count in counts.items() if count > 1}
+
+
+def _says_something(path: str) -> bool:
+    """Whether a setting is one of a method or its parts.
+
+    Example:
+        >>> [_says_something(path) for path in ("method.n_unroll", "noise.std", "n_validations", "trainer.max_steps")]
+        [True, True, False, False]
+    """
+    return path in AXES or path.split(".")[0] in PARTS
 
 
 def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[Path, str]:
@@ -105,6 +129,7 @@ def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path
     return drawn
 
 
+@styled
 def draw_grid(grid: Grid, metric: str) -> Figure:
     """Draw a heat map with the numbers of the table in its cells; brighter is better.
 
@@ -136,5 +161,5 @@ def _label(axes: Axes, grid: Grid, metric: str) -> None:
     frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.data.replace('_', ' ')}, {grid.label}")
     for axis, values, path in zip((axes.yaxis, axes.xaxis), grid.axes, (grid.rows, grid.columns), strict=True):
         axis.set_ticks(range(len(values)), [f"{value:g}" for value in values])
-        axis.set_label_text(setting_name(path), color=INK, fontsize=9)
+        axis.set_label_text(setting_name(path))
     axes.tick_params(length=0)

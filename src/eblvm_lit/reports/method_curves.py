@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,14 +15,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from eblvm_lit.figures.base import INK, TICK_STEPS, frame, new_figure
+from eblvm_lit.figures.style import (
+    COLOURS,
+    DASHES,
+    INK,
+    TICK_STEPS,
+    fit_axis,
+    new_figure,
+    open_frame,
+    save,
+    styled,
+)
 from eblvm_lit.reports.groups import Group
 
-__all__ = ["COLOURS", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "save_figure", "stem_of"]
+__all__ = ["WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "save_figure", "stem_of"]
 
-# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333a45")
-STYLES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
 WORDS = {"log_likelihood": "log-likelihood", "fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL"}
 FIRST = "val/log_likelihood"
 
@@ -98,14 +104,10 @@ def stem_of(folder: Path, *words: str) -> Path:
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and PDF."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
-    legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # embeds TrueType fonts, which publishers accept
-        for path in paths:
-            figure.savefig(path, dpi=300, bbox_inches="tight", bbox_extra_artists=legends)
-    return paths
+    return save(figure, stem, ("png", "pdf"), dpi=300)
 
 
+@styled
 def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
     """Draw curves with bands of one standard deviation; the legend follows the order of the final values.
 
@@ -116,13 +118,14 @@ def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
     """
     figure = new_figure(4.4, 3.0)
     axes = figure.subplots()
-    _prepare(axes, data, metric)
+    _prepare(axes, data, metric, [value for curve in bands if curve is not None for value in curve.mean])
     drawn = []
     for i, curve in enumerate(bands):
         if curve is None:
             continue
-        look = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        (line,) = axes.plot(curve.iterations, curve.mean, linewidth=1.3, **look)
+        # colours and dashes both change from curve to curve, so that prints in grey can be read
+        look = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+        (line,) = axes.plot(curve.iterations, curve.mean, **look)
         if curve.n > 1:
             low, high = curve.mean - curve.std, curve.mean + curve.std
             axes.fill_between(curve.iterations, low, high, color=look["color"], alpha=0.16, linewidth=0)
@@ -138,32 +141,38 @@ def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
     beside(axes, [line for _, line in drawn], labels, title)
 
 
+def fill(label: str, width: int, indent: str = "") -> str:
+    r"""Break a label into lines between its settings, not within ``n = 3``.
+
+    Example:
+        >>> fill("dsm, lr = 0.1 (n = 3)", 14)
+        'dsm, lr = 0.1\n(n = 3)'
+    """
+    kept = label.replace(" = ", "\u00a0=\u00a0")  # textwrap breaks at other spaces alone
+    return textwrap.fill(kept, width, subsequent_indent=indent, break_long_words=False).replace("\u00a0", " ")
+
+
 def beside(axes: Axes, handles: Sequence[Line2D], labels: Sequence[str], title: str | None = None) -> None:
     """Put a legend to the right of the axes without shrinking them."""
     legend = axes.legend(
         handles,
-        [textwrap.fill(label, 36, subsequent_indent="   ", break_long_words=False) for label in labels],
+        [fill(label, 36, indent="   ") for label in labels],
         title=title,
-        **{
-            "loc": "center left",
-            "bbox_to_anchor": (1.01, 0.5),
-            "frameon": False,
-            "labelcolor": INK,
-            "handlelength": 2.6 if handles[0].get_linestyle() not in ("", "None") else 1.0,
-        },
-        **{"fontsize": 8, "title_fontsize": 8, "alignment": "left", "labelspacing": 0.4},
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        handlelength=2.6 if handles[0].get_linestyle() not in ("", "None") else 1.0,
+        alignment="left",
+        labelspacing=0.4,
     )
     legend.get_title().set_color(INK)
     legend.set_in_layout(False)
 
 
-def _prepare(axes: Axes, data: str, metric: str) -> None:
-    frame(axes, data.replace("_", " "))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#e2e8f0", linewidth=0.6)
+def _prepare(axes: Axes, data: str, metric: str, values: Sequence[float]) -> None:
+    open_frame(axes, data.replace("_", " "))
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
-    axes.set_xlabel("iteration", color=INK, fontsize=9)
+    fit_axis(axes.yaxis, values, n_ticks=6)
+    axes.set_xlabel("iteration")
     name = metric.split("/")[-1]
-    axes.set_ylabel(f"validation {WORDS.get(name, name.replace('_', ' '))}", color=INK, fontsize=9)
+    axes.set_ylabel(f"validation {WORDS.get(name, name.replace('_', ' '))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,13 +21,14 @@ from eblvm_lit.reports.unfinished import Unfinished
 __all__ = ["render"]
 
 WIDEST = {"chart": 2400, "thumbnail": 1200}
+AT_VALIDATION = re.compile(r"_\d{6,}$")
 MOST_GALLERIES = 24  # more pictures make the page too large
 
 
 def render(
     groups: Sequence[Group],
     unfinished: Sequence[Unfinished],
-    table: Sequence[Sequence[str]],
+    tables: Mapping[str, Sequence[Sequence[str]]],
     notes: Sequence[str],
     charts: Mapping[str, Mapping[Path, str]],
 ) -> str:
@@ -35,8 +37,8 @@ def render(
     Args:
         groups: The finished runs.
         unfinished: The other runs.
-        table: A header, and one row per group.
-        notes: The notes below the table.
+        tables: A header and one row per group, by data set.
+        notes: The notes below the tables.
         charts: The files of the figures with their captions, by heading.
     """
     runs = [run for group in groups for run in group.runs]
@@ -56,8 +58,10 @@ def render(
         counts=_counts(runs, unfinished),
         total=total_time(runs, unfinished),
         jobs=[(os.path.relpath(job.folder, root), job) for job in unfinished],
-        header=table[0],
-        rows=[[(cell, WORSE in cell) for cell in line] for line in table[1:]],
+        tables=[
+            (data, table[0], [[(cell, WORSE in cell) for cell in line] for line in table[1:]])
+            for data, table in tables.items()
+        ],
         notes=notes,
         charts={heading: _charts(files) for heading, files in charts.items() if files},
         galleries=[gallery for group in groups if (gallery := _gallery(group))["pictures"]][:MOST_GALLERIES],
@@ -89,7 +93,8 @@ def _gallery(group: Group) -> dict[str, Any]:
     """The figures of the first run of a group."""
     run = group.runs[0]
     label = f"{group.data}, {group.label}"
-    paths = sorted((run.folder / "figures").glob("*.png"))
+    # figures of validations, density_000600.png, are in the run's folder
+    paths = [path for path in sorted((run.folder / "figures").glob("*.png")) if not AT_VALIDATION.search(path.stem)]
     named = [(path.stem.replace("_", " "), path) for path in paths]
     drawn = [(name, inline(path, f"{name} of {label}", WIDEST["thumbnail"])) for name, path in named]
     return {

@@ -15,6 +15,9 @@ from eblvm_lit.evaluation.directions import direction
 __all__ = ["Published", "direction", "find_published"]
 
 
+UNITS = {"trainer.max_steps": "{:,} iterations", "method.optimizer.lr": "learning rate {:g}"}
+
+
 @dataclass(frozen=True)
 class Published:
     """A published number.
@@ -22,10 +25,12 @@ class Published:
     Attributes:
         value: The number.
         source: The paper and the table.
+        differs: How the run was trained otherwise than published; empty where the two can be compared.
     """
 
     value: float
     source: str
+    differs: str = ""
 
 
 @functools.cache
@@ -41,7 +46,8 @@ def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
         config: The resolved configuration by dotted path.
 
     Returns:
-        Numbers by metric. If several entries of ``published.yaml`` match, the first one wins.
+        Numbers by metric, each of which says whether the run has the published length and learning rate. If several
+        entries of ``published.yaml`` match, the first one wins.
 
     Example:
         >>> find_published({"data._target_": "eblvm_lit.data.digits.Digits"})
@@ -50,9 +56,23 @@ def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
     found: dict[str, Published] = {}
     for entry in _entries():
         if all(_fits(config.get(path), wanted) for path, wanted in entry["when"].items()):
+            differs = _differs(config, entry["trained"])
             for metric, value in entry["values"].get(config.get(entry["by"]), {}).items():
-                found.setdefault(metric, Published(value, entry["source"]))
+                found.setdefault(metric, Published(value, entry["source"], differs))
     return found
+
+
+def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
+    """What sets a run apart from the published one.
+
+    Example:
+        >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
+        'published: 20,000 iterations; this run: 300'
+    """
+    other = [path for path, value in trained.items() if config.get(path) != value]
+    published = ", ".join(UNITS[path].format(trained[path]) for path in other)
+    own = ", ".join("unknown" if config.get(path) is None else f"{config[path]:,}" for path in other)
+    return f"published: {published}; this run: {own}" if other else ""
 
 
 def _fits(value: Any, wanted: Any) -> bool:

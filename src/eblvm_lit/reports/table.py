@@ -1,9 +1,10 @@
-"""The table of a report: mean and standard deviation of each metric over seeds, beside the published number."""
+"""The tables of a report: mean and standard deviation of each metric over seeds, beside the published number."""
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -12,11 +13,12 @@ from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.published import direction, find_published
 from eblvm_lit.reports.runs import LAST, SPEED
 
-__all__ = ["choose_metrics", "footnotes", "is_worse", "lines", "summarise", "to_csv", "to_markdown"]
+__all__ = ["choose_metrics", "footnotes", "is_worse", "summarise", "tables", "to_csv", "to_markdown"]
 
-WORSE = "†"
+WORSE, UNLIKE = "†", "‡"
+NAMED = 3  # rows that a footnote names; of more it says how many
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
-CSV_COLUMNS = ["data", "method", "settings", "metric", "mean", "std", "n", "published", "worse", "source"]
+CSV_COLUMNS = ["data", "method", "settings", "metric", "mean", "std", "n", "published", "worse", "source", "differs"]
 
 
 def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
@@ -43,7 +45,10 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
     found = [published[i].get(metric) for i, metric in zip(table["group"], table["metric"], strict=True)]
     table["published"] = [math.nan if number is None else number.value for number in found]
     table["source"] = [None if number is None else number.source for number in found]
-    table["worse"] = [is_worse(row.metric, row.mean, row.published) for row in table.itertuples()]
+    table["differs"] = [None if number is None else number.differs or None for number in found]
+    compared = table["published"].where(table["differs"].isna())
+    worse = [is_worse(*row) for row in zip(table["metric"], table["mean"], compared, strict=True)]
+    table["worse"] = pd.Series(worse, dtype=object)
     table["text"] = [_text(row.mean, row.std, row.n, row.size, row.worse) for row in table.itertuples()]
     return table
 
@@ -106,60 +111,96 @@ def choose_metrics(groups: Iterable[Group], names: Sequence[str] = ()) -> list[s
     return tests + [name for name in (f"val/log_likelihood{LAST}", SPEED) if name in there]
 
 
-def lines(groups: Sequence[Group], summary: pd.DataFrame) -> list[list[str]]:
-    """The table for readers, as text.
+def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, list[list[str]]]:
+    """One table per data set for readers, as text.
 
     Args:
         groups: The groups, one per row.
         summary: Their metrics, as :func:`summarise` returns them.
 
     Returns:
-        A header and the rows. A column of published numbers follows each metric that has any.
+        A header and the rows by data set, with the metrics that a group of it has. A column of published numbers
+        follows each metric that has any.
     """
-    keys = [(group.data, group.label, str(len(group.runs))) for group in groups]
-    table = pd.DataFrame(keys, columns=["data", "method", "n"])
-    for metric, cells in summary.groupby("metric", sort=False):
-        cells = cells.set_index("group")
-        table[f"{metric}{ARROWS[direction(metric)]}"] = cells["text"]
-        if cells["published"].notna().any():
-            numbers = cells["published"].map(_number, na_action="ignore").fillna("")
-            table.insert(len(table.columns), "published", numbers, allow_duplicates=True)
-    return [list(table), *table.to_numpy().tolist()]
+    found = {}
+    for data in dict.fromkeys(group.data for group in groups):
+        rows = {i: group for i, group in enumerate(groups) if group.data == data}
+        keys = [(group.label, str(len(group.runs))) for group in rows.values()]
+        table = pd.DataFrame(keys, columns=["method", "n"], index=list(rows))
+        for metric, cells in summary[summary["group"].isin(rows) & (summary["n"] > 0)].groupby("metric", sort=False):
+            cells = cells.set_index("group")
+            table[f"{metric}{ARROWS[direction(metric)]}"] = cells["text"].reindex(table.index, fill_value="")
+            if cells["published"].notna().any():
+                table.insert(len(table.columns), "published", _published(cells, table.index), allow_duplicates=True)
+        found[data] = [list(table), *table.to_numpy().tolist()]
+    return found
+
+
+def _published(cells: pd.DataFrame, rows: pd.Index) -> pd.Series:
+    numbers = cells["published"].map(_number, na_action="ignore").fillna("")
+    marks = cells["differs"].notna().map({True: f" {UNLIKE}", False: ""})
+    return (numbers + marks).reindex(rows, fill_value="")
 
 
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
-    """The notes below the table, one sentence each."""
+    """The notes below the tables, one sentence each."""
     notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
     if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")
+    unlike = summary[(summary["n"] > 0) & summary["differs"].notna()]
+    for differs, cells in unlike.groupby("differs", sort=False):
+        notes.append(f"{UNLIKE} Not comparable: {differs} ({_rows(groups[i] for i in cells['group'].unique())}).")
     if len(sources := summary["source"].dropna().unique()):
         notes.append(f"Published: {'; '.join(sources)}.")
     if summary["metric"].str.endswith(LAST).any():
         notes.append(f"{LAST.strip()}: mean of the last three validations of each run.")
-    notes += [
-        f"{group.data}, {group.label}: some of its runs have the same seed, so that their spread is too small."
-        for group in groups
-        if group.repeats_a_seed
-    ]
+    if repeated := [group for group in groups if group.repeats_a_seed]:
+        notes.append(f"Some runs have the same seed, so that their spread is too small: {_rows(repeated)}.")
     return notes
 
 
-def to_markdown(table: Sequence[Sequence[str]], notes: Iterable[str]) -> str:
-    """A table in GitHub's Markdown, followed by the notes, one paragraph each.
+def _rows(groups: Iterable[Group]) -> str:
+    labels = [f"{group.data}, {group.label}" for group in groups]
+    return "; ".join(labels) if len(labels) <= NAMED else f"{len(labels)} rows"
+
+
+def to_markdown(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], folded: Sequence[str] = ()) -> str:
+    """One table per data set in GitHub's Markdown, followed by the notes and a folded list.
+
+    Args:
+        tables: As :func:`tables` returns them.
+        notes: One paragraph each.
+        folded: The summary of the list, and its items.
 
     Example:
-        >>> print(to_markdown([["data", "method", "n"], ["digits", "dsm", "3"]], ["A note."]))
-        | data | method | n |
-        | --- | --- | ---: |
-        | digits | dsm | 3 |
+        >>> table = [["method", "n"], ["dsm", "3"]]
+        >>> print(to_markdown({"digits": table}, ["A note."], ["1 run without results.", "multirun/3: failed."]))
+        ## digits
+        <BLANKLINE>
+        | method | n |
+        | --- | ---: |
+        | dsm | 3 |
         <BLANKLINE>
         A note.
         <BLANKLINE>
+        <details><summary>1 run without results.</summary>
+        <BLANKLINE>
+        - multirun/3: failed.
+        <BLANKLINE>
+        </details>
+        <BLANKLINE>
     """
+    parts = [f"## {data}\n\n{_to_markdown(table)}" for data, table in tables.items()] + list(notes)
+    if folded:
+        items = "\n".join(f"- {html.escape(item)}" for item in folded[1:])
+        parts += [f"<details><summary>{folded[0]}</summary>", items, "</details>"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _to_markdown(table: Sequence[Sequence[str]]) -> str:
     header, *body = ([cell.replace("|", r"\|") for cell in line] for line in table)
-    rule = ["---" if i < 2 else "---:" for i in range(len(header))]
-    rows = [f"| {' | '.join(line)} |" for line in (header, rule, *body)]
-    return "\n".join(rows) + "\n\n" + "\n\n".join(notes) + "\n"
+    rule = ["---" if i < 1 else "---:" for i in range(len(header))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *body))
 
 
 def to_csv(summary: pd.DataFrame) -> str:

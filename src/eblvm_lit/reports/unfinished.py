@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,16 +50,22 @@ def read_unfinished(folder: Path) -> Unfinished:
 
 
 def unfinished_notes(unfinished: Sequence[Unfinished]) -> list[str]:
-    """Notes on the runs that are missing from a table.
+    """Lines on the runs that are missing from a table: how many there are and where, then one line each.
 
     Example:
-        >>> unfinished_notes([Unfinished(Path("multirun/3"), "failed", "The loss is nan.")])
-        ['Unfinished or failed (no metrics.json), left out: multirun/3.', 'multirun/3: failed. The loss is nan.']
+        >>> jobs = Unfinished(Path("a/3"), "failed", "The loss is nan."), Unfinished(Path("a/5"), "unfinished", "")
+        >>> unfinished_notes(jobs)
+        ['2 runs without results in a: 1 failed, 1 unfinished.', '3: failed. The loss is nan.', '5: unfinished.']
     """
     if not unfinished:
         return []
-    reasons = [f"{job.folder}: {job.state}. {job.reason}" for job in unfinished if job.reason]
+    root = os.path.commonpath([job.folder.parent for job in unfinished])
+    states = Counter(job.state for job in unfinished)
+    counts = ", ".join(f"{states[state]} {state}" for state in sorted(states))
     return [
-        f"Unfinished or failed (no metrics.json), left out: {', '.join(str(j.folder) for j in unfinished)}.",
-        *reasons,
+        f"{len(unfinished)} run{'s' * (len(unfinished) > 1)} without results in {root}: {counts}.",
+        *(
+            f"{job.folder.relative_to(root)}: {job.state}. {' '.join(job.reason.split())}".rstrip()
+            for job in unfinished
+        ),
     ]

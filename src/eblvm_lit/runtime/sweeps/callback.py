@@ -1,4 +1,4 @@
-"""The Hydra callback that resumes a sweep at its start and reports failed jobs at its end."""
+"""The Hydra callback that resumes a sweep at its start, and shows its jobs and reports failed ones at its end."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from omegaconf import DictConfig, open_dict, read_write
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.runtime.status import FINISHED, STATUS, read_status
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
-from eblvm_lit.runtime.sweeps.launcher import check_launcher
+from eblvm_lit.runtime.sweeps.launcher import check_launcher, prepare_worker
 from eblvm_lit.runtime.sweeps.search import is_search, prepare_search
+from eblvm_lit.runtime.sweeps.summary import read_jobs, show_jobs
 
 __all__ = ["Sweep"]
 
 
 class Sweep(Callback):
-    """Resumes in the folder of an earlier start if ``sweep.resume`` is true, and lists the failed jobs at the end.
+    """Resumes in the folder of an earlier start if ``sweep.resume`` is true, and shows all jobs and errors at the end.
 
     Errors end the process by ``sys.exit``: Hydra turns exceptions of callbacks into warnings and continues.
     """
 
     def __init__(self) -> None:
         self._before: dict[Path, int] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Prepare a worker process of joblib, which gets this object before it composes and runs its job."""
+        self.__dict__.update(state)
+        prepare_worker()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Check the launcher and find the earlier folder, before anything is written."""
@@ -44,8 +50,11 @@ class Sweep(Callback):
         job_return.cfg = job_return.hydra_cfg = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """List the jobs of this start that have not finished, and exit with an error if there are any."""
+        """Show all jobs; name those of this start that have not finished, and exit with an error if there are any."""
         folder = Path(config.hydra.sweep.dir)
+        jobs = read_jobs(folder)
+        if any(job.metrics for job in jobs):
+            show_jobs(jobs, folder, config.get("optimized_metric"))
         changes = _changes(folder)
         bad = []
         for path in sorted(changes, key=lambda path: (len(path.parts), len(path.name), path)):

@@ -1,9 +1,11 @@
-"""Checks of Hydra's launcher and sweeper, and whether this process runs a job of a sweep."""
+"""Checks of Hydra's launcher and sweeper, whether this process runs a job of a sweep, and the workers of joblib."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,7 +13,7 @@ from hydra.types import RunMode
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["check_launcher", "exit_without_sweeper", "in_sweep"]
+__all__ = ["check_launcher", "exit_without_sweeper", "in_sweep", "prepare_worker"]
 
 
 def in_sweep() -> bool:
@@ -22,6 +24,17 @@ def in_sweep() -> bool:
         False
     """
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def prepare_worker() -> None:
+    """Keep a process that runs jobs beside others from printing what only one process at a time can print.
+
+    Progress bars of several processes would overwrite each other: rich takes the output for a file, and jobs print
+    lines. Each worker would repeat Hydra's notice on the file of the launcher, which has the name of the plugin's own
+    so that whoever lacks the plugin is told what to install.
+    """
+    os.environ["TTY_COMPATIBLE"] = "0"
+    warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
 
 
 def check_launcher(target: str) -> None:

@@ -1,0 +1,162 @@
+"""The one look of all figures and report images: fonts, sizes, colours and scales, and how a figure is written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from eblvm_lit.utils.io import write_whole
+
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "DECADES",
+    "GRID",
+    "INK",
+    "MARKERS",
+    "STYLE",
+    "TICK_STEPS",
+    "fit_axis",
+    "frame",
+    "new_figure",
+    "open_frame",
+    "save",
+    "styled",
+]
+
+INK = "#333a45"  # colour of frames, ticks and text
+GRID = "#e2e8f0"
+DPI = 150
+TICK_STEPS = [1, 2, 2.5, 5, 10]
+DECADES = 100.0  # numbers that span a larger ratio get a logarithmic axis
+
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow. Prints in grey and
+# more than seven curves are told apart by dashes and markers.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
+DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+STYLE = {
+    **{"font.size": 9, "axes.titlesize": 10, "axes.titlepad": 6, "axes.labelsize": 9, "figure.labelsize": 8},
+    **{"xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.title_fontsize": 8},
+    **{f"{part}color": INK for part in ("text.", "axes.edge", "axes.label", "axes.title", "xtick.", "ytick.")},
+    **{"legend.frameon": False, "legend.labelcolor": INK, "axes.axisbelow": True},
+    **{"axes.linewidth": 0.6, "grid.color": GRID, "grid.linewidth": 0.6},
+    **{f"{axis}tick.major.{key}": value for axis in "xy" for key, value in (("width", 0.6), ("size", 3))},
+    **{f"{axis}tick.minor.{key}": value for axis in "xy" for key, value in (("width", 0.4), ("size", 1.5))},
+    **{"lines.linewidth": 1.3, "lines.markersize": 3},
+    "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=[DASHES[i % len(DASHES)] for i in range(len(COLOURS))]),
+    **{"pdf.fonttype": 42, "svg.fonttype": "none"},  # embeds TrueType fonts, which publishers accept
+}
+
+styled = matplotlib.rc_context(STYLE)
+"""A decorator: while the function draws, matplotlib has this style; afterwards everything is as before."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, size in inches.
+
+    Example:
+        >>> new_figure(4, 3).get_size_inches().tolist()
+        [4.0, 3.0]
+    """
+    return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout="constrained")
+
+
+def frame(axes: Axes, title: str | None = None) -> None:
+    """Give axes the common look: a thin grey frame, small ticks and a title."""
+    for spine in axes.spines.values():
+        spine.set(color=INK, linewidth=0.6)
+    axes.tick_params(color=INK, labelcolor=INK, labelsize=8, width=0.6, length=3)
+    if title is not None:
+        axes.set_title(title, fontsize=10, color=INK, pad=6)
+
+
+def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
+    """Give axes of curves and points their look: no frame at the top and on the right, and a light grid.
+
+    Args:
+        axes: Where.
+        title: Of the panel.
+        grid: The axis whose ticks have grid lines: ``x``, ``y`` or ``both``.
+    """
+    frame(axes, title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    axes.grid(axis=grid, color=GRID, linewidth=0.6)
+
+
+def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int = 5, ratio: float = DECADES) -> bool:
+    """Choose the scale and the ticks of an axis: logarithmic for positive numbers of different orders of magnitude.
+
+    Ticks are whole numbers such as 2.5e-05: a common factor beside the axis would collide with the title.
+
+    Args:
+        axis: The x or y axis of some axes.
+        values: The numbers that it shows.
+        n_ticks: Ticks at most, about.
+        ratio: The ratio of the largest to the smallest number from which on the scale is logarithmic.
+
+    Returns:
+        Whether the scale is logarithmic.
+
+    Example:
+        >>> axes = new_figure(4, 3).subplots()
+        >>> fit_axis(axes.yaxis, [0.01, 3, 40]), fit_axis(axes.xaxis, [-1, 100])
+        (True, False)
+        >>> axes.get_yscale(), axes.xaxis.get_major_formatter()(2.5e-5)
+        ('log', '2.5e-05')
+    """
+    numbers = np.asarray(values, dtype=float)
+    numbers = numbers[np.isfinite(numbers)]
+    logarithmic = numbers.size > 0 and numbers.min() > 0 and numbers.max() >= ratio * numbers.min()
+    if logarithmic:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        wide = numbers.max() >= DECADES * numbers.min()
+        axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=n_ticks + 2))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(n_ticks, steps=TICK_STEPS))
+    axis.set_major_formatter(FuncFormatter(_plain))
+    return bool(logarithmic)
+
+
+def _plain(value: float, _: int | None = None) -> str:
+    text = f"{value:.10g}"  # ten digits: neighbouring ticks of 1234567.5 differ
+    return f"−{text[1:]}" if value < 0 else text
+
+
+@styled
+def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int = DPI) -> list[Path]:
+    """Write a figure to one file per format, atomically, with everything that lies beside its axes.
+
+    Args:
+        figure: The figure.
+        stem: The path without its suffix; the folder is created.
+        formats: Such as ``png`` and ``pdf``.
+        dpi: Dots per inch of pixel formats.
+
+    Returns:
+        The files.
+
+    Raises:
+        DataError: If a file cannot be written.
+    """
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # PDF: a line for each table of a font
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
+    legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    beside = [*figure.get_default_bbox_extra_artists(), *legends]  # some legends take no part in the layout
+    for path in paths:
+        options = {"format": path.suffix[1:], "dpi": dpi, "bbox_inches": "tight", "bbox_extra_artists": beside}
+        write_whole(path, partial(figure.savefig, **options))
+    return paths
