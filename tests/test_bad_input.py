@@ -38,6 +38,8 @@ def trained(tmp_path_factory):
         ),
         (["trainer.devices=0"], "trainer: .*0"),
         (["trainer.devices=many"], "trainer: .*devices"),
+        (["trainer.accelerator=tpu"], "trainer.accelerator=tpu: torch finds no such device .* use trainer=default"),
+        (["+trainer.gradient_clip_val=1"], "gradient_clip_val does not .*: set optimizer.clip_norm instead"),
         (["trainer.accelerator=abacus"], "trainer: .*abacus"),
         (
             ["trainer.max_steps=0"],
@@ -305,10 +307,10 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
             ["-m", "hydra.sweep.dir=file/run"],
             "ERROR: The output folder file/run cannot be written to",
         ),
-        ("train.py", ["method=bidsn"], "Could not find 'method/bidsn'"),
-        ("train.py", ["method.n_unrol=3"], "Key 'n_unrol' is not in struct"),
+        ("train.py", ["method=bidsn"], "method has no choice 'bidsn'. Did you mean method=bidsm?"),
+        ("train.py", ["method.n_unrol=3"], "There is no key 'method.n_unrol'. Did you mean method.n_unroll=3?"),
         ("evaluate.py", ["hydra.run.dir=file/run"], "ERROR: The output folder file/run cannot be written to"),
-        ("evaluate.py", ["checkpoint=last.ckpt"], "Key 'checkpoint' is not in struct"),
+        ("evaluate.py", ["checkpoint=last.ckpt"], "There is no key 'checkpoint'. Did you mean ckpt=last.ckpt?"),
     ],
 )
 def test_the_command_line_ends_with_a_sentence_and_a_failure(script, args, sentence, tmp_path):

@@ -248,7 +248,7 @@ def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, 
 def test_auto_compiles_where_it_pays_and_says_so(steps, compiler, said, compiled, monkeypatch, caplog):
     monkeypatch.setattr(fast_paths, "compiler_available", lambda device: compiler)
     with caplog.at_level(logging.INFO):
-        assert fast_paths.worth_compiling(steps, 3, torch.device("cpu")) == compiled
+        assert fast_paths.is_compiled("auto", steps, 3, torch.device("cpu")) == compiled
     assert re.search(said, caplog.text)
 
 

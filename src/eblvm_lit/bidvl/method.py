@@ -98,6 +98,11 @@ class BiDVL(GeneratorMethod):
         self.shares_optimizer = loss.regularises_encoder and encoder_optimizer == "shared"
         self.unroll = Unroll(n_unroll=n_unroll)
 
+    @property
+    def title(self) -> str:
+        """With K and N."""
+        return f"BiDVL: bi-level doubly variational learning, K = {self.n_lower_steps}, {self.unroll.title}"
+
     def param_groups(self) -> dict[str, ParamGroup]:
         """psi' in the upper level, with the encoder if the loss says so; encoder and generator in the lower one."""
         upper = {"upper": ParamGroup("theta", self.optimizer)}

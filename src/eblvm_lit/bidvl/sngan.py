@@ -72,6 +72,11 @@ class SNGAN(GeneratorMethod):
         self.loss, self.optimizer = loss, optimizer
         self.n_upper_steps, self.fresh_minibatches = n_upper_steps, fresh_minibatches
 
+    @property
+    def title(self) -> str:
+        """With its steps."""
+        return f"SNGAN: spectrally normalised GAN, {self.n_upper_steps} upper steps"
+
     def param_groups(self) -> dict[str, ParamGroup]:
         """The critic, and the generator."""
         return {"upper": ParamGroup("theta", self.optimizer), "lower": ParamGroup("omega", self.optimizer)}

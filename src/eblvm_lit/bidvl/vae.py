@@ -60,6 +60,11 @@ class VAE(GeneratorMethod):
         check_sizes(generator, posterior)
         self.optimizer = optimizer
 
+    @property
+    def title(self) -> str:
+        """In words."""
+        return "VAE: variational autoencoder"
+
     def param_groups(self) -> dict[str, ParamGroup]:
         """Encoder and generator."""
         return {"lower": ParamGroup("omega", self.optimizer)}

@@ -11,6 +11,9 @@ from eblvm_lit.utils.memory import MemoryMeter
 
 __all__ = ["LogCurves"]
 
+# MiB of resident memory that come and go with a CPU process, whatever its tensors are.
+CPU_NOISE = 10.0
+
 
 class LogCurves(pl.Callback):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
@@ -21,24 +24,28 @@ class LogCurves(pl.Callback):
     Attributes:
         rates: The iteration rates logged so far.
         memory: Peak memory of iterations, in MiB, above the parameters, the optimizers' state and the compiled code,
-            between the end of the first batch and the first validation. None until then.
+            between the end of the first batch and the first validation. None until then, and on a CPU where it is below
+            10 MiB, which is the noise of the measurement.
     """
 
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.memory: float | None = None
         self._meter: MemoryMeter | None = None
+        self._measured = False
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Reset the clock, which starts after the first batch: its first iteration may be compiled."""
         self._since, self._meter = None, None
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002 - Lightning's
         """Leave the validation out of the measured time and memory."""
         self._since = None
-        if self.memory is None and self._meter is not None:
-            self.memory = self._meter.peak()
+        if self._meter is not None and not self._measured:
+            self.memory, self._measured = self._meter.peak(), True
+            if pl_module.device.type == "cpu" and (self.memory or 0.0) < CPU_NOISE:
+                self.memory = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Log the validation loss."""

@@ -37,6 +37,7 @@ except ImportError:  # another torch: torch.compile is used as it is
 
 __all__ = [
     "CompilationError",
+    "compilation",
     "compile_step",
     "compiler_available",
     "inside_torch_func",
@@ -81,8 +82,8 @@ def compiler_available(device: torch.device) -> str | None:
         return None
 
 
-def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device) -> bool:
-    """The decision of ``compile=auto``, and a line in the log that gives its reason.
+def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device) -> tuple[bool, str]:
+    """The decision of ``compile=auto``, and a sentence that gives its reason.
 
     Args:
         n_iterations: Iterations still to run.
@@ -90,20 +91,17 @@ def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device)
         device: Where the run is.
     """
     if n_iterations * n_inner_steps < MIN_INNER_STEPS:
-        log.info("compile=auto: running eagerly, %d iterations are too few to repay compilation.", n_iterations)
-        return False
+        return False, f"compile=auto: running eagerly, {n_iterations} iterations are too few to repay compilation."
     compiler = compiler_available(device)
     if compiler is None:
-        log.info("compile=auto: running eagerly, no compiler for %s was found.", device.type)
-        return False
-    log.info("compile=auto: compiling the whole iteration with %s; the first one takes a while.", compiler)
-    return True
+        return False, f"compile=auto: running eagerly, no compiler for {device.type} was found."
+    return True, f"compile=auto: compiling the whole iteration with {compiler}; the first one takes a while."
 
 
-def is_compiled(
+def compilation(
     mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device, n_processes: int = 1
-) -> bool:
-    """Whether this run compiles its iteration, given ``method.compile``.
+) -> tuple[bool, str]:
+    """Whether this run compiles its iteration, given ``method.compile``, and a sentence that says so.
 
     Args:
         mode: ``method.compile``.
@@ -116,8 +114,8 @@ def is_compiled(
         ConfigError: Where ``mode`` is true, and there is no compiler, or there are several processes.
 
     Example:
-        >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
-        False
+        >>> compilation(False, 100_000, 10, torch.device("cpu"))
+        (False, 'compile=false: running eagerly.')
     """
     if n_processes > 1 and mode is True:
         raise ConfigError(
@@ -125,13 +123,29 @@ def is_compiled(
             "use method.compile=auto or false."
         )
     if n_processes > 1 and mode == "auto":
-        log.info("compile=auto: running eagerly, exchanges between %d processes are not compiled.", n_processes)
-        return False
+        return False, (f"compile=auto: running eagerly, exchanges between {n_processes} processes are not compiled.")
     if mode is True and compiler_available(device) is None:
         raise ConfigError(
             f"method.compile=true, but no compiler for {device.type} was found: use method.compile=auto or false."
         )
-    return mode is True or (mode == "auto" and worth_compiling(n_iterations, n_inner_steps, device))
+    if mode == "auto":
+        return worth_compiling(n_iterations, n_inner_steps, device)
+    return bool(mode), "compile=true: compiling the whole iteration." if mode else "compile=false: running eagerly."
+
+
+def is_compiled(
+    mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device, n_processes: int = 1
+) -> bool:
+    """The decision of :func:`compilation`; where it is the program's own, a line in the log gives its reason.
+
+    Example:
+        >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
+        False
+    """
+    decision, sentence = compilation(mode, n_iterations, n_inner_steps, device, n_processes)
+    if mode == "auto":
+        log.info("%s", sentence)
+    return decision
 
 
 class _MergeEqualNodes(CustomGraphPass):

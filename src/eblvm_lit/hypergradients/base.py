@@ -54,6 +54,11 @@ class Hypergradient(ABC):
     n_draws: int
     lr_ahead = 0
 
+    @property
+    def title(self) -> str:
+        """What it is in a few words, for the first screen of a run."""
+        return type(self).__name__
+
     def check(self, divergence: Divergence) -> None:  # noqa: B027 - most fit every divergence
         """Refuse a lower level this hypergradient does not fit."""
 

@@ -166,6 +166,11 @@ class Implicit(Hypergradient):
             return conjugate_gradient(matvec, b, self.n_terms)
         return neumann(matvec, b, self.n_terms, self.step_size)
 
+    @property
+    def title(self) -> str:
+        """How the linear system is solved."""
+        return f"implicit hypergradient of {self.n_terms} terms"
+
     def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
         """The value of J at the live phi and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)

@@ -64,6 +64,11 @@ class Unroll(Hypergradient):
         self.n_draws, self.lr_ahead = n_unroll, int(lr == "next")
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 
+    @property
+    def title(self) -> str:
+        """N."""
+        return f"N = {self.n_draws}"
+
     def memory_hints(self) -> list[str]:
         """Fewer steps to go back through, or none."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []

@@ -255,6 +255,11 @@ class Method(pl.LightningModule):
         """The loss by which models are selected, per example, shape (B,)."""
 
     @property
+    def title(self) -> str:
+        """The method in words with its main numbers, for the first screen of a run."""
+        return type(self).__name__
+
+    @property
     def event_shape(self) -> tuple[int, ...]:
         """Shape of one v."""
         return cast(Energy, self.parts.energy).event_shape  # a method without an energy says it itself

@@ -193,6 +193,12 @@ class BiSM(Method):
             energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
         )
 
+    @property
+    def title(self) -> str:
+        """With its objective, K and N."""
+        name, words = type(self.objective).__name__, self.objective.words
+        return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
+
     def networks(self) -> dict[str, torch.nn.Module]:
         """The model and the posterior."""
         return {"theta": self.energy, "phi": self.posterior}

@@ -80,6 +80,13 @@ class ContrastiveDivergence(Method):
             for name, shape in chain.shapes(energy).items():
                 self.register_buffer(f"chain_{name}", torch.zeros(n_chains, *shape))
 
+    @property
+    def title(self) -> str:
+        """With k."""
+        if self.n_chains is None:
+            return f"CD: contrastive divergence, k = {self.chain.n_steps}"
+        return f"PCD: persistent contrastive divergence, {self.n_chains:,} chains, k = {self.chain.n_steps}"
+
     def networks(self) -> dict[str, torch.nn.Module]:
         """The model."""
         return {"theta": self.energy}

@@ -104,6 +104,11 @@ class Critic(LossMethod):
         network = bind(self.critic, state.params["critic"])
         return (lambda v: network(v) + self.model_field(state, v)) if self.residual else network
 
+    @property
+    def title(self) -> str:
+        """Of a model that does not move."""
+        return f"{type(self).__name__}: the Fisher divergence of a fixed model, by a critic"
+
     def networks(self) -> dict[str, nn.Module]:
         """The model, which does not move, and the critic."""
         return {"theta": self.energy, "critic": self.critic}

@@ -97,6 +97,11 @@ class NCE(LossMethod):
             )
 
     @property
+    def title(self) -> str:
+        """With nu."""
+        return f"NCE: noise-contrastive estimation, nu = {self.nu}"
+
+    @property
     def energy(self) -> Energy:
         """The model without c."""
         return self.model.energy

@@ -56,6 +56,12 @@ class ScoreMatching(LossMethod):
         self.score, self.objective = score_of_model(score, energy), objective
 
     @property
+    def title(self) -> str:
+        """With its objective and score."""
+        name, words = type(self.objective).__name__, self.objective.words
+        return f"{name}: {words}, {self.score.words}"
+
+    @property
     def parts(self) -> MethodParts:
         """The energy and the objective."""
         return MethodParts(energy=self.energy, objective=self.objective)

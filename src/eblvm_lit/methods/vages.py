@@ -93,6 +93,13 @@ class VaGES(Method):
                 energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
             )
 
+    @property
+    def title(self) -> str:
+        """With its objective, L and K."""
+        name, words = type(self.objective).__name__, self.objective.words
+        numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
+        return f"VaGES-{name}: {words} with variational estimates, {numbers}"
+
     def networks(self) -> dict[str, torch.nn.Module]:
         """The model, and the posterior if there is one."""
         return {"theta": self.energy} if self.posterior is None else {"theta": self.energy, "phi": self.posterior}

@@ -126,6 +126,11 @@ class VNCE(NCE):
     def check_energy(energy: Energy) -> None:
         """Refuse nothing: no free energy is needed."""
 
+    @property
+    def title(self) -> str:
+        """With nu and K."""
+        return f"VNCE: variational noise-contrastive estimation, nu = {self.nu}, K = {self.n_lower_steps}"
+
     def networks(self) -> dict[str, nn.Module]:
         """The model with c, and the posterior if there is one."""
         return super().networks() if self.posterior is None else {**super().networks(), "phi": self.posterior}

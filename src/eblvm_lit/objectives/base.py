@@ -23,12 +23,14 @@ class Objective(ABC):
     leading dimensions (one slice per inner step); :meth:`perturb` and :meth:`loss` see one slice.
 
     Attributes:
+        words: Its name in words, for the first screen of a run.
         pointwise: Whether the loss needs the score's values alone, at the perturbed points: then :meth:`cotangent` is
             its derivative by them. False for the losses that differentiate the score.
         perturbs: Whether the score is matched at perturbed data: the lower level then sees such data, too.
         lower_weight: Noise -> the weight of each example in the lower-level loss, shape (B,); None for equal weights.
     """
 
+    words: str = "an objective of one's own"
     pointwise: bool
     perturbs: bool = False
     lower_weight: Callable[[Noise], Tensor | float] | None = None

@@ -32,6 +32,7 @@ class DSM(Objective):
         [2.25]
     """
 
+    words = "denoising score matching"
     pointwise = True
     perturbs = True
 

@@ -87,6 +87,7 @@ class KSD(Objective):
         [2.0, 2.0]
     """
 
+    words = "kernelised Stein discrepancy"
     pointwise = True
 
     def __init__(

@@ -40,6 +40,7 @@ class MDSM(Objective):
         tensor([0.1000, 0.3162, 1.0000])
     """
 
+    words = "multiscale denoising score matching"
     pointwise = True
     perturbs = True
 

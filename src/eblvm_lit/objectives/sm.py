@@ -25,6 +25,7 @@ class SM(Objective):
         [-1.0]
     """
 
+    words = "score matching"
     pointwise = False
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:  # noqa: ARG002

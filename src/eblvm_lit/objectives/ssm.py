@@ -38,6 +38,7 @@ class SSM(Objective):
         [-1.0]
     """
 
+    words = "sliced score matching"
     pointwise = False
 
     def __init__(

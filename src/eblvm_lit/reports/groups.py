@@ -14,7 +14,7 @@ __all__ = ["Group", "group_runs", "setting_name"]
 # Keys that change where a run reads and writes, where it starts or what it prints, but not its results.
 INCIDENTAL = frozenset(
     (
-        *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config"),
+        *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config", "summary"),
         *("cache_dir", "sweep"),
         *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
         *(

@@ -13,6 +13,8 @@ from omegaconf import DictConfig
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.runtime.composition import stop_raising
+from eblvm_lit.runtime.interrupts import INTERRUPTED, raise_interrupts
 from eblvm_lit.runtime.optimized import optimized_value
 from eblvm_lit.runtime.sweeps.launcher import in_sweep
 from eblvm_lit.runtime.sweeps.search import value_of_divergence
@@ -31,6 +33,12 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         The metric ``cfg.optimized_metric``, for sweepers.
     """
     logging.raiseExceptions = False  # no traceback if the log file cannot be written
+    stop_raising()
+    with raise_interrupts():
+        return _main(function, cfg)
+
+
+def _main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -> float | None:
     try:
         if HydraConfig.initialized():
             refuse_unread(cfg, HydraConfig.get().overrides.task)
@@ -50,7 +58,7 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
         sys.exit(getattr(error, "exit_code", 1))
     except KeyboardInterrupt:  # outside of training, which handles it
         log.error("Interrupted.")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception:
         if not _in_grid(cfg):
             raise

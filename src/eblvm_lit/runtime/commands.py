@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hydra
-from omegaconf import DictConfig
-
+from eblvm_lit.runtime.composition import errors_in_sentences
+from eblvm_lit.runtime.interrupts import exit_on_interrupt
 from eblvm_lit.runtime.renamed import exit_if_renamed
-from eblvm_lit.runtime.sweeps.launcher import exit_without_sweeper
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 __all__ = ["conf_folder", "evaluate", "train"]
 
@@ -28,14 +30,12 @@ def conf_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "conf"
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
 def _train(cfg: DictConfig) -> float | None:
     from eblvm_lit.runtime import cli, run  # takes seconds, for which --help and typing errors need not wait
 
     return cli.main(run.train, cfg)
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="evaluate")
 def _evaluate(cfg: DictConfig) -> float | None:
     from eblvm_lit.runtime import cli, run
 
@@ -56,18 +56,28 @@ def exit_if_null(arguments: Sequence[str]) -> None:
             sys.exit(f"ERROR: {argument}: choose an option of {group}, or leave the whole group out with '~{group}'.")
 
 
+def _start(task: Callable[[DictConfig], float | None], config_name: str) -> None:
+    """Compose the configuration of the command line, and run a task on it."""
+    exit_on_interrupt()
+    exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
+    exit_if_null(sys.argv[1:])
+    import hydra  # after Ctrl-C has been taken care of
+
+    from eblvm_lit.runtime.sweeps.launcher import exit_without_sweeper
+
+    exit_without_sweeper(sys.argv[1:])
+
+    with errors_in_sentences(conf_folder(), config_name, sys.argv[1:]):
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config_name)(task)()
+
+
 def train() -> None:
     """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
-    exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
-    exit_without_sweeper(sys.argv[1:])
-    exit_if_null(sys.argv[1:])
     # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
     warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
-    _train()
+    _start(_train, "config")
 
 
 def evaluate() -> None:
     """Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH."""
-    exit_if_renamed(sys.argv[1:])
-    exit_if_null(sys.argv[1:])
-    _evaluate()
+    _start(_evaluate, "evaluate")

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.commands import conf_folder
+from eblvm_lit.runtime.composition import known_keys, sentence
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.runtime.trained_run import TrainedRun, load
@@ -51,7 +52,9 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
             cfg = compose("config", [*search, *overrides], return_hydra_config=True)
         folder = OmegaConf.select(cfg, "hydra.run.dir")
     except (HydraException, OmegaConfBaseException) as error:
-        reason = str(error).strip().partition("\nSee https")[0]
+        reason = sentence(
+            str(error).partition("\nSee https")[0], overrides, lambda: known_keys(conf_folder(), "config")
+        )
         raise ConfigError(f"{reason} (in {' '.join(overrides)})") from None
     with open_dict(cfg):
         del cfg["hydra"]

@@ -1,4 +1,4 @@
-"""Terminal output of a run: the configuration tree, the final metrics, and fewer messages of Lightning."""
+"""Terminal output of a run: the configuration tree, the final metrics, and fewer messages of libraries."""
 
 from __future__ import annotations
 
@@ -11,21 +11,38 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.tree import Tree
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.numbers import significant
+from eblvm_lit.utils.printing import show
 
-__all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "show_config", "show_results"]
+__all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "shortest", "show_config", "show_results", "unit"]
+
+# Units of metrics, by words of their names.
+UNITS = {
+    "second": "iterations/s",
+    "mib": "MiB above the parameters",
+    "likelihood": "nats",
+    "kl": "nats",
+    "z": "nats",
+}
 
 
 def quiet() -> None:
-    """Hide Lightning's hints and deprecation notices; its warnings stay visible."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
+    """Hide what libraries say that tells the user nothing; their other warnings stay visible."""
+    for name in ("pytorch_lightning", "lightning_fabric"):  # hints and deprecation notices
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*treespec.*deprecated", category=FutureWarning)
+    # a machine with CUDA's tools and without a GPU: the compiler of CPU code looks for them
+    logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
+
+
+def _is_not_about_cuda(record: logging.LogRecord) -> bool:
+    return "No CUDA runtime is found" not in record.getMessage()
 
 
 def prepare_folder(path: str | Path) -> Path:
@@ -77,12 +94,36 @@ def show_config(cfg: DictConfig) -> None:
 
     tree = Tree("[bold]configuration[/]", guide_style="dim")
     grow(tree, OmegaConf.to_container(cfg, resolve=True))
-    Console().print(tree)
+    show(tree)
 
 
 def show_results(metrics: Mapping[str, float], folder: Path) -> None:
-    """Print the final metrics as a table."""
-    table = Table("metric", "value", title=escape(str(folder)))
-    for name, value in sorted(metrics.items()):
-        table.add_row(name, f"{value:,.4f}")
-    Console().print(table)
+    """Print the final metrics as a table, those of the test split first, and the folder on a line of its own."""
+    table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
+    for name in sorted(metrics, key=lambda name: (not name.startswith("test"), name.startswith("train/"), name)):
+        table.add_row(name, significant(metrics[name]), unit(name))
+    show(table, "results in", f"  {shortest(folder)}")
+
+
+def unit(metric: str) -> str:
+    """The unit of a metric, by the words of its name; empty for what has none, or another one for each data set.
+
+    Example:
+        >>> [unit(name) for name in ("test/log_likelihood", "train/iterations_per_second", "test/fid")]
+        ['nats', 'iterations/s', '']
+    """
+    words = set(metric.rpartition("/")[2].split("_"))
+    return next((name for word, name in UNITS.items() if word in words), "")
+
+
+def shortest(path: Path) -> str:
+    """A path as it is typed in the current folder.
+
+    Example:
+        >>> shortest(Path.cwd() / "outputs" / "a")
+        'outputs/a'
+    """
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:  # elsewhere
+        return str(path)

@@ -17,7 +17,7 @@ __all__ = ["find_checkpoint"]
 
 # Keys that may differ between a run and its continuation.
 INCIDENTAL = (
-    *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "allow_packages", "optimized_metric"),
+    *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "summary", "allow_packages", "optimized_metric"),
     *("sweep", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights", "compile"),
 )
 

@@ -23,6 +23,7 @@ from eblvm_lit.runtime.adapt import adapt
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
+from eblvm_lit.runtime.forecast import warn_of_days
 from eblvm_lit.runtime.instantiate import LIGHTNING
 from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.optimized import check_optimized
@@ -30,6 +31,7 @@ from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
 from eblvm_lit.runtime.status import recorded
+from eblvm_lit.runtime.summary import show_next_steps, show_start
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
 from eblvm_lit.utils.io import write_text
@@ -93,11 +95,10 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     trainer = build_trainer(cfg, parts)
     notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
     notes["threads"] = cfg.threads or torch.get_num_threads()
-    if resume_from is not None:
-        resume(parts, trainer, resume_from)
+    start = 0 if resume_from is None else resume(parts, trainer, resume_from)
     with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
-        return _fit(cfg, parts, trainer, resume_from)
+        return _fit(cfg, parts, trainer, resume_from, start)
 
 
 def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
@@ -109,11 +110,14 @@ def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> Non
         logger.begin(job, config)
 
 
-def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
-    """Run the iterations and write the results."""
+def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None, start: int) -> dict[str, float]:
+    """Run the iterations from ``start`` on and write the results."""
     with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")):
         on_cpu = trainer.strategy.root_device.type == "cpu"
         with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
+            if cfg.get("summary", True) and is_first():
+                show_start(cfg, parts, trainer, start)
+                warn_of_days(parts, trainer, start)
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}
         if cfg.test_checkpoint == "both":  # before the last checkpoint, because figures show the last one
@@ -121,6 +125,8 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
         which = "best" if cfg.test_checkpoint == "best" else "last"
         metrics = final_metrics(parts, tested_checkpoint(which, parts, trainer), cfg.eval_weights) | best | costs(parts)
     write_results(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
+    if cfg.get("summary", True) and is_first():
+        show_next_steps(cfg)
     return metrics
 
 
@@ -137,8 +143,11 @@ def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
         )
 
 
-def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
+def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
     """Validate a checkpoint, and restore what Lightning does not: the dtype, the best checkpoint and the logs.
+
+    Returns:
+        The iteration of the checkpoint.
 
     Raises:
         ConfigError: If the checkpoint has another method or other sizes, or lies beyond the end of this run.
@@ -159,6 +168,7 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> None:
             callback.adopt(resume_from)
     for logger in of_runs(trainer.loggers):
         logger.resume(checkpoint, resume_from)
+    return start
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:

@@ -23,9 +23,11 @@ class ScoreEstimator(ABC):
     :class:`~eblvm_lit.scores.variational.VariationalFunction`.
 
     Attributes:
+        words: Its name in words, for the first screen of a run.
         needs_posterior: Whether the estimate uses q(h|v).
     """
 
+    words = "an estimated score"
     needs_posterior = False
 
     @abstractmethod

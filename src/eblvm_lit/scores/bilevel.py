@@ -61,6 +61,7 @@ class Bilevel(ScoreEstimator):
         torch.Size([5, 2])
     """
 
+    words = "bi-level score"
     needs_posterior = True
 
     def check(self, energy: Energy) -> None:

@@ -51,6 +51,8 @@ class Exact(ScoreEstimator):
         torch.Size([5, 2])
     """
 
+    words = "exact score"
+
     def check(self, energy: Energy) -> None:
         """Refuse an energy without a free energy."""
         if not isinstance(energy, MarginalEnergy):

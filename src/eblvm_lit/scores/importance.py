@@ -62,6 +62,8 @@ class Importance(ScoreEstimator):
         torch.Size([5, 2])
     """
 
+    words = "score by importance sampling"
+
     def __init__(self, *, n_particles: int = 5) -> None:
         if n_particles < 1:
             raise ConfigError(f"An importance-sampled score needs n_particles (L) >= 1, not {n_particles}.")

@@ -243,6 +243,8 @@ class VariationalScore(ScoreEstimator):
         (torch.Size([2, 5, 3]), torch.Size([5, 2]), torch.Size([5]))
     """
 
+    words = "variational estimates"
+
     def __init__(
         self,
         *,

@@ -1,0 +1,121 @@
+"""One sentence where Hydra cannot compose a configuration, with the nearest key or choice there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+__all__ = ["errors_in_sentences", "known_keys", "nearest", "sentence", "stop_raising"]
+
+# With this variable Hydra raises the errors that it would otherwise print in its own words.
+RAISE = "HYDRA_FULL_ERROR"
+_raising = False
+
+
+@contextmanager
+def errors_in_sentences(config_dir: Path, config_name: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Inside the block, an error of the composition ends the process with one sentence and exit code 1.
+
+    Args:
+        config_dir: The folder of the configurations.
+        config_name: The name of the composed one.
+        arguments: Of the command line.
+    """
+    from hydra.errors import HydraException
+
+    if RAISE in os.environ:  # whoever sets it wants Hydra's own words
+        yield
+        return
+    _raise(True)
+    try:
+        yield
+    except HydraException as error:
+        sys.exit(f"ERROR: {sentence(str(error), arguments, lambda: known_keys(config_dir, config_name))}")
+    finally:
+        stop_raising()
+
+
+def stop_raising() -> None:
+    """End the block early: the configuration is composed, and Hydra prints what a job raises."""
+    if _raising:
+        _raise(False)
+
+
+def _raise(on: bool) -> None:
+    global _raising
+    _raising = on
+    if on:
+        os.environ[RAISE] = "1"
+    else:
+        os.environ.pop(RAISE, None)
+
+
+def sentence(message: str, arguments: Sequence[str], keys: Callable[[], Collection[str]]) -> str:
+    r"""What to say instead of a message of Hydra.
+
+    Args:
+        message: Of Hydra's error.
+        arguments: Of the command line.
+        keys: Gives the keys that there are.
+
+    Example:
+        >>> sentence("Could not override 'metod'.\nTo append ...", ["metod=dsm"], lambda: ["method", "model"])
+        "There is no key 'metod'. Did you mean method=dsm?"
+        >>> sentence("Could not find 'method/dsn'\n\nAvailable options in 'method':\n\tdsm\n\tcd", [], list)
+        "method has no choice 'dsn'. Did you mean method=dsm? The choices are dsm, cd."
+    """
+    if match := re.match(r"Could not override '([^']+)'", message):
+        key = match[1]
+        value = next((text.partition("=")[2] for text in arguments if text.startswith(f"{key}=")), "...")
+        found = nearest(key, keys())
+        hint = f" Did you mean {found}={value}?" if found else f" --cfg job shows all keys; +{key}={value} adds one."
+        return f"There is no key {key!r}.{hint}"
+    if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
+        group, choice, choices = match[1], match[2], match[3].split()
+        key = next((text.partition("=")[0] for text in arguments if text.endswith(f"={choice}")), group)
+        found = nearest(choice, choices)
+        hint = f" Did you mean {key}={found}?" if found else ""
+        return f"{group} has no choice {choice!r}.{hint} The choices are {', '.join(choices)}."
+    return " ".join(message.split())
+
+
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The name most like another one: a key of the same last word, or one of similar letters.
+
+    Example:
+        >>> nearest("n_lower_steps", ["method.n_lower_steps", "n_validations"])
+        'method.n_lower_steps'
+        >>> nearest("trainer.max_step", ["trainer.max_steps", "trainer.devices"])
+        'trainer.max_steps'
+        >>> nearest("xyz", ["seed"]) is None
+        True
+    """
+    same = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    close = get_close_matches(name, same or list(names), n=1, cutoff=0.0 if same else 0.5)
+    return close[0] if close else None
+
+
+def known_keys(config_dir: Path, config_name: str) -> list[str]:
+    """All keys and groups of the configuration as it is without overrides."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_dir)):
+        plain = OmegaConf.to_container(compose(config_name))
+    groups = [path.name for path in config_dir.iterdir() if path.is_dir()]
+    return list(dict.fromkeys([*_paths(plain), *groups]))
+
+
+def _paths(node: Any, path: str = "") -> Iterator[str]:
+    """The dotted path of every key."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            here = f"{path}.{key}" if path else str(key)
+            yield here
+            yield from _paths(value, here)

@@ -1,0 +1,190 @@
+"""What a run prints, at its start and at its end, and that it is printed at once and kept in the log file."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from eblvm_lit.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.runtime import forecast, run
+from eblvm_lit.runtime.build import build
+from eblvm_lit.runtime.commands import conf_folder
+from eblvm_lit.runtime.console import show_results
+from eblvm_lit.runtime.forecast import iteration_seconds
+from eblvm_lit.utils import progress
+from eblvm_lit.utils.progress import progress_bar
+from shell import CONF, configured, start, tiny, train
+
+METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
+WIDTHS = (80, 120)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_first_screen_and_the_last_table_fit_the_terminal(width, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)
+    outputs = tmp_path / "outputs"
+    train(outputs / "2026-01-01" / "10-00-00", "summary=true", "method=bidsm", f"outputs_dir={outputs}")
+    lines = capsys.readouterr().out.splitlines()
+    first, rest = lines[: (end := lines.index("  outputs/2026-01-01/10-00-00") + 1)], lines[end:]
+    assert len(first) <= 15
+    assert all(len(line.rstrip()) <= width for line in first)
+    said = " ".join(" ".join(first).split())
+    for text in (
+        "BiDSM: bi-level denoising score matching, K = 5, N = 5",
+        r"GRBM with \d+ parameters \(theta\), BernoulliPosterior with \d+ parameters \(phi\)",
+        r"Digits: 1,400 train, \d+ validation, \d+ test examples of 64 values",
+        "10 iterations of 64 examples, 2 validations, seed 1234",
+        r"threads?, precision 32-true",
+        "compile false: running eagerly",
+    ):
+        assert re.search(text, said), text
+    table = rest[: rest.index("  outputs/2026-01-01/10-00-00")]  # the path has a line of its own
+    assert all(len(line.rstrip()) <= width for line in table if "/10 " not in line)
+    rows = [line.split() for line in table if re.match(r"  (test|train|iteration)", line)]
+    assert rows[0][0].startswith("test/")
+    assert rows[-1][0].startswith("train/")
+    assert ["iteration", "10"] in rows
+    commands = dict(line.split(maxsplit=1) for line in rest[rest.index("  outputs/2026-01-01/10-00-00") + 2 :])
+    assert commands["evaluate"] == "python evaluate.py ckpt=outputs/2026-01-01/10-00-00"
+    assert commands["compare"].endswith("eblvm_lit.reports outputs")
+
+
+def test_what_the_end_suggests_works(tmp_path, capsys):
+    folder = tmp_path / "a b"
+    train(folder, "summary=true", "method=dsm")
+    last = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("resume ")}
+    _, _, _, *overrides = shlex.split(last["resume"])
+    assert overrides[-1] == "trainer.max_steps=20"
+    quoted = [f"ckpt='{text.removeprefix('ckpt=')}'" if text.startswith("ckpt=") else text for text in overrides]
+    train(tmp_path / "next", "method=dsm", *quoted)
+    assert load_checkpoint(tmp_path / "next" / "checkpoints" / "last.ckpt")["eblvm_lit"]["iteration"] == 20
+
+
+def test_numbers_have_significant_digits_and_units(tmp_path, capsys):
+    show_results({"iteration": 12000, "test/log_likelihood": 2.6e-5, "train/iterations_per_second": 1906.4}, tmp_path)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "/" in line or "iteration" in line]
+    assert rows[0] == ["test/log_likelihood", "2.6e-05", "nats"]
+    assert ["iteration", "12,000"] in rows
+    assert ["train/iterations_per_second", "1,906", "iterations/s"] in rows
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_title(name, tmp_path):
+    data = "line_blobs" if name not in ("bidvl", "bidvl_resnet", "sngan", "vae") else "fashion_mnist"
+    title = build(configured(f"method={name}", f"data={data}", f"run_dir={tmp_path}")).method.title
+    assert re.match(r"[A-Za-z-]+: .{10}", title)
+
+
+def test_nothing_is_printed_where_no_summary_is_wanted(tmp_path, capsys):
+    train(tmp_path, "method=dsm")
+    assert "denoising" not in (out := capsys.readouterr().out)
+    assert "evaluate" not in out
+
+
+# --- a run of days --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_days_is_warned_of_and_a_short_one_is_not(tmp_path, monkeypatch, caplog):
+    seconds = {"iteration": 30.0}
+    monkeypatch.setattr(forecast, "iteration_seconds", lambda *args, **kwargs: seconds["iteration"])
+    monkeypatch.setattr(run.pl.Trainer, "fit", lambda *args, **kwargs: (_ for _ in ()).throw(RuntimeError("started")))
+    long = ("method=dsm", "summary=true", "trainer.max_steps=100000", "trainer.accelerator=cpu")
+    with pytest.raises(RuntimeError, match="started"):
+        train(tmp_path / "a", *long)
+    assert "This run needs about 35 days on this CPU: use a GPU (trainer.accelerator=gpu)" in caplog.text
+    caplog.clear()
+    seconds["iteration"] = 0.1
+    with pytest.raises(RuntimeError, match="started"):
+        train(tmp_path / "b", *long)
+    assert "This run needs" not in caplog.text
+
+
+def test_the_time_of_an_iteration_is_extrapolated_from_a_few_examples(tmp_path, monkeypatch):
+    parts = build(tiny(tmp_path, "method=bidsm"))
+    parts.data.setup()
+    clock = {"now": 0.0}
+    method = type(parts.method)
+    step = method.step
+
+    def timed(self, state, minibatch, v, generator):
+        clock["now"] += 1.0 + 0.5 * len(v)
+        return step(self, state, minibatch, v, generator)
+
+    monkeypatch.setattr(method, "step", timed)
+    monkeypatch.setattr(forecast.time, "perf_counter", lambda: clock["now"])
+    before = {name: value.clone() for name, value in parts.method.state_dict().items()}
+    assert iteration_seconds(parts, 100, enough=1.0) == pytest.approx(51.0)
+    assert iteration_seconds(parts, 100, enough=1.0, overhead=False) == pytest.approx(50.0)
+    assert iteration_seconds(parts, 100, enough=1000.0) == pytest.approx(100.0)  # a bound is enough
+    assert all(value.equal(before[name]) for name, value in parts.method.state_dict().items())  # only a copy moved
+
+
+# --- long work off a terminal ---------------------------------------------------------------------------------------
+
+
+def test_long_work_prints_lines_off_a_terminal(capsys, monkeypatch):
+    clock = {"now": 0.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])
+    with progress_bar("log Z by AIS", 1000) as on_step:
+        for _ in range(1000):
+            clock["now"] += 0.03
+            on_step(1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "log Z by AIS: 334 of 1,000, 0:00:10, 0:00:20 left",
+        "log Z by AIS: 668 of 1,000, 0:00:20, 0:00:10 left",
+    ]
+
+
+def test_short_work_prints_nothing(capsys):
+    AIS(n_chains=3, n_betas=3, progress=True).log_weights(GRBM(v_dim=2, h_dim=3), None)
+    assert capsys.readouterr() == ("", "")
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+def test_lines_appear_at_once_and_are_in_the_log(tmp_path):
+    run_dir = tmp_path / "run"
+    process = start(
+        *("train.py", "debug=fast", "data=line_blobs", "method=dsm", "summary=true", f"hydra.run.dir={run_dir}"),
+        *(
+            "allow_packages=[stopping]",
+            f"+callbacks.pause={{_target_: stopping.PauseAt, iteration: 7, folder: {tmp_path}}}",
+        ),
+        folder=tmp_path,
+    )
+    lines = []
+    while not lines or (lines[-1] and not lines[-1].startswith("5/10 ")):
+        lines.append(process.stdout.readline())
+    assert "10/10 " not in (run_dir / "train.log").read_text()  # the run waits at its seventh iteration
+    (tmp_path / "go").touch()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    log = (run_dir / "train.log").read_text()
+    for line in [*lines, *out.splitlines()]:
+        assert line.rstrip() in log
+
+
+def test_an_interrupt_while_libraries_are_imported_ends_in_a_word(tmp_path):
+    code = "import sys; sys.modules['hydra'] = None; from eblvm_lit.runtime.interrupts import exit_on_interrupt\n"
+    code += "exit_on_interrupt(); print('ready', flush=True); import time; time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "Interrupted.\n"
+    assert process.returncode == 130
+
+
+def test_the_help_of_evaluate_names_every_choice():
+    text = (CONF / "evaluate.yaml").read_text().partition("  help:")[2]
+    for group in ("evaluation", "figures", "sampler", "logger"):
+        for path in (conf_folder() / group).glob("*.yaml"):
+            assert re.search(rf"\b{path.stem}\b", text), f"{group}: {path.stem}"
