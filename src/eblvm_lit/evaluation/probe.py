@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
@@ -104,7 +104,7 @@ class LinearProbe(Metric):
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
         if not self.names(method, data):
             return {}
-        posterior, labels = method.parts.posterior, data.labels
+        posterior, labels = cast(Posterior, method.parts.posterior), cast(Splits, data.labels)
         examples = data.splits.train[: self.n_train], getattr(data.splits, split)
         known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
         means = tuple(posterior_means(method, data, rows) for rows in examples)

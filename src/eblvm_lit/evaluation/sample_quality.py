@@ -76,8 +76,13 @@ class SampleQuality(Metric):
         """The names of the numbers; see :meth:`Metric.names`."""
         if not self.images.supports(method, data):
             return []
-        found = [criterion.names(self.features.titles) for criterion in self.criteria.values()]
-        return None if None in found else [name for names in found for name in names]
+        found: list[str] = []
+        for criterion in self.criteria.values():
+            names = criterion.names(self.features.titles)
+            if names is None:
+                return None
+            found += names
+        return found
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load or train the network, and compute the features of the reference images, unless they are cached."""

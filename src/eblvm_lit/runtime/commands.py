@@ -42,31 +42,31 @@ def _evaluate(cfg: DictConfig) -> float | None:
     return cli.main(run.evaluate, cfg)
 
 
-def exit_if_null(arguments: Sequence[str]) -> None:
-    """End the process with a sentence for GROUP=null, for which Hydra prints a traceback.
+def null_group(arguments: Sequence[str]) -> str | None:
+    """What to say about GROUP=null, for which Hydra has a traceback; None where there is no such argument.
 
     Example:
-        >>> exit_if_null(["final_lr=null", "estimate=null"])
-        Traceback (most recent call last):
-        SystemExit: ERROR: estimate=null: choose an option of estimate, or leave the whole group out with '~estimate'.
+        >>> null_group(["final_lr=null", "estimate=null"])
+        "estimate=null: choose an option of estimate, or leave the whole group out with '~estimate'."
     """
     for argument in arguments:
         group, _, option = argument.lstrip("+").partition("=")
         if group and option == "null" and (conf_folder() / group.partition("@")[0]).is_dir():
-            sys.exit(f"ERROR: {argument}: choose an option of {group}, or leave the whole group out with '~{group}'.")
+            return f"{argument}: choose an option of {group}, or leave the whole group out with '~{group}'."
+    return None
 
 
 def _start(task: Callable[[DictConfig], float | None], config_name: str) -> None:
     """Compose the configuration of the command line, and run a task on it."""
     exit_on_interrupt()
     exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
-    exit_if_null(sys.argv[1:])
+    if refused := null_group(sys.argv[1:]):
+        sys.exit(f"ERROR: {refused}")
     import hydra  # after Ctrl-C has been taken care of
 
     from eblvm_lit.runtime.sweeps.launcher import exit_without_sweeper
 
     exit_without_sweeper(sys.argv[1:])
-
     with errors_in_sentences(conf_folder(), config_name, sys.argv[1:]):
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config_name)(task)()
 

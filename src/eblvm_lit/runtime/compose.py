@@ -13,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
-from eblvm_lit.runtime.commands import conf_folder
-from eblvm_lit.runtime.composition import known_keys, sentence
+from eblvm_lit.runtime.commands import conf_folder, null_group
+from eblvm_lit.runtime.composition import known_keys
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.runtime.trained_run import TrainedRun, load
@@ -44,8 +44,10 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     """
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     for override in overrides:
-        if sentence := new_name(override.lstrip("+~")):
-            raise ConfigError(sentence)
+        if renamed := new_name(override.lstrip("+~")):
+            raise ConfigError(renamed)
+    if refused := null_group(overrides):
+        raise ConfigError(refused)
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
