@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.commands import conf_folder, null_group
-from eblvm_lit.runtime.composition import known_keys
+from eblvm_lit.runtime.composition import known_keys, sentence
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.runtime.trained_run import TrainedRun, load
