@@ -30,6 +30,7 @@ def test_a_folder_of_images_needs_no_other_key(own, tmp_path, caplog):
         f"30 grey images of 20 x 28 pixels in {tmp_path}/mine, 24 for training, 3 for validation and 3 for testing: "
         "data.size=16; data.channels=1; data.batch_size=24."
     )
+    assert "method=bimdsm (or another with objective=mdsm) learns many levels" in caplog.text
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")
     assert (stored.data.size, stored.data.channels, stored.data.batch_size) == (16, 1, 24)
@@ -64,11 +65,12 @@ def test_the_small_model_brings_its_short_run_to_published_data():
 
 
 def test_a_short_run_has_as_many_validations_as_iterations_at_most(own, caplog):
-    cfg = configure(*own, "n_validations=60")
+    cfg = configure(*own, "n_validations=60", "method=bimdsm")
     with caplog.at_level(logging.INFO, "eblvm_lit"):
         adapt(cfg)
     assert cfg.n_validations == 2
     assert "n_validations=2: one after each of the 2 iterations." in caplog.text
+    assert "learns many levels" not in caplog.text
 
 
 def test_flattened_images_train_a_model_of_vectors(tmp_path):

@@ -14,13 +14,15 @@ __all__ = ["adapt"]
 
 log = logging.getLogger(__name__)
 
+ONE_NOISE_LEVEL = "eblvm_lit.objectives.dsm.DSM"
+
 
 def adapt(cfg: DictConfig) -> None:
     """Set what is left open, and say so in one line each; a configuration that leaves nothing open stays as it is.
 
     These are the options of the data that only their files tell, such as the size of the images in a folder; the shape
     of v, where the data differ from what their configuration says, as flattened images do; and the number of
-    validations of a run that has fewer iterations.
+    validations of a run that has fewer iterations. A warning says where images and an objective do not go together.
 
     Args:
         cfg: As composed and checked; changed in place.
@@ -48,6 +50,12 @@ def adapt(cfg: DictConfig) -> None:
         log.info("%s", line)
     if list(OmegaConf.select(cfg, "sizes.v_shape") or ()) != list(data.event_shape):
         cfg.sizes.v_shape = list(data.event_shape)
+    objective = OmegaConf.select(cfg, "method.objective._target_")
+    if objective == ONE_NOISE_LEVEL and len(data.event_shape) == 3:
+        log.warning(
+            "Denoising at one noise level does not learn where images come from, and samples will show none: "
+            "method=bimdsm (or another with objective=mdsm) learns many levels."
+        )
     if cfg.n_validations > cfg.trainer.max_steps:
         log.info("n_validations=%d: one after each of the %d iterations.", cfg.trainer.max_steps, cfg.trainer.max_steps)
         cfg.n_validations = cfg.trainer.max_steps
