@@ -114,7 +114,7 @@ def test_the_example_is_resumed_and_is_in_the_report(example, monkeypatch):
     assert eblvm_lit.train(["experiment=ring", *SHORT, *longer], config_dir="conf").iteration == 6
     assert [row["iteration"] for row in curves("outputs/longer")] == list(range(1, 7))
     reports.main(["outputs", "--out", "report"])
-    assert "| ring |" in (example / "report" / "table.md").read_text()
+    assert "## ring\n" in (example / "report" / "table.md").read_text()
 
 
 def test_the_example_trains_and_is_loaded_from_python(folder):

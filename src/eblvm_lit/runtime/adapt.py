@@ -7,8 +7,8 @@ import logging
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime.instantiate import instantiate
+from eblvm_lit.runtime.own_packages import import_packages
 
 __all__ = ["adapt"]
 
@@ -38,10 +38,8 @@ def adapt(cfg: DictConfig) -> None:
         >>> cfg.sizes.v_shape, cfg.n_validations
         ([2], 5)
     """
-    packages = list(cfg.get("allow_packages") or ())
-    data = instantiate(cfg.data, "data", packages)
-    if not isinstance(data, ArrayDataModule):
-        raise ConfigError(f"data must be a data module of eblvm_lit, and {type(data).__name__} is none.")
+    packages = import_packages(cfg.get("allow_packages"))
+    data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     found, line = data.find_options()
     if found:
         with open_dict(cfg.data):  # a configuration may leave out what has a default
