@@ -99,7 +99,7 @@ def test_without_the_package_the_command_says_what_to_install(capsys, monkeypatc
     for name in ("wandb_workspaces", "wandb_workspaces.workspaces", "wandb_workspaces.reports.v2"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["--entity", "team"]) == 1
-    assert "pip install 'eblvm_lit[dashboards]'" in capsys.readouterr().err
+    assert "pip install wandb-workspaces" in capsys.readouterr().err
 
 
 # --- searches ---------------------------------------------------------------------------------------------

@@ -657,3 +657,12 @@ def test_iterations_per_batch_and_threads_do_not_part_runs(simple):
     simple("a", seed=0, iterations_per_batch=1)
     simple("b", seed=1, iterations_per_batch=10, threads=2)
     assert len(groups_of(simple.root)) == 1
+
+
+def test_without_folders_the_report_is_of_those_that_runs_are_written_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no folder outputs or multirun here"):
+        report([], str(tmp_path / "report"))
+    (tmp_path / "multirun").mkdir()
+    with pytest.raises(DataError, match="multirun"):  # nothing is in it
+        report([], str(tmp_path / "report"))

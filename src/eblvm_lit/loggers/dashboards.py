@@ -87,8 +87,8 @@ def build(sections: Sequence[Section], entity: str, project: str) -> Any:
         import wandb_workspaces.workspaces as workspaces
     except ImportError as error:
         raise ConfigError(
-            f"Dashboards need a package that is not installed ({error}): pip install 'eblvm_lit[dashboards]', or look "
-            "at the layout with --show."
+            f"Dashboards need a package that is not installed ({error}): pip install wandb-workspaces, or look at "
+            "the layout with --show."
         ) from None
     makers = {
         "line": lambda p: reports.LinePlot(title=p.title, x="iteration", y=[p.metric], groupby=reports.Config(GROUP)),

@@ -19,6 +19,8 @@ from eblvm_lit.utils.io import write_text
 
 __all__ = ["main", "report"]
 
+# Where runs and sweeps are written by default.
+FOLDERS = ("outputs", "multirun")
 OUT = "outputs/report"
 
 
@@ -32,7 +34,12 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m eblvm_lit.reports", description="Compare runs with each other and with published values."
     )
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="run folder, or folder that contains run folders")
+    parser.add_argument(
+        "folders",
+        metavar="DIR",
+        nargs="*",
+        help="run folder, or folder that contains run folders (default: outputs and multirun)",
+    )
     parser.add_argument("--out", metavar="FOLDER", default=OUT, help=f"output folder (default: {OUT})")
     parser.add_argument("--html", metavar="FILE", help="also write the report as one self-contained HTML page")
     parser.add_argument(
@@ -45,7 +52,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     """Print a comparison of all runs below some folders, and write it as tables and figures.
 
     Args:
-        folders: Run folders, or folders that contain run folders at any depth.
+        folders: Run folders, or folders that contain run folders at any depth; if none, those of :data:`FOLDERS`.
         out: The output folder.
         metrics: The metrics to show; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
         html: The file for the HTML page; None writes no page.
@@ -56,7 +63,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     Raises:
         EblvmError: For everything the user can correct.
     """
-    runs, unfinished = read_runs(folders)
+    runs, unfinished = read_runs(folders or _existing())
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
@@ -78,6 +85,18 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
     return paths
+
+
+def _existing() -> list[str]:
+    """Those of :data:`FOLDERS` that are there.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    found = [folder for folder in FOLDERS if Path(folder).is_dir()]
+    if not found:
+        raise ConfigError(f"There is no folder {' or '.join(FOLDERS)} here: name the folders of the runs.")
+    return found
 
 
 def _draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:

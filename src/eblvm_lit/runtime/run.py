@@ -30,8 +30,8 @@ from eblvm_lit.runtime.optimized import check_optimized
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
+from eblvm_lit.runtime.start_screen import show_next_steps, show_start
 from eblvm_lit.runtime.status import recorded
-from eblvm_lit.runtime.summary import show_next_steps, show_start
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
 from eblvm_lit.utils.io import write_text

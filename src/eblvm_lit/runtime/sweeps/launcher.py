@@ -52,7 +52,7 @@ def check_launcher(target: str) -> None:
     package = ".".join(target.split(".")[:2])
     if not _is_installed(package):
         name = package.removeprefix("hydra_plugins.hydra_").removesuffix("_launcher")
-        raise ConfigError(f"hydra/launcher={name} is not installed: pip install 'eblvm_lit[{name}]'.")
+        raise ConfigError(f"hydra/launcher={name} is not installed: pip install hydra-{name}-launcher.")
 
 
 def exit_without_sweeper(args: Sequence[str]) -> None:
