@@ -26,8 +26,7 @@ test-portable: $(STAMP) ## run the tests of numbers on other instruction sets, P
 	$(BIN)/python tests/portable.py $(ARGS)
 
 docs: $(STAMP) ## build the pages of docs/ as a site in build/site
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
-	$(BIN)/python -m mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 docs-check: $(STAMP) ## run every command of README and docs/, shortened
 	$(BIN)/python -m pytest -m slow tests/test_documentation.py $(ARGS)
@@ -66,5 +65,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Setting up $(VENV): about 6 GB, some minutes.'
 	@mkdir -p $(VENV) && touch $(VENV)/.unfinished
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@rm $(VENV)/.unfinished && touch $(STAMP)

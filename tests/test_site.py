@@ -1,0 +1,103 @@
+"""The documentation as a site: it builds strictly, holds every public name, and needs nothing from a network."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+
+import eblvm_lit
+from shell import ROOT
+
+for tool in ("mkdocs", "material", "mkdocstrings", "latex2mathml", "nbconvert"):
+    pytest.importorskip(tool, reason="the site needs the extra docs")
+
+pytestmark = pytest.mark.slow  # half a minute
+
+
+class Page(HTMLParser):
+    """The anchors of a page, where its links lead, and what a browser loads for it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.loaded = set(), [], []
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids |= {attrs[name] for name in ("id", "name") if attrs.get(name)}
+        if tag == "a" and "href" in attrs:
+            self.links.append(attrs["href"])
+        elif tag in ("script", "img", "source", "iframe") and attrs.get("src"):
+            self.loaded.append(attrs["src"])
+        elif tag == "link" and attrs.get("rel") in ("stylesheet", "preconnect", "preload", "icon"):
+            self.loaded.append(attrs["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site: its pages by their path below it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr[-4000:]
+    return folder, {path.relative_to(folder).as_posix(): Page(path) for path in folder.rglob("*.html")}
+
+
+def test_every_public_name_has_an_entry_and_a_line_in_the_list(site):
+    _, pages = site
+    anchors = {anchor: path for path, page in pages.items() for anchor in page.ids if path.startswith("api/")}
+    for name in eblvm_lit.__all__:
+        full = [anchor for anchor in anchors if re.fullmatch(rf"eblvm_lit(\.\w+)+\.{name}", anchor)]
+        assert full, f"{name} has no entry"
+        assert f"<code>{name}</code>" in pages["api/index.html"].text
+
+
+def test_no_link_is_broken(site):
+    folder, pages = site
+    broken = []
+    for path, page in pages.items():
+        for link in [*page.links, *page.loaded] if path != "404.html" else []:
+            parts = urlsplit(urljoin(f"http://site/{path}", link))
+            if parts.netloc != "site":
+                continue
+            target = unquote(parts.path).removeprefix("/")
+            target += "index.html" if not target or target.endswith("/") else ""
+            anchor = unquote(parts.fragment)
+            if not (folder / target).is_file() or (anchor and target in pages and anchor not in pages[target].ids):
+                broken.append(f"{path}: {link}")
+    assert not broken, broken[:20]
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    folder, pages = site
+    for path, page in pages.items():
+        foreign = [source for source in page.loaded if re.match(r"(https?:)?//", source)]
+        assert not foreign, f"{path} loads {foreign}"
+    for path in folder.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_every_formula_is_mathml(site):
+    _, pages = site
+    for path, page in pages.items():
+        assert "arithmatex" not in page.text, f"{path} has raw TeX"
+        prose = re.sub(r"<(code|pre|script)\b.*?</\1>", "", page.text, flags=re.DOTALL)
+        raw = re.findall(r"\\(?:frac|theta|nabla|sum|log|mathrm|hat|phi|sigma|tfrac)\b", prose)
+        assert not raw, f"{path}: {raw[:5]}"
+        assert ":math:" not in prose, path
+    assert sum(page.text.count("<math") for page in pages.values()) > 300
+
+
+def test_search_knows_every_public_name(site):
+    folder, _ = site
+    index = (folder / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert all(name in index for name in eblvm_lit.__all__)
+
+
+def test_pictures_are_small():
+    for path in (ROOT / "docs").rglob("*.png"):
+        assert path.stat().st_size < 60_000, path
