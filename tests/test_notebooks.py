@@ -1,0 +1,41 @@
+"""The notebooks of docs/notebooks run from their first cell to their last, without a display."""
+
+from pathlib import Path
+
+import pytest
+
+from shell import ROOT
+
+pytest.importorskip("ipykernel", reason="notebooks need ipykernel")
+nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")
+nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient")
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def test_there_are_three_small_ones_that_show_their_outputs():
+    assert len(NOTEBOOKS) == 3
+    for path in NOTEBOOKS:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        assert path.stat().st_size < 100_000
+        assert notebook.cells[0].source.startswith("# ")
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert any(cell.outputs for cell in code)
+        for output in [output for cell in code for output in cell.outputs]:
+            assert output.output_type != "error"
+            assert not (output.output_type == "stream" and output.name == "stderr"), output.text
+            assert str(Path.home()) not in str(output), "an output names a folder of the machine"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs(path, tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
