@@ -8,6 +8,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -35,9 +36,15 @@ from test_config import SHORTER, first_value, shorter_deep
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 # Whose blocks of Python are run. Those of EXAMPLES are files and rows, which the worked example below puts in place.
-PYTHON_PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("quick_start", "concepts", "pretrained"))]
+PYTHON_PAGES = [
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("quick_start", "python", "concepts", "pretrained")),
+]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
 LAUNCHERS = {"python", "torchrun", "srun"}
+SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
+# Pages whose tables have commands.
+TABLES = ("papers", "choosing")
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
     "[",
@@ -87,6 +94,8 @@ def program(command):
 
 def script(command):
     """``train.py`` or ``evaluate.py`` and what follows it; (None, ()) for another command."""
+    if program(command) in SCRIPTS:
+        return SCRIPTS[program(command)], command.words[1:]
     for name in ("train.py", "evaluate.py"):
         if name in command.words and program(command) in LAUNCHERS:
             words = command.words[command.words.index(name) + 1 :]
@@ -166,6 +175,8 @@ def test_every_command_is_one_that_exists(command, my_ebms, tmp_path):
         check_script(name, words, my_ebms, tmp_path)
     elif command.words[1:2] == ("-m",):
         check_module(command.words[2], command.words[3:])
+    elif command.words[1:2] == ("-c",):
+        compile(command.words[2], str(command), "exec")
     elif program(command) == "make":
         check_make(command.words[1:], my_ebms, tmp_path)
     elif program(command) == "pip":
@@ -226,10 +237,42 @@ def test_links_lead_somewhere():
 
 def test_every_page_is_in_the_index_and_in_the_site():
     index, site = (DOCS / "index.md").read_text(), OmegaConf.load(ROOT / "mkdocs.yml")
-    listed = {name for entry in site.nav for name in entry.values()}
-    for page in DOCS.glob("*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index, f"docs/index.md does not link to {page.name}"
-        assert page.name in listed, f"mkdocs.yml does not name {page.name}"
+    listed = set(leaves(OmegaConf.to_container(site.nav)))
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("notebooks/*.ipynb")]:
+        name = page.relative_to(DOCS).as_posix()
+        assert name == "index.md" or f"({name})" in index, f"docs/index.md does not link to {name}"
+        assert name.replace(".ipynb", ".md") in listed, f"mkdocs.yml does not name {name}"
+
+
+def leaves(node):
+    """The values of nested lists and dictionaries."""
+    if isinstance(node, str):
+        return [node]
+    return [leaf for part in (node.values() if isinstance(node, dict) else node) for leaf in leaves(part)]
+
+
+def commands_in_tables():
+    """Each command in a cell of some pages, once."""
+    text = "".join((DOCS / f"{name}.md").read_text() for name in TABLES)
+    return sorted(set(re.findall(r"`(?:python )?(train\.py [^`]+)`", text)))
+
+
+@pytest.mark.parametrize("line", commands_in_tables())
+def test_commands_in_tables_exist(line, my_ebms, tmp_path):
+    check_script("train.py", shlex.split(line)[1:], my_ebms, tmp_path)
+
+
+def test_the_papers_are_cited_alike():
+    """The page of the papers, the file for citations, and the version."""
+    page, citation = (DOCS / "papers.md").read_text(), OmegaConf.load(ROOT / "CITATION.cff")
+    for reference in citation.references:
+        title = " ".join(re.sub(r"[*\n]", " ", page).split())
+        assert reference.title in title
+        assert reference.url in page
+        assert reference.url.rsplit("/", 1)[-1] in page
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert citation.version == version
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 # --- examples ---------------------------------------------------------------------------------------------
