@@ -70,7 +70,7 @@ def test_a_failed_run_says_why_and_earlier_results_no_longer_count(overrides, er
 
 
 def test_a_run_that_was_told_to_stop_is_interrupted_and_not_failed(tmp_path, monkeypatch):
-    def interrupted(cfg):
+    def interrupted(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "build", interrupted)
