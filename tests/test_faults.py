@@ -23,6 +23,7 @@ from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.data.prepared_files import decode_once
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.figures.base import Picture
 from eblvm_lit.loggers.csv import CSVCurves
 from eblvm_lit.runtime import cli, run
 from eblvm_lit.utils import disk
@@ -32,7 +33,7 @@ from shell import ROOT, checkpoint, curves, same_state, tiny, train
 # --- full disks -------------------------------------------------------------------------------------------
 
 
-class Noise:
+class Noise(Picture):
     """A figure that needs some room."""
 
     def draw(self, method, data, generator):

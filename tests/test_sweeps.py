@@ -294,7 +294,7 @@ def write_status(folder, state, **more):
 def test_a_launcher_that_is_not_installed_is_a_sentence():
     target = OmegaConf.load(CONF / "hydra" / "launcher" / "joblib.yaml")._target_
     with pytest.raises(
-        ConfigError, match=r"hydra/launcher=nowhere is not installed: pip install 'eblvm_lit\[nowhere\]'"
+        ConfigError, match="hydra/launcher=nowhere is not installed: pip install hydra-nowhere-launcher"
     ):
         check_launcher(target.replace("joblib", "nowhere"))
 
