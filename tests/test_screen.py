@@ -16,6 +16,7 @@ from eblvm_lit.runtime.build import build
 from eblvm_lit.runtime.commands import conf_folder
 from eblvm_lit.runtime.console import show_results
 from eblvm_lit.runtime.forecast import iteration_seconds
+from eblvm_lit.runtime.start_screen import next_steps
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from shell import CONF, configured, start, tiny, train
@@ -58,12 +59,22 @@ def test_the_first_screen_and_the_last_table_fit_the_terminal(width, tmp_path, c
 def test_what_the_end_suggests_works(tmp_path, capsys):
     folder = tmp_path / "a b"
     train(folder, "summary=true", "method=dsm")
-    last = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("resume ")}
-    _, _, _, *overrides = shlex.split(last["resume"])
+    purposes = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert "evaluate" in purposes
+    assert "resume" not in purposes  # no command line has started this run
+    _, _, *overrides = shlex.split(next_steps(folder, ["method=dsm"], [], 10, tmp_path)["resume"])
     assert overrides[-1] == "trainer.max_steps=20"
     quoted = [f"ckpt='{text.removeprefix('ckpt=')}'" if text.startswith("ckpt=") else text for text in overrides]
     train(tmp_path / "next", "method=dsm", *quoted)
     assert load_checkpoint(tmp_path / "next" / "checkpoints" / "last.ckpt")["eblvm_lit"]["iteration"] == 20
+
+
+def test_what_the_end_suggests_names_your_folder_and_your_packages(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    steps = next_steps(tmp_path, ["--config-dir", "my conf", "experiment=ring"], ["mine", "yours"], 10, tmp_path.parent)
+    assert shlex.split(steps["evaluate"])[-1] == "allow_packages=[mine,yours]"
+    assert shlex.split(steps["resume"])[2:5] == ["--config-dir", "my conf", "experiment=ring"]
 
 
 def test_numbers_have_significant_digits_and_units(tmp_path, capsys):

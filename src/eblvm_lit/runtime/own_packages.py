@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["import_module", "import_packages"]
+__all__ = ["config_folders", "import_module", "import_packages"]
 
 
 def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
@@ -52,14 +52,19 @@ def import_packages(names: str | Sequence[str] | None, conf: str | Path | None =
     return listed
 
 
+def config_folders() -> list[Path]:
+    """The folders of configurations that the command line names besides this package's."""
+    if not HydraConfig.initialized():
+        return []
+    sources = HydraConfig.get().runtime.config_sources
+    chosen = (source for source in sources if source.provider not in ("main", "hydra", "schema"))
+    return [Path(source.path) for source in chosen if source.schema == "file"]
+
+
 def _folders(conf: str | Path | None) -> list[str]:
     """Where packages are looked for besides ``sys.path``."""
-    confs, cwd = [] if conf is None else [Path(conf).resolve()], Path.cwd()
-    if HydraConfig.initialized():
-        runtime = HydraConfig.get().runtime
-        chosen = (source for source in runtime.config_sources if source.provider not in ("main", "hydra", "schema"))
-        confs += [Path(source.path) for source in chosen if source.schema == "file"]
-        cwd = Path(runtime.cwd)
+    confs = [*([] if conf is None else [Path(conf).resolve()]), *config_folders()]
+    cwd = Path(HydraConfig.get().runtime.cwd) if HydraConfig.initialized() else Path.cwd()
     return list(dict.fromkeys(map(str, [cwd, *(folder for conf in confs for folder in (conf.parent, conf))])))
 
 

@@ -19,6 +19,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime.build import Parts
 from eblvm_lit.runtime.console import shortest
+from eblvm_lit.runtime.own_packages import config_folders
 from eblvm_lit.runtime.provenance import device_name
 from eblvm_lit.runtime.sweeps.launcher import in_sweep
 from eblvm_lit.utils.printing import is_worker, show
@@ -110,22 +111,29 @@ def show_next_steps(cfg: DictConfig) -> None:
     """Print what can be done with a finished run; nothing in a sweep, where it would come once a job."""
     if in_sweep():
         return
-    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    steps = next_steps(Path(cfg.run_dir), overrides, cfg.trainer.max_steps, Path(cfg.outputs_dir))
+    words = None
+    if HydraConfig.initialized():  # else the run was started from Python, and no command resumes it
+        words = [word for folder in config_folders() for word in ("--config-dir", shortest(folder))]
+        words = [*words, *HydraConfig.get().overrides.task]
+    packages = [cfg.allow_packages] if isinstance(cfg.allow_packages, str) else list(cfg.allow_packages)
+    steps = next_steps(Path(cfg.run_dir), words, packages, cfg.trainer.max_steps, Path(cfg.outputs_dir))
     show("", *(f"{purpose:<9}{command}" for purpose, command in steps.items()))
 
 
-def next_steps(folder: Path, overrides: Sequence[str], max_steps: int, outputs: Path) -> dict[str, str]:
+def next_steps(
+    folder: Path, words: Sequence[str] | None, packages: Sequence[str], max_steps: int, outputs: Path
+) -> dict[str, str]:
     """Where the pictures are, and commands that evaluate, resume and compare a finished run.
 
     Args:
         folder: The run's folder.
-        overrides: Of the run's command line.
+        words: Of the run's command line; None if there was none.
+        packages: The packages that it allows.
         max_steps: The run's iterations.
         outputs: The folder of all runs.
 
     Example:
-        >>> steps = next_steps(Path("outputs/a"), ["method=dsm"], 1000, Path("outputs"))
+        >>> steps = next_steps(Path("outputs/a"), ["method=dsm"], [], 1000, Path("outputs"))
         >>> steps["compare"]
         'python -m eblvm_lit.reports outputs'
     """
@@ -134,10 +142,12 @@ def next_steps(folder: Path, overrides: Sequence[str], max_steps: int, outputs: 
         steps["pictures"] = shortest(folder / "figures")
     if (folder / "checkpoints" / "last.ckpt").is_file():
         ckpt = f"ckpt={shlex.quote(shortest(folder))}"
-        own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
-        kept = [shlex.quote(text) for text in overrides if not text.startswith(own)]
-        steps["evaluate"] = f"{program('evaluate')} {ckpt}"
-        steps["resume"] = " ".join([program("train"), *kept, ckpt, f"trainer.max_steps={2 * max_steps}"])
+        allowed = [shlex.quote(f"allow_packages=[{','.join(packages)}]")] if packages else []
+        steps["evaluate"] = " ".join([program("evaluate"), ckpt, *allowed])
+        if words is not None:
+            own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
+            kept = [shlex.quote(word) for word in words if not word.startswith(own)]
+            steps["resume"] = " ".join([program("train"), *kept, ckpt, f"trainer.max_steps={2 * max_steps}"])
     inside = outputs.resolve() in folder.resolve().parents
     steps["compare"] = f"{program('report')} {shlex.quote(shortest(outputs if inside else folder))}"
     return steps
