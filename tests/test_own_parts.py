@@ -239,6 +239,15 @@ def test_what_draws_nothing_is_no_figure(folder):
         instantiate(figures, "callbacks.figures", import_packages(["mine"]))
 
 
+def test_keys_of_a_part_that_is_not_chosen_are_refused():
+    """As where other metrics are chosen than those whose keys an experiment sets."""
+    node = {"_target_": "eblvm_lit.callbacks.evaluation.Evaluation", "metrics": {"fid": {"n_samples": 10}}}
+    with pytest.raises(
+        ConfigError, match=r"^evaluation\.metrics\.fid has keys of a Metric and names no class: .* '~evaluat"
+    ):
+        instantiate(node, "evaluation")
+
+
 def test_what_names_no_class_is_refused():
     with pytest.raises(ConfigError, match=r"^data names no class: give it the key _target_\.$"):
         instantiate({"batch_size": 3}, "data", (), dict)

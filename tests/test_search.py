@@ -418,7 +418,10 @@ def test_optuna_without_its_plugin_says_what_to_install(monkeypatch):
     monkeypatch.setattr(launcher, "_is_installed", lambda package: False)
     with pytest.raises(SystemExit) as leave:
         launcher.exit_without_sweeper(["-m", "hydra/sweeper=optuna"])
-    assert leave.value.code == "ERROR: hydra/sweeper=optuna is not installed: pip install -e '.[optuna]'."
+    assert (
+        leave.value.code
+        == "ERROR: hydra/sweeper=optuna is not installed: pip install hydra-optuna-sweeper 'sqlalchemy<2'."
+    )
 
 
 def test_an_interval_needs_a_search():

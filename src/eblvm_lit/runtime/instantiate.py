@@ -180,6 +180,12 @@ def _check_classes(value: Any, hint: Any, path: str, extra_packages: Sequence[st
         if any(_within(option.__module__, ALLOWED_PACKAGES) for option in classes):
             check_class(resolve_target(value["_target_"], extra_packages), classes, path)
         return
+    named = [option for option in options if isinstance(option, type) and _within(option.__module__, ALLOWED_PACKAGES)]
+    if isinstance(value, dict) and named:  # for example other keys of a metric that the choice of metrics has left out
+        raise ConfigError(
+            f"{path} has keys of a {named[0].__name__} and names no class: give it _target_, or leave it out with "
+            f"'~{path}'."
+        )
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     elements = [get_args(option)[-1] for option in options if get_origin(option) in CONTAINERS]
     for key, item in items if elements else ():
@@ -282,7 +288,9 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
     except EblvmError:
         raise
     except ImportError as error:
-        raise ConfigError(f"{path} ({target.__name__}) needs a package that is not installed: {error}") from error
+        raise ConfigError(
+            f"{path} ({target.__name__}) needs a package that is not installed: {' '.join(str(error).split())}"
+        ) from error
     except (
         TypeError,
         ValueError,

@@ -67,7 +67,7 @@ def exit_without_sweeper(args: Sequence[str]) -> None:
         >>> exit_without_sweeper(["method=dsm", "hydra/sweeper=basic"])
     """
     if "hydra/sweeper=optuna" in args and not _is_installed("hydra_plugins.hydra_optuna_sweeper"):
-        sys.exit("ERROR: hydra/sweeper=optuna is not installed: pip install -e '.[optuna]'.")
+        sys.exit("ERROR: hydra/sweeper=optuna is not installed: pip install hydra-optuna-sweeper 'sqlalchemy<2'.")
 
 
 def _is_installed(package: str) -> bool:
