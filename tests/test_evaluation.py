@@ -59,7 +59,7 @@ def all_states(m):
 
 
 class MixtureEnergy(MarginalEnergy):
-    """A GRBM whose score and everything else is had by differentiating: the general path of every metric."""
+    """A GRBM whose score and everything else are computed by differentiation: the general path of every metric."""
 
     def __init__(self, grbm):
         super().__init__()

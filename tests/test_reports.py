@@ -18,9 +18,10 @@ from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
 from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
 from eblvm_lit.reports.published import direction, find_published
-from eblvm_lit.reports.runs import flatten, read_runs
+from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, is_worse, summarise, tables, to_csv
 from eblvm_lit.reports.terminal import fitting, show
+from eblvm_lit.utils.run_files import flatten
 from shell import configure
 
 FREY = ("data=frey_face", "method=bidsm")

@@ -80,7 +80,7 @@ class DeepLatentEnergy(Energy):
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
 
-    The features g(v) cost a pass through the network, and are had once for all latents. E >= 0. Reference: Bao et
+    The features g(v) cost a pass through the network, and are computed once for all latents. E >= 0. Reference: Bao et
     al. 2020, section 5.2, and code; Bao et al. 2021.
 
     Args:

@@ -1,1 +1,1 @@
-"""Loggers: CSV files and Weights & Biases, both told about figures, final metrics and checkpoints."""
+"""Loggers: CSV files, TensorBoard and Weights & Biases, with figures and final metrics."""

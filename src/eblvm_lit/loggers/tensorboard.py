@@ -14,8 +14,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.loggers.base import RunLogger, figure_tag
 from eblvm_lit.loggers.csv import earlier_rows
-from eblvm_lit.reports.runs import flatten
 from eblvm_lit.runtime.provenance import Job
+from eblvm_lit.utils.run_files import flatten
 
 __all__ = ["TensorBoardRun"]
 

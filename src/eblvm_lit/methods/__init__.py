@@ -1,1 +1,1 @@
-"""The LightningModules: which levels alternate, and in which order."""
+"""The training methods as LightningModules: each iteration is its paper's algorithm box."""

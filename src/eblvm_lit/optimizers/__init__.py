@@ -1,1 +1,1 @@
-"""Optimizers and schedules as pure functions, and their Lightning face."""
+"""Optimizers and learning-rate schedules as pure functions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.reports.reading import read_curves, read_metrics, read_yaml
 from eblvm_lit.reports.unfinished import Unfinished, read_unfinished
 from eblvm_lit.runtime.status import STATUS, has_finished, read_status
+from eblvm_lit.utils.run_files import flatten, read_curves, read_metrics, read_yaml
 
-__all__ = ["LAST", "Run", "flatten", "read_run", "read_runs"]
+__all__ = ["LAST", "Run", "read_run", "read_runs"]
 
 SPEED = "train/iterations_per_second"
 LAST = " (last 3)"
@@ -120,24 +119,6 @@ def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
         curves=curves,
         status=read_status(folder),
     )
-
-
-def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a nested configuration by dotted path, without null and empty ones; lists are leaves.
-
-    Example:
-        >>> flatten({"method": {"n_unroll": 5, "hypergradient": None}, "betas": [0.9, 0.95], "callbacks": {}})
-        {'method.n_unroll': 5, 'betas': '[0.9,0.95]'}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, list):
-            flat[f"{prefix}{key}"] = json.dumps(value, separators=(",", ":"))
-        elif value is not None:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

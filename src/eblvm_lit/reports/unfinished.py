@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eblvm_lit.reports.reading import read_yaml
 from eblvm_lit.runtime.status import FAILED, INTERRUPTED, read_status
+from eblvm_lit.utils.run_files import read_yaml
 
 __all__ = ["UNFINISHED", "Unfinished", "read_unfinished", "unfinished_notes"]
 

@@ -24,7 +24,6 @@ from eblvm_lit.generation.generator_images import GeneratedImages
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights
 from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.reports.reading import read_curves, read_metrics
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.runtime.own_packages import import_packages
@@ -33,6 +32,7 @@ from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
+from eblvm_lit.utils.run_files import read_curves, read_metrics
 
 __all__ = ["TrainedRun", "load"]
 

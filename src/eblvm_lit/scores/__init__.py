@@ -1,1 +1,1 @@
-"""How the marginal score grad_v log p(v) and its theta-gradient are had."""
+"""Estimators of the marginal score grad_v log p(v) and of its theta-gradient."""

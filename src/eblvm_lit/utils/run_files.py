@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,25 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["read_curves", "read_metrics", "read_yaml"]
+__all__ = ["flatten", "read_curves", "read_metrics", "read_yaml"]
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of a nested configuration by dotted path, without null and empty ones; lists are leaves.
+
+    Example:
+        >>> flatten({"method": {"n_unroll": 5, "hypergradient": None}, "betas": [0.9, 0.95], "callbacks": {}})
+        {'method.n_unroll': 5, 'betas': '[0.9,0.95]'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            flat[f"{prefix}{key}"] = json.dumps(value, separators=(",", ":"))
+        elif value is not None:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def read_yaml(path: Path) -> Any:
