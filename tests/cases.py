@@ -22,8 +22,12 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
+from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.hypergradients.warm import Warm
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.resnet import ResNet
@@ -614,6 +618,34 @@ HYPERGRADIENTS = [
         )
         for n in (1, 4)
     ),
+    HypergradientCase(
+        name="warm-cg-5",
+        make=lambda alpha: Warm(n_steps=5, curvature="hessian", preconditioner="none"),
+        n_steps=0,
+        inverse=lambda H, alpha: H.inverse(),
+    ),
+    *(
+        HypergradientCase(
+            name=f"warm-descent-{n}",
+            make=lambda alpha, n=n: Warm(n_steps=n, step_size=alpha, curvature="hessian", preconditioner="none"),
+            n_steps=0,
+            inverse=series(n),
+        )
+        for n in (1, 4)
+    ),
+    HypergradientCase(
+        name="finite-difference",  # exact: G is quadratic
+        make=lambda alpha: FiniteDifference(adjoint=Implicit(n_terms=5)),
+        n_steps=0,
+        inverse=lambda H, alpha: H.inverse(),
+    ),
+]
+
+# Hypergradients that no fixed matrix stands for (see test_fixed_point.py and test_single_loop.py).
+OTHER_HYPERGRADIENTS = [
+    Case(name="fixed-point", make=lambda alpha: FixedPoint()),
+    Case(name="adam-adjoint", make=lambda alpha: AdamAdjoint(scale=alpha)),
+    Case(name="penalty", make=lambda alpha: Penalty(step_size=alpha, preconditioner="none")),
 ]
 
 # --- optimizers and schedules -----------------------------------------------------------------------------

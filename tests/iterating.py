@@ -39,8 +39,8 @@ def run(method, state, v, noise, only=None, in_place=False):
     """Where an iteration ends, and its record; ``only`` names the groups whose steps are made."""
     plain = Method.update
 
-    def update(self, state, name, *args):
-        return plain(self, state, name, *args) if only is None or name in only else state
+    def update(self, state, name, *args, **named):
+        return plain(self, state, name, *args, **named) if only is None or name in only else state
 
     with updating(method, update):
         end = method.iteration(state._replace(in_place=in_place), v, noise)
@@ -51,8 +51,8 @@ def found(method, state, v, noise):
     """What each step of an iteration would descend from this state, if no step before it moved anything."""
     steps = {name: [] for name in method.groups}
 
-    def update(self, state, name, *args):
-        steps[name].append(Found(*args))
+    def update(self, state, name, *args, **named):
+        steps[name].append(Found(*args, **named))
         return state
 
     with updating(method, update):

@@ -15,7 +15,7 @@ PACKAGES = {
     "noise_distributions": cases.NOISE_DISTRIBUTIONS,
     "objectives": [*cases.OBJECTIVES, *cases.PAIRED_OBJECTIVES],
     "scores": cases.SCORES,
-    "hypergradients": cases.HYPERGRADIENTS,
+    "hypergradients": [*cases.HYPERGRADIENTS, *cases.OTHER_HYPERGRADIENTS],
     "optimizers": [*cases.OPTIMIZERS, *cases.SCHEDULES],
 }
 

@@ -69,7 +69,7 @@ class Quadratic:
 def test_closed_form_on_a_quadratic(case, backend):
     toy, hypergradient = Quadratic(), case.make(ALPHA)
     with backend():
-        value, grads = hypergradient(toy.problem(), toy.theta, toy.phi)
+        value, grads, _ = hypergradient(toy.problem(), toy.theta, toy.phi, hypergradient.init_state(toy.phi))
     expected_value, expected = toy.gradient(case.n_steps, case.inverse(toy.H, ALPHA))
     torch.testing.assert_close(value, expected_value)
     torch.testing.assert_close(flat(grads), expected, rtol=1e-9, atol=1e-9)
@@ -84,8 +84,11 @@ def test_nothing_live_is_changed(case):
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
     live = [*toy.theta.values(), *toy.phi.values(), state["step"]]
     live += [x for slot in adam.slots for x in state[slot].values()]
+    hypergradient = case.make(ALPHA)
+    kept = hypergradient.init_state(toy.phi)
+    live += kept.values()
     before, versions = [x.clone() for x in live], [x._version for x in live]
-    case.make(ALPHA)(toy.problem(adam, state), toy.theta, toy.phi)
+    hypergradient(toy.problem(adam, state), toy.theta, toy.phi, kept)
     assert all(torch.equal(x, y) for x, y in zip(live, before, strict=True))
     assert versions == [x._version for x in live]
     assert not any(x.requires_grad for x in live)
@@ -176,7 +179,7 @@ def test_live_adam_is_carried_on(n, backend):
         grads = torch.func.grad(toy.lower, argnums=1)(toy.theta, toy.phi, 10 + i)
         toy.phi, state = adam.update(toy.phi, grads, state, 0.1)
     with backend():
-        value, grads = Unroll(n_unroll=n)(toy.problem(adam, state, 0.1), toy.theta, toy.phi)
+        value, grads, _ = Unroll(n_unroll=n)(toy.problem(adam, state, 0.1), toy.theta, toy.phi)
     theta = {name: p.clone().requires_grad_() for name, p in toy.theta.items()}
     expected = unrolled_adam(toy, theta, state, n)
     torch.testing.assert_close(value, expected.detach())
@@ -204,7 +207,7 @@ def test_adam_is_differentiable_where_a_gradient_is_zero(backend):
         lr=0.1,
     )
     with backend():
-        value, grads = Unroll(n_unroll=1)(problem, theta, phi)
+        value, grads, _ = Unroll(n_unroll=1)(problem, theta, phi)
     assert value == 3.0 + 3.0 * 3.0
     torch.testing.assert_close(grads["t"], torch.full((2,), 3.0 + 0.1 / 1e-2))
     assert all(torch.isfinite(g).all() for g in Unroll(n_unroll=4)(problem, theta, phi)[1].values())
@@ -248,9 +251,9 @@ def bilevel_problem(energy_case, objective):
 @pytest.mark.parametrize("case", OBJECTIVES, ids=str)
 def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case):
     problem, theta, phi, exact = bilevel_problem(energy_case, case.make())
-    value, implicit = Implicit(n_terms=25)(problem, theta, phi)
+    value, implicit, _ = Implicit(n_terms=25)(problem, theta, phi)
     torch.testing.assert_close(flat(implicit), exact, rtol=1e-6, atol=1e-7)
-    direct_value, direct = Unroll(n_unroll=0)(problem, theta, phi)
+    direct_value, direct, _ = Unroll(n_unroll=0)(problem, theta, phi)
     assert torch.equal(value, direct_value)
     assert torch.linalg.vector_norm(flat(direct) - exact) > 0.05 * torch.linalg.vector_norm(exact)
 
@@ -275,7 +278,7 @@ def test_bias_of_unrolled_bism_falls_geometrically():
         (lambda: Unroll(n_unroll=1, step_size=0.1), "belongs to plain descent"),
         (lambda: Unroll(n_unroll=1, descent="plain", step_size=0.0), "lr > 0, not 0.0"),
         (lambda: Implicit(n_terms=0), "n_terms >= 1"),
-        (lambda: Implicit(damping=-1.0), "damping >= 0"),
+        (lambda: Implicit(damping=-1.0), "damping must be >= 0, not -1.0"),
         (lambda: Implicit(solver="other"), "'cg' or 'neumann', not 'other'"),
         (lambda: Implicit(solver="neumann"), "belongs to solver=neumann"),
         (lambda: Implicit(step_size=0.1), "belongs to solver=neumann"),

@@ -146,7 +146,7 @@ class BiDVL(GeneratorMethod):
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss, grads = found.loss, found.grads
         if self.unroll.n_draws > 0:
-            loss, grads = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
+            loss, grads, _ = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
         state = self.update(state, "upper", loss, grads, found.record, found.buffers)
         if self.loss.regularises_encoder:
             state = self.regularise_encoder(state, v, noise["upper"], samples)

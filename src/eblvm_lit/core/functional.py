@@ -28,9 +28,11 @@ __all__ = [
     "clone_buffers",
     "copy_tree",
     "divergence",
+    "flatten",
     "grad",
     "grad_and_value",
     "is_plain_first_order",
+    "jacobian_diagonal",
     "norm",
     "params_of",
     "part",
@@ -38,6 +40,7 @@ __all__ = [
     "prefixed",
     "sum_event",
     "tree_map",
+    "unflatten",
     "vjp",
 ]
 
@@ -199,6 +202,27 @@ def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
             value.copy_(source[key])
         else:
             copy_tree(value, source[key])
+
+
+def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
+    """All tensors in one vector, in their order.
+
+    Example:
+        >>> flatten({"a": torch.ones(1, 2), "b": torch.zeros(1)})
+        tensor([1., 1., 0.])
+    """
+    return torch.cat([x.flatten() for x in tensors.values()])
+
+
+def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Params:
+    """The inverse of :func:`flatten`: views of a vector with the names and shapes of other tensors.
+
+    Example:
+        >>> unflatten(torch.tensor([1.0, 1.0, 0.0]), {"a": torch.ones(1, 2), "b": torch.zeros(1)})
+        {'a': tensor([[1., 1.]]), 'b': tensor([0.])}
+    """
+    parts = vector.split([x.numel() for x in like.values()])
+    return {name: part.view(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -370,8 +394,38 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     return value.detach(), pull, tree_map(Tensor.detach, aux)
 
 
+def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+    r"""The exact diagonal of a vector field's Jacobian, one Jacobian-vector product per dimension.
+
+    .. math:: \partial f_i(v) / \partial v_i
+
+    Args:
+        field: Maps (B, *event) to (B, *event), row by row.
+        v: Points, shape (B, *event).
+
+    Returns:
+        Shape (B, number of dimensions).
+
+    Example:
+        >>> jacobian_diagonal(lambda v: v**2, torch.tensor([[1.0, 2.0]]))
+        tensor([[2., 4.]])
+    """
+    basis = torch.eye(v[0].numel(), dtype=v.dtype, device=v.device).view(-1, *v.shape[1:])
+
+    def diagonal_entry(e: Tensor) -> Tensor:
+        direction = e.expand_as(v)
+        slope = torch.func.jvp(field, (v,), (direction,))[1]
+        return (slope * direction).flatten(1).sum(-1)
+
+    token = _depth.set(None)  # gradients inside of vmap and jvp must be torch.func's
+    try:
+        return torch.func.vmap(diagonal_entry)(basis).T
+    finally:
+        _depth.reset(token)
+
+
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    r"""Exact divergence of a vector field, one Jacobian-vector product per dimension.
+    r"""Exact divergence of a vector field, the sum of :func:`jacobian_diagonal`.
 
     .. math:: \sum_i \partial f_i(v) / \partial v_i
 
@@ -386,15 +440,4 @@ def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         >>> divergence(lambda v: v**2, torch.tensor([[1.0, 2.0]]))
         tensor([6.])
     """
-    basis = torch.eye(v[0].numel(), dtype=v.dtype, device=v.device).view(-1, *v.shape[1:])
-
-    def diagonal_entry(e: Tensor) -> Tensor:
-        direction = e.expand_as(v)
-        slope = torch.func.jvp(field, (v,), (direction,))[1]
-        return (slope * direction).flatten(1).sum(-1)
-
-    token = _depth.set(None)  # gradients inside of vmap and jvp must be torch.func's
-    try:
-        return torch.func.vmap(diagonal_entry)(basis).sum(0)
-    finally:
-        _depth.reset(token)
+    return jacobian_diagonal(field, v).sum(-1)

@@ -178,7 +178,7 @@ class HypergradientBias(ExampleMetric):
 
         optimizer.step(closure)
         best = tree_map(Tensor.detach, best)
-        return best, Implicit(n_terms=self.n_terms)(problem, theta, best)[1]
+        return best, Implicit(n_terms=self.n_terms)(problem, theta, best).gradient
 
     @staticmethod
     def exact_reference(
@@ -251,6 +251,6 @@ class HypergradientBias(ExampleMetric):
             start = self._descend(problem, theta, first, k)
             found[f"phi_distance_k{k}"] = _distance(start, best)
             for n in self.n_unrolls:
-                _, grads = Unroll(n_unroll=n)(problem, theta, start)
+                grads = Unroll(n_unroll=n)(problem, theta, start).gradient
                 found[f"hypergradient_bias_k{k}_n{n}"] = _distance(grads, reference) / scale
         return found

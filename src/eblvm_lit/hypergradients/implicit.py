@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value, tree_map
-from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 
-__all__ = ["Implicit", "conjugate_gradient", "hessian_product", "mixed_product", "neumann"]
+__all__ = [
+    "AdjointHypergradient",
+    "CurvatureHypergradient",
+    "Implicit",
+    "conjugate_gradient",
+    "hessian_product",
+    "mixed_product",
+    "neumann",
+]
 
 LinearMap = Callable[[Params], Params]
 
@@ -50,30 +58,46 @@ def mixed_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params
     return grad(_slope, argnums=1)(problem, theta, phi, w)
 
 
-def conjugate_gradient(matvec: LinearMap, b: Params, n_terms: int) -> Params:
-    """Solve A x = b for a symmetric A by n_terms steps of conjugate gradient from zero.
+def conjugate_gradient(
+    matvec: LinearMap, b: Params, n_terms: int, *, start: Params | None = None, precondition: LinearMap | None = None
+) -> Params:
+    """Solve A x = b for a symmetric A by n_terms steps of preconditioned conjugate gradient.
 
     Where A turns out not to be positive along a search direction (a noisy Hessian far from the lower optimum), the
     iteration stays where it is: the solution in the subspace searched so far.
+
+    Args:
+        matvec: Multiplies by A.
+        b: The right-hand side.
+        n_terms: Number of steps; each multiplies by A once.
+        start: Where they start, at the price of one more product; zero if not given.
+        precondition: Multiplies by an approximate inverse of A that is symmetric and positive; the identity if not
+            given.
 
     Example:
         >>> conjugate_gradient(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 1)
         {'x': tensor([0.2500, 0.2500])}
     """
-    x, r, p = tree_map(torch.zeros_like, b), b, b
-    rr = _dot(r, r)
-    going = torch.ones_like(rr)
+    precondition = precondition or (lambda r: r)
+    if start is None:
+        x, r = tree_map(torch.zeros_like, b), b
+    else:
+        x, r = start, tree_map(torch.sub, b, matvec(start))
+    p = z = precondition(r)
+    rz = _dot(r, z)
+    going = torch.ones_like(rz)
     for _ in range(n_terms):
         ap = matvec(p)
         curvature = _dot(p, ap)
-        going = going * (curvature > 0) * (rr > 0)
-        alpha = going * rr / torch.where(curvature > 0, curvature, 1.0)
+        going = going * (curvature > 0) * (rz > 0)
+        alpha = going * rz / torch.where(curvature > 0, curvature, 1.0)
         x = tree_map(lambda u, w, alpha=alpha: u + alpha * w, x, p)
         r = tree_map(lambda u, w, alpha=alpha: u - alpha * w, r, ap)
-        rr_next = _dot(r, r)
-        beta = rr_next / torch.where(rr > 0, rr, 1.0)
-        p = tree_map(lambda u, w, beta=beta: u + beta * w, r, p)
-        rr = rr_next
+        z = precondition(r)
+        rz_next = _dot(r, z)
+        beta = rz_next / torch.where(rz > 0, rz, 1.0)
+        p = tree_map(lambda u, w, beta=beta: u + beta * w, z, p)
+        rz = rz_next
     return x
 
 
@@ -93,7 +117,89 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
     return tree_map(lambda t: step_size * t, total)
 
 
-class Implicit(Hypergradient):
+class AdjointHypergradient(Hypergradient):
+    r"""The gradient at fixed phi, and the mixed derivative times an adjoint w.
+
+    .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
+        w \approx -(\partial_\phi^2 G)^{-1}\, \partial_\phi J
+
+    Exact at the lower optimum with w exact: the implicit function theorem. A subclass says how w is found.
+    """
+
+    n_draws = 1
+
+    @abstractmethod
+    def adjoint(
+        self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
+    ) -> tuple[Params, dict[str, Tensor]]:
+        """w, and what is kept for the next iteration.
+
+        Args:
+            problem: J, G, and what descends G.
+            theta: Parameters of the model.
+            phi: Parameters of the posterior.
+            outer: dJ/dphi of the whole minibatch.
+            state: What the iteration before kept.
+        """
+
+    def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
+        """The mixed derivative times w."""
+        return mixed_product(problem, theta, phi, w)
+
+    def __call__(
+        self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
+    ) -> HypergradientStep:
+        """J at the live phi, and its hypergradient with respect to theta."""
+        (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
+        # the linear system is the whole minibatch's; what it gives is the same in all processes
+        w, kept = self.adjoint(problem, theta, phi, problem.whole(outer), state or {})
+        indirect = self.mixed(problem, theta, phi, w)
+        return HypergradientStep(value, tree_map(torch.add, direct, indirect), kept)
+
+
+class CurvatureHypergradient(AdjointHypergradient):
+    r"""An adjoint by products with the lower curvature, damped: :math:`\partial_\phi^2 G + \lambda I`.
+
+    Args:
+        damping: lambda.
+        curvature: ``hessian``; or ``fisher``, the Fisher information of q in its place, if the lower level is a KL
+            divergence.
+
+    Raises:
+        ConfigError: For negative damping or an unknown curvature.
+    """
+
+    def __init__(self, *, damping: float, curvature: Literal["hessian", "fisher"]) -> None:
+        if damping < 0:
+            raise ConfigError(f"hypergradient.damping must be >= 0, not {damping}.")
+        if curvature not in ("hessian", "fisher"):
+            raise ConfigError(f"hypergradient.curvature is 'hessian' or 'fisher', not {curvature!r}.")
+        self.damping, self.curvature = damping, curvature
+
+    def check(self, lower: LowerLevel) -> None:
+        """Refuse the Fisher information for other divergences than KL.
+
+        Raises:
+            ConfigError: In that case.
+        """
+        if self.curvature == "fisher" and not lower.divergence.curved_as_information:
+            raise ConfigError(
+                "hypergradient.curvature=fisher is the curvature of divergence=kl: use curvature=hessian with "
+                f"{type(lower.divergence).__name__}."
+            )
+
+    def curvature_product(self, problem: BilevelProblem, theta: Params, phi: Params) -> LinearMap:
+        """Multiplication by the damped curvature of the whole minibatch's G."""
+        information: Any = problem.information  # there is one where the curvature is its own: see check
+
+        def matvec(w: Params) -> Params:
+            product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
+            return tree_map(lambda hw, x: hw + self.damping * x, problem.whole(product), w)
+
+        return matvec
+
+
+class Implicit(CurvatureHypergradient):
     r"""The implicit-function hypergradient, with an approximate inverse of the lower Hessian.
 
     .. math:: \partial_\theta J - \partial_\theta \partial_\phi G \, w, \quad
@@ -127,8 +233,6 @@ class Implicit(Hypergradient):
         {'t': tensor(1.)}
     """
 
-    n_draws = 1
-
     def __init__(
         self,
         *,
@@ -138,50 +242,30 @@ class Implicit(Hypergradient):
         step_size: float | None = None,
         curvature: Literal["hessian", "fisher"] = "hessian",
     ) -> None:
-        if n_terms < 1 or damping < 0:
-            raise ConfigError(f"Implicit needs n_terms >= 1 and damping >= 0, not {n_terms} and {damping}.")
+        super().__init__(damping=damping, curvature=curvature)
+        if n_terms < 1:
+            raise ConfigError(f"Implicit needs n_terms >= 1, not {n_terms}.")
         if solver not in ("cg", "neumann"):
             raise ConfigError(f"The implicit solver is 'cg' or 'neumann', not {solver!r}.")
         if (solver == "neumann") != (step_size is not None):
             raise ConfigError("step_size belongs to solver=neumann: set both, or neither.")
-        if curvature not in ("hessian", "fisher"):
-            raise ConfigError(f"The implicit curvature is 'hessian' or 'fisher', not {curvature!r}.")
-        self.n_terms, self.damping, self.step_size, self.curvature = n_terms, damping, step_size, curvature
-
-    def check(self, divergence: Divergence) -> None:
-        """Refuse the Fisher information for other divergences than KL.
-
-        Raises:
-            ConfigError: In that case.
-        """
-        if self.curvature == "fisher" and not divergence.curved_as_information:
-            raise ConfigError(
-                "hypergradient.curvature=fisher is the curvature of divergence=kl: use curvature=hessian with "
-                f"{type(divergence).__name__}."
-            )
-
-    def solve(self, matvec: LinearMap, b: Params) -> Params:
-        """The chosen approximation of the inverse Hessian times b."""
-        if self.step_size is None:
-            return conjugate_gradient(matvec, b, self.n_terms)
-        return neumann(matvec, b, self.n_terms, self.step_size)
+        self.n_terms, self.step_size = n_terms, step_size
 
     @property
     def title(self) -> str:
         """How the linear system is solved."""
         return f"implicit hypergradient of {self.n_terms} terms"
 
-    def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
-        """The value of J at the live phi and its hypergradient with respect to theta."""
-        (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
-        mean = problem.mean or (lambda params: params)
-        information: Any = problem.information  # there is one where the curvature is its own: see check
-
-        def matvec(w: Params) -> Params:
-            product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
-            return tree_map(lambda hw, x: hw + self.damping * x, mean(product), w)
-
-        # the linear system is the whole minibatch's; what it gives is the same in all processes
-        w = self.solve(matvec, mean(outer))
-        indirect = mixed_product(problem, theta, phi, w)
-        return value, tree_map(torch.sub, direct, indirect)
+    def adjoint(
+        self,
+        problem: BilevelProblem,
+        theta: Params,
+        phi: Params,
+        outer: Params,
+        state: Mapping[str, Tensor],  # noqa: ARG002 - it keeps nothing
+    ) -> tuple[Params, dict[str, Tensor]]:
+        """The chosen approximation of the inverse curvature times -dJ/dphi."""
+        matvec, b = self.curvature_product(problem, theta, phi), tree_map(torch.neg, outer)
+        if self.step_size is None:
+            return conjugate_gradient(matvec, b, self.n_terms), {}
+        return neumann(matvec, b, self.n_terms, self.step_size), {}

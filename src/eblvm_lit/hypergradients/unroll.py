@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.optimizers.sgd import SGD
 
@@ -73,21 +74,25 @@ class Unroll(Hypergradient):
         """Fewer steps to go back through, or none."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 
-    def __call__(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Tensor, Params]:
-        """The value of J at the unrolled phi and its gradient with respect to theta."""
+    def __call__(
+        self,
+        problem: BilevelProblem,
+        theta: Params,
+        phi: Params,
+        state: Mapping[str, Tensor] | None = None,  # noqa: ARG002 - it keeps nothing
+    ) -> HypergradientStep:
+        """J at the unrolled phi, and its gradient with respect to theta."""
         descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 
         def objective(theta: Params) -> Tensor:
             unrolled = phi
-            state = problem.state if self.rule is None else rule.init(phi)
+            moments = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
                 # each step descends the whole minibatch's G: the mean of shards' own unrolled gradients would differ
-                grads = descended(theta, unrolled, i)
-                if problem.mean is not None:
-                    grads = problem.mean(grads)
-                unrolled, state = rule.update(unrolled, grads, state, lr)
+                grads = problem.whole(descended(theta, unrolled, i))
+                unrolled, moments = rule.update(unrolled, grads, moments, lr)
             return problem.upper(theta, unrolled)
 
         grads, value = grad_and_value(objective)(theta)
-        return value, grads
+        return HypergradientStep(value, grads, {})

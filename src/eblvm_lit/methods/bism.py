@@ -9,18 +9,18 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.functional import Params, bind, params_of
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, LowerLevel
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import DistributionParams, Posterior
-from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.bilevel import BilevelScore, Refinement
 
 __all__ = ["BiSM", "PosteriorFit"]
 
@@ -182,8 +182,6 @@ class BiSM(Method):
             raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
         if n_particles < 1:
             raise ConfigError(f"method.n_particles (L) must be >= 1, not {n_particles}.")
-        if hypergradient is not None:
-            hypergradient.check(divergence)
         self.energy, self.posterior = energy, posterior
         self.objective, self.divergence = objective, divergence
         self.hypergradient: Hypergradient = hypergradient or Unroll(n_unroll=cast(int, n_unroll))
@@ -192,6 +190,11 @@ class BiSM(Method):
         self.fit = PosteriorFit(
             energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
         )
+        self.hypergradient.check(LowerLevel(energy, posterior, divergence, self.lower_optimizer))
+        kept = self.hypergradient.init_state(params_of(posterior))
+        for name, value in kept.items():
+            self.register_buffer(name, value)
+        self._kept = list(kept)
 
     @property
     def title(self) -> str:
@@ -218,15 +221,22 @@ class BiSM(Method):
         """All but a generator."""
         return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
 
+    def persistent_buffers(self) -> dict[str, Tensor]:
+        """What the hypergradient keeps."""
+        return {name: self.get_buffer(name) for name in self._kept}
+
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps, of J, and of the hypergradient's evaluations of G."""
+        """The random numbers of the K lower steps, of J, and of the hypergradient."""
+        lower = self.fit.noise(v, self.n_lower_steps, generator)
+        return {"lower": lower, "upper": self.upper_noise(v, generator)}
+
+    def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of J, and of the hypergradient's evaluations of G and its own latents."""
         return {
-            "lower": self.fit.noise(v, self.n_lower_steps, generator),
-            "upper": {
-                "data": self.objective.noise(v, (), generator),
-                "latent": self.posterior.noise((self.n_particles,), v, generator),
-                "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
-            },
+            "data": self.objective.noise(v, (), generator),
+            "latent": self.posterior.noise((self.n_particles,), v, generator),
+            "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
+            "refined": self.posterior.noise((self.hypergradient.n_latents,), v, generator),
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
@@ -236,28 +246,40 @@ class BiSM(Method):
             state = self.descend(state, "lower", lower_loss)
         problem = self.bilevel_problem(state, v, noise["upper"])
         # phi^0 = phi; phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi, n = 1..N; dJ(theta, phi^N(theta))/dtheta
-        loss, hypergradient = self.hypergradient(problem, state.theta, state.phi)
-        return self.update(state, "upper", loss, hypergradient)  # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
+        loss, hypergradient, kept = self.hypergradient(problem, state.theta, state.phi, state.buffers)
+        # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
+        return self.update(state, "upper", loss, hypergradient, buffers=kept)
 
-    def upper_loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, minibatch: Minibatch = WHOLE) -> Tensor:
-        """J per example, averaged over L latents, shape (B,)."""
+    def upper_loss(
+        self,
+        theta: Params,
+        phi: Params,
+        v: Tensor,
+        noise: Any,
+        minibatch: Minibatch = WHOLE,
+        refine: Refinement | None = None,
+    ) -> Tensor:
+        """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
         points, losses = objective.perturb(v, noise["data"]), []
         energy, posterior = bind(self.energy, theta), bind(self.posterior, phi)
         for eps in noise["latent"]:
-            losses.append(objective.loss(BilevelScore(energy, posterior, points, eps), points, noise["data"]))
+            losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
         return BilevelProblem(
-            upper=lambda theta, phi: self.upper_loss(theta, phi, v, noise, state.minibatch).mean(),
+            upper=lambda theta, phi, refine=None: self.upper_loss(theta, phi, v, noise, state.minibatch, refine).mean(),
             lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, noise["unrolled"], i).mean(),
             optimizer=self.lower_optimizer,
             state=state.optimizers["lower"],
             lr=state.lrs["unrolled" if self.hypergradient.lr_ahead else "lower"],
             information=lambda phi, w: self.fit.information_product(phi, w, v, noise["unrolled"]),
             mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
+            energy=self.energy,
+            posterior=self.posterior,
+            latent_noise=noise["refined"],
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
-from eblvm_lit.core.functional import Params
+from eblvm_lit.core.functional import Params, tree_map
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.schedules import Schedule
@@ -79,6 +79,23 @@ class Adam(Optimizer):
             second[name] = state["exp_avg_sq"][name].lerp(g * g, 1 - beta2)
             moved[name] = p - size * (first[name] / ((second[name] + ROOT_FLOOR).sqrt() + eps))
         return moved, {"step": step, "exp_avg": first, "exp_avg_sq": second}
+
+    def root(self, state: State) -> Params:
+        r""":math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`, by which a step divides; 1 before the first step.
+
+        Example:
+            >>> adam, params = Adam(lr=0.1), {"x": torch.zeros(1)}
+            >>> after = adam.update(params, {"x": torch.full((1,), 2.0)}, adam.init(params), 0.1)[1]
+            >>> round(adam.root(after)["x"].item(), 3)
+            2.0
+        """
+        step = state["step"]
+        started = step > 0
+        correction = torch.where(started, 1 - self.betas[1] ** step, 1.0)
+        return tree_map(
+            lambda s: torch.where(started, (s / correction + ROOT_FLOOR).sqrt() + self.eps, torch.ones_like(s)),
+            state["exp_avg_sq"],
+        )
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["DistributionParams", "Posterior"]
+from eblvm_lit.core.functional import grad
+
+__all__ = ["DistributionParams", "LatentEnergy", "Posterior", "latent_gradient"]
 
 DistributionParams = tuple[Tensor, ...]
+LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
+
+
+def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:
+    """dE(v, h)/dh, of h's shape (*L, B, H)."""
+    return grad(lambda h: energy(h).sum())(h)
 
 
 class Posterior(nn.Module, ABC):
@@ -18,10 +27,12 @@ class Posterior(nn.Module, ABC):
     Attributes:
         h_dim: Number of latents.
         continuous: Whether grad_h log q(h|v) means something; false for (relaxed) binary latents.
+        has_natural_params: Whether q(h|v) is an exponential family, and :meth:`natural_gradient_step` there.
     """
 
     h_dim: int
     continuous: bool
+    has_natural_params = False
 
     def extra_repr(self) -> str:
         """The size, for ``print``."""
@@ -46,6 +57,35 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
         """Fisher information of h about these parameters, which is diagonal, each of shape (B, H)."""
+
+    def natural_gradient_step(
+        self,
+        q_params: DistributionParams,
+        energy: LatentEnergy,
+        noise: Tensor | None = None,
+        *,
+        step_size: float = 1.0,
+        move_precision: bool = False,
+    ) -> DistributionParams:
+        r"""One step of natural-gradient descent of KL(q(h) || p(h|v)) in q's natural parameters, for each v.
+
+        .. math:: \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, T(\lambda), \quad
+            T(\lambda) = -\nabla_m E_q[E(v, h)]
+
+        m are the mean parameters. T's fixed point is the optimal q of the family. References: Khan and Rue 2021, "The
+        Bayesian learning rule", Eq. 22; for independent latents this is the mean-field iteration.
+
+        Args:
+            q_params: Parameters of q as :meth:`distribution_params` gives them, each of shape (B, H).
+            energy: E(v, .), see :meth:`~eblvm_lit.energies.base.Energy.at`.
+            noise: Of L particles by which the expectation is estimated, shape (L, B, H); at q's mean if not given.
+            step_size: rho.
+            move_precision: Whether the precision of a Gaussian moves, or its mean alone.
+
+        Raises:
+            NotImplementedError: For a family that has no natural parameters here.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no natural parameters.")
 
     def rsample(self, v: Tensor, noise: Tensor) -> Tensor:
         """Reparametrised h ~ q(h|v), shape (*L, B, H), of v (B, *event) and noise (*L, B, H)."""

@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.posteriors.base import DistributionParams, Posterior
+from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
 __all__ = ["BernoulliPosterior"]
 
@@ -40,6 +40,7 @@ class BernoulliPosterior(Posterior):
     """
 
     continuous = False
+    has_natural_params = True
 
     def __init__(self, *, v_dim: int, h_dim: int, temperature: float = 0.1) -> None:
         super().__init__()
@@ -77,6 +78,25 @@ class BernoulliPosterior(Posterior):
         """q (1 - q)."""
         q = q_params[0].sigmoid()
         return (q * (1 - q),)
+
+    def natural_gradient_step(
+        self,
+        q_params: DistributionParams,
+        energy: LatentEnergy,
+        noise: Tensor | None = None,
+        *,
+        step_size: float = 1.0,
+        move_precision: bool = False,  # noqa: ARG002 - of a Gaussian
+    ) -> DistributionParams:
+        r""":math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
+
+        For an energy that is linear in each latent, :math:`E_q[\partial E / \partial h]` is the derivative at q's mean,
+        and is :math:`E_q[E(v, h_j = 1, h_{-j}) - E(v, h_j = 0, h_{-j})]`.
+        """
+        h = q_params[0].sigmoid() if noise is None else self.rsample_given(q_params, noise)
+        target = -latent_gradient(energy, h)
+        target = target if noise is None else target.mean(0)
+        return (target if step_size == 1.0 else torch.lerp(q_params[0], target, step_size),)
 
     def mean(self, v: Tensor) -> Tensor:
         """q(h=1|v), shape (B, H)."""

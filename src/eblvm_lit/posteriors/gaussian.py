@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.core.functional import at_least_float32
+from eblvm_lit.core.functional import at_least_float32, jacobian_diagonal
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
-from eblvm_lit.posteriors.base import DistributionParams, Posterior
+from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
 __all__ = [
     "EncoderPosterior",
@@ -27,6 +27,7 @@ class GaussianPosterior(Posterior):
     r"""q(h|v) = N(mean(v), diag exp(2 log_std(v))), :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon`."""
 
     continuous = True
+    has_natural_params = True
 
     @abstractmethod
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,6 +56,38 @@ class GaussianPosterior(Posterior):
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
         """1 / std^2 about the mean, 2 about the log standard deviation."""
         return (-2 * q_params[1]).exp(), torch.full_like(q_params[1], 2.0)
+
+    def natural_gradient_step(
+        self,
+        q_params: DistributionParams,
+        energy: LatentEnergy,
+        noise: Tensor | None = None,
+        *,
+        step_size: float = 1.0,
+        move_precision: bool = False,
+    ) -> DistributionParams:
+        r"""A step of the mean, and of the precision P where it moves; see :class:`Posterior`.
+
+        .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
+            \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
+
+        The term in x^2 keeps P positive wherever E curves downwards (Lin, Schmidt and Khan 2020, "Handling the
+        positive-definite constraint in the Bayesian learning rule"), and vanishes at the fixed point. Of particles the
+        curvature is :math:`E_q[(\partial E / \partial h)(h - \mu)] P`, which needs no second derivative (Price).
+        """
+        mean, log_std = q_params
+        h = mean if noise is None else self.rsample_given(q_params, noise)
+        slope = latent_gradient(energy, h)
+        if move_precision:
+            variance = (2 * log_std).exp()
+            if noise is None:
+                relative = variance * jacobian_diagonal(lambda h: latent_gradient(energy, h), h)
+            else:
+                relative = (slope * (h - mean)).mean(0)
+            x = step_size * (relative - 1)
+            log_std = log_std - 0.5 * (1 + x + 0.5 * x.square()).log()
+        slope = slope if noise is None else slope.mean(0)
+        return mean - step_size * (2 * log_std).exp() * slope, log_std
 
     def mean(self, v: Tensor) -> Tensor:
         """E_q[h|v], shape (B, H)."""

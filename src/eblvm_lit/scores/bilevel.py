@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 
-__all__ = ["Bilevel", "BilevelScore"]
+__all__ = ["Bilevel", "BilevelScore", "Refinement"]
+
+# (v, E(v, .), the parameters of q(h|v)) -> the parameters of another distribution in q's family
+Refinement = Callable[[Tensor, Callable[[Tensor], Tensor], DistributionParams], DistributionParams]
 
 
 class BilevelScore:
@@ -26,6 +31,7 @@ class BilevelScore:
         posterior: Gives q.
         v: Where h is drawn, shape (B, *event).
         noise: Noise of one latent per example, shape (B, H).
+        refine: Moves q(h|v) before it is used, at every v; q as it is if not given.
 
     Example:
         >>> import torch
@@ -36,16 +42,24 @@ class BilevelScore:
         torch.Size([5, 2])
     """
 
-    def __init__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> None:
-        self.energy, self.posterior = energy, posterior
-        self.h = posterior.rsample_given(posterior.distribution_params(v), noise)
+    def __init__(
+        self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor, refine: Refinement | None = None
+    ) -> None:
+        self.energy, self.posterior, self.refine = energy, posterior, refine
+        q_params = posterior.distribution_params(v)
+        if refine is not None:
+            q_params = refine(v, energy.at(v), q_params)
+        self.h = posterior.rsample_given(q_params, noise)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The surrogate, shape (B, *event)."""
 
         def log_weight(y: Tensor) -> Tensor:
-            energy = self.energy.energy(y, self.h)
-            return (-energy - self.posterior.log_prob_given(self.posterior.distribution_params(y), self.h)).sum()
+            latent_energy = self.energy.at(y)
+            energy, q_params = latent_energy(self.h), self.posterior.distribution_params(y)
+            if self.refine is not None:
+                q_params = self.refine(y, latent_energy, q_params)
+            return (-energy - self.posterior.log_prob_given(q_params, self.h)).sum()
 
         return grad(log_weight)(x)
 

@@ -1,0 +1,145 @@
+"""The mixed product of implicit hypergradients by a finite difference of first-order gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, grad, norm, tree_map
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
+from eblvm_lit.hypergradients.implicit import AdjointHypergradient
+from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
+
+__all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
+
+
+def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params, radius: float) -> Params:
+    r"""The mixed derivative times a vector, by a central difference.
+
+    .. math:: \partial_\theta \partial_\phi G\, w \approx
+        \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
+        \quad \epsilon = r / \|w\|
+
+    The error is of order :math:`\epsilon^2`. Both gradients see the same noise. Reference: Liu et al. 2019, Eq. 8.
+
+    Example:
+        >>> problem = BilevelProblem(None, lambda theta, phi, i: theta["t"] * phi["f"], None, {}, 0.1)
+        >>> theta, phi, w = {"t": torch.tensor(1.0)}, {"f": torch.tensor(0.0)}, {"f": torch.tensor(2.0)}
+        >>> difference_product(problem, theta, phi, w, radius=0.5)
+        {'t': tensor(2.)}
+    """
+    size = norm(w)
+    # where w is zero, so is the product: any step will do
+    epsilon = radius / torch.where(size > 0, size, torch.ones_like(size))
+    sides = []
+    for sign in (1, -1):
+        moved = tree_map(lambda p, x, sign=sign: p + sign * epsilon * x, phi, w)
+        sides.append(grad(problem.lower)(theta, moved, 0))
+    return tree_map(lambda ahead, behind: (ahead - behind) / (2 * epsilon), *sides)
+
+
+class AdamAdjoint(AdjointHypergradient):
+    r"""An adjoint without any product: Adam's diagonal in the place of the Hessian.
+
+    .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
+
+    Cheap, and biased. With alpha the lower learning rate it is about the hypergradient of one unrolled step of Adam.
+    Reference: Choe et al. 2023, SAMA.
+
+    Args:
+        scale: alpha.
+
+    Raises:
+        ConfigError: If alpha is not positive.
+
+    Example:
+        >>> AdamAdjoint(scale=0.1).title
+        "implicit hypergradient with Adam's diagonal"
+    """
+
+    def __init__(self, *, scale: float = 1.0) -> None:
+        if not scale > 0:
+            raise ConfigError(f"hypergradient.adjoint.scale must be above 0, not {scale}.")
+        self.scale = scale
+
+    @property
+    def title(self) -> str:
+        """What stands for the Hessian."""
+        return "implicit hypergradient with Adam's diagonal"
+
+    def check(self, lower: LowerLevel) -> None:
+        """Refuse a lower level without Adam.
+
+        Raises:
+            ConfigError: In that case.
+        """
+        needs_adam(lower)
+
+    def adjoint(
+        self,
+        problem: BilevelProblem,
+        theta: Params,  # noqa: ARG002 - of products
+        phi: Params,  # noqa: ARG002
+        outer: Params,
+        state: Mapping[str, Tensor],  # noqa: ARG002
+    ) -> tuple[Params, dict[str, Tensor]]:
+        """The scaled gradient."""
+        return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
+
+
+class FiniteDifference(AdjointHypergradient):
+    r"""An implicit hypergradient without second derivatives of G: see :func:`difference_product`.
+
+    .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
+        \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
+
+    Args:
+        adjoint: Gives w: :class:`AdamAdjoint`, which needs no second derivative either,
+            :class:`~eblvm_lit.hypergradients.warm.Warm` or :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
+        radius: r, how far phi moves.
+
+    Raises:
+        ConfigError: If r is not positive.
+
+    Example:
+        >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
+        >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
+        ...     upper=lambda theta, phi: phi["f"] ** 2 / 2,
+        ...     lower=lambda theta, phi, i: (phi["f"] - theta["t"]) ** 2 / 2,
+        ...     optimizer=None, state={}, lr=0.1)
+        >>> from eblvm_lit.hypergradients.implicit import Implicit
+        >>> round(FiniteDifference(adjoint=Implicit(n_terms=1))(problem, theta, phi).gradient["t"].item(), 4)
+        1.0
+    """
+
+    def __init__(self, *, adjoint: AdjointHypergradient, radius: float = 1e-2) -> None:
+        if not radius > 0:
+            raise ConfigError(f"hypergradient.radius must be above 0, not {radius}.")
+        self.inner, self.radius = adjoint, radius
+        self.n_draws = adjoint.n_draws
+
+    @property
+    def title(self) -> str:
+        """With that of the adjoint."""
+        return f"{self.inner.title}, mixed product by a finite difference"
+
+    def check(self, lower: LowerLevel) -> None:
+        """Refuse what the adjoint refuses."""
+        self.inner.check(lower)
+
+    def init_state(self, phi: Params) -> dict[str, Tensor]:
+        """That of the adjoint."""
+        return self.inner.init_state(phi)
+
+    def adjoint(
+        self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
+    ) -> tuple[Params, dict[str, Tensor]]:
+        """w."""
+        return self.inner.adjoint(problem, theta, phi, outer, state)
+
+    def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
+        """The central difference along w."""
+        return difference_product(problem, theta, phi, w, self.radius)

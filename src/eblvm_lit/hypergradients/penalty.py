@@ -1,0 +1,125 @@
+"""The fully first-order hypergradient: a second posterior under a penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, flatten, grad, grad_and_value, tree_map, unflatten
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
+from eblvm_lit.hypergradients.implicit import LinearMap
+from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
+
+__all__ = ["Penalty"]
+
+
+class Penalty(Hypergradient):
+    r"""The gradient of J under the penalty :math:`\lambda (G(\theta, y) - \min_z G(\theta, z))`.
+
+    .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda)
+    .. math:: \partial_\theta J(\theta, y) + \lambda\, (\partial_\theta G(\theta, y) - \partial_\theta G(\theta, z))
+
+    y is a second copy of phi, kept from one iteration to the next; z is the live phi, which the K lower steps fit. No
+    second derivative of G is taken. As lambda grows, y approaches phi* and the gradient the implicit one, with an error
+    of order 1 / lambda. Reference: Kwon et al. 2023, Algorithm 1 (F2SA), whose step of y times lambda this is.
+
+    Args:
+        n_steps: Steps of y in an iteration.
+        multiplier: lambda at the start.
+        growth: What is added to lambda in each iteration.
+        max_multiplier: Where lambda stops growing; nowhere if not given.
+        step_size: alpha; the lower level's learning rate if not given.
+        preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
+
+    Raises:
+        ConfigError: For a number outside of its range or an unknown preconditioner.
+
+    Example:
+        >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
+        >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
+        ...     upper=lambda theta, phi: phi["f"] ** 2 / 2,
+        ...     lower=lambda theta, phi, i: (phi["f"] - theta["t"]) ** 2 / 2,
+        ...     optimizer=None, state={}, lr=0.5)
+        >>> penalty = Penalty(n_steps=20, multiplier=100.0, growth=0.0, preconditioner="none")
+        >>> round(penalty(problem, theta, phi, penalty.init_state(phi)).gradient["t"].item(), 2)
+        0.99
+    """
+
+    def __init__(
+        self,
+        *,
+        n_steps: int = 10,
+        multiplier: float = 1.0,
+        growth: float = 0.1,
+        max_multiplier: float | None = None,
+        step_size: float | None = None,
+        preconditioner: Literal["adam", "none"] = "adam",
+    ) -> None:
+        if n_steps < 1:
+            raise ConfigError(f"Penalty needs n_steps >= 1, not {n_steps}.")
+        if not multiplier > 0 or growth < 0 or (max_multiplier is not None and max_multiplier < multiplier):
+            raise ConfigError(
+                "Penalty needs multiplier > 0, growth >= 0 and max_multiplier >= multiplier or null, not "
+                f"{multiplier}, {growth} and {max_multiplier}."
+            )
+        if step_size is not None and not step_size > 0:
+            raise ConfigError(f"hypergradient.step_size must be above 0, or null, not {step_size}.")
+        if preconditioner not in ("adam", "none"):
+            raise ConfigError(f"hypergradient.preconditioner is 'adam' or 'none', not {preconditioner!r}.")
+        self.n_steps, self.step_size, self.preconditioner = n_steps, step_size, preconditioner
+        self.multiplier, self.growth, self.max_multiplier = multiplier, growth, max_multiplier
+        self.n_draws = n_steps + 1
+
+    @property
+    def title(self) -> str:
+        """The number of steps."""
+        return f"first-order penalty hypergradient, {self.n_steps} steps of a second posterior"
+
+    def check(self, lower: LowerLevel) -> None:
+        """Refuse a preconditioner without Adam.
+
+        Raises:
+            ConfigError: In that case.
+        """
+        if self.preconditioner == "adam":
+            needs_adam(lower)
+
+    def init_state(self, phi: Params) -> dict[str, Tensor]:
+        """y, which starts at phi, as one vector, and lambda."""
+        y = flatten(phi).clone()
+        return {"penalty_posterior": y, "penalty_multiplier": y.new_tensor(self.multiplier)}
+
+    def __call__(
+        self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
+    ) -> HypergradientStep:
+        """J at y, and the gradient of J and its penalty with respect to theta."""
+        state = state or self.init_state(phi)
+        multiplier = state["penalty_multiplier"]
+        y = self.fit(problem, theta, unflatten(state["penalty_posterior"], phi), multiplier)
+
+        def penalised(theta: Params) -> tuple[Tensor, Tensor]:
+            value = problem.upper(theta, y)
+            excess = problem.lower(theta, y, self.n_steps) - problem.lower(theta, phi, self.n_steps)
+            return value + multiplier * excess, value
+
+        grads, (_, value) = grad_and_value(penalised, has_aux=True)(theta)
+        grown = multiplier + self.growth
+        if self.max_multiplier is not None:
+            grown = grown.clamp(max=self.max_multiplier)
+        return HypergradientStep(value, grads, {"penalty_posterior": flatten(y), "penalty_multiplier": grown})
+
+    def fit(self, problem: BilevelProblem, theta: Params, y: Params, multiplier: Tensor) -> Params:
+        """y after this iteration's steps."""
+        lr = problem.lr if self.step_size is None else self.step_size
+        precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
+
+        def descended(y: Params, i: int) -> Tensor:
+            return problem.lower(theta, y, i) + problem.upper(theta, y) / multiplier
+
+        for i in range(self.n_steps):
+            direction = precondition(problem.whole(grad(descended)(y, i)))
+            y = tree_map(lambda p, d: p - lr * d, y, direction)
+        return y

@@ -1,0 +1,137 @@
+"""The implicit hypergradient in a single loop: its adjoint is kept from one iteration to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, flatten, tree_map, unflatten
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
+from eblvm_lit.hypergradients.implicit import CurvatureHypergradient, LinearMap, conjugate_gradient
+from eblvm_lit.optimizers.adam import Adam
+
+__all__ = ["Warm", "adam_preconditioner"]
+
+
+def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
+    r"""Division by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam, with its live second moments."""
+    root = cast(Adam, problem.optimizer).root(problem.state)
+    return lambda w: tree_map(torch.div, w, root)
+
+
+def needs_adam(lower: LowerLevel) -> None:
+    """Refuse a lower optimizer that has no second moments.
+
+    Raises:
+        ConfigError: In that case.
+    """
+    if not isinstance(lower.optimizer, Adam):
+        raise ConfigError(
+            f"The hypergradient reads the second moments of phi's Adam, and {type(lower.optimizer).__name__} has none: "
+            "use optimizer=adam, or preconditioner=none where there is one."
+        )
+
+
+class Warm(CurvatureHypergradient):
+    r"""The implicit hypergradient whose linear system is solved in a single loop, along with training.
+
+    .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
+        w \leftarrow w - \rho\, D^{-1} ((\partial_\phi^2 G + \lambda I)\, w + \partial_\phi J)
+
+    w lasts from one iteration to the next, so that one step in each, with that iteration's noise, is enough where theta
+    and phi change slowly. Reference: Dagreou et al. 2022, SOBA; D preconditions as Adam does the lower level.
+
+    Args:
+        n_steps: Steps of w in an iteration.
+        step_size: rho; null for steps of conjugate gradient instead, which need none, and one more product.
+        damping: lambda.
+        curvature: ``hessian``; or ``fisher``, the Fisher information of q in its place, if the lower level is a KL
+            divergence.
+        preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
+        reset_every: Set w to zero every so many iterations; never if not given.
+
+    Raises:
+        ConfigError: For a number outside of its range, or an unknown curvature or preconditioner.
+
+    Example:
+        >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
+        >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
+        ...     upper=lambda theta, phi: phi["f"] ** 2 / 2,
+        ...     lower=lambda theta, phi, i: (phi["f"] - theta["t"]) ** 2 / 2,
+        ...     optimizer=None, state={}, lr=0.1)
+        >>> warm = Warm(step_size=0.5, curvature="hessian", preconditioner="none")
+        >>> state = warm.init_state(phi)
+        >>> for _ in range(4):
+        ...     _, gradient, state = warm(problem, theta, phi, state)
+        ...     print(gradient["t"].item())
+        0.5
+        0.75
+        0.875
+        0.9375
+    """
+
+    def __init__(
+        self,
+        *,
+        n_steps: int = 1,
+        step_size: float | None = None,
+        damping: float = 0.0,
+        curvature: Literal["hessian", "fisher"] = "fisher",
+        preconditioner: Literal["adam", "none"] = "adam",
+        reset_every: int | None = None,
+    ) -> None:
+        super().__init__(damping=damping, curvature=curvature)
+        if n_steps < 1 or (reset_every is not None and reset_every < 1):
+            raise ConfigError(f"Warm needs n_steps >= 1 and reset_every >= 1 or null, not {n_steps} and {reset_every}.")
+        if step_size is not None and not step_size > 0:
+            raise ConfigError(f"hypergradient.step_size must be above 0, or null, not {step_size}.")
+        if preconditioner not in ("adam", "none"):
+            raise ConfigError(f"hypergradient.preconditioner is 'adam' or 'none', not {preconditioner!r}.")
+        self.n_steps, self.step_size = n_steps, step_size
+        self.preconditioner, self.reset_every = preconditioner, reset_every
+
+    @property
+    def title(self) -> str:
+        """The number of steps."""
+        return f"warm-started implicit hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
+
+    def check(self, lower: LowerLevel) -> None:
+        """Refuse a curvature that the divergence has not, and a preconditioner without Adam.
+
+        Raises:
+            ConfigError: In these cases.
+        """
+        super().check(lower)
+        if self.preconditioner == "adam":
+            needs_adam(lower)
+
+    def init_state(self, phi: Params) -> dict[str, Tensor]:
+        """w = 0, as one vector, and the number of iterations it has lasted."""
+        w = torch.zeros_like(flatten(phi))
+        return {"adjoint": w, "adjoint_age": torch.zeros((), dtype=torch.int64, device=w.device)}
+
+    def adjoint(
+        self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
+    ) -> tuple[Params, dict[str, Tensor]]:
+        """w after this iteration's steps."""
+        age, flat = state["adjoint_age"], state["adjoint"]
+        if self.reset_every is not None:
+            flat = torch.where(age % self.reset_every == 0, torch.zeros_like(flat), flat)
+        w = self.solve(problem, self.curvature_product(problem, theta, phi), outer, unflatten(flat, phi))
+        return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
+
+    def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
+        """Steps from w towards the solution of A w = -dJ/dphi."""
+        precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
+        if self.step_size is None:
+            b = tree_map(torch.neg, outer)
+            return conjugate_gradient(matvec, b, self.n_steps, start=w, precondition=precondition)
+        rho = self.step_size
+        for _ in range(self.n_steps):
+            direction = precondition(tree_map(torch.add, matvec(w), outer))
+            w = tree_map(lambda x, d: x - rho * d, w, direction)
+        return w

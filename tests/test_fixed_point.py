@@ -1,0 +1,186 @@
+"""The fixed-point hypergradient: exact limits, rates of contraction, what it must not drop."""
+
+import pytest
+import torch
+
+from cases import H_DIM, OBJECTIVES, PAIRED_OBJECTIVES, SUMMED, V_DIM, randomise
+from eblvm_lit.core.functional import bind, grad, params_of, plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.base import LowerLevel
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.scores.exact import ExactScore
+
+pytestmark = pytest.mark.usefixtures("float64")
+GRBMS = [case for case in SUMMED if case.name.startswith("grbm")]
+GAUSSIAN = next(case for case in SUMMED if case.name == "gaussian-latent")
+every_objective = pytest.mark.parametrize("objective", [*OBJECTIVES, *PAIRED_OBJECTIVES], ids=str)
+
+
+def flat(params):
+    return torch.cat([p.flatten() for p in params.values()])
+
+
+def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
+    """J, the estimate of its hypergradient, and the gradient of J of the exact marginal, with one draw of noise."""
+    method = BiSM(
+        energy=energy,
+        posterior=posterior,
+        objective=objective,
+        divergence=KL(),
+        hypergradient=hypergradient,
+        optimizer=Adam(lr=0.1),
+        n_particles=n_particles,
+        compile=False,
+    )
+    state, noise = method.live_state(), method.upper_noise(v, keyed_generator(3))
+    state = state._replace(optimizers={"lower": method.lower_optimizer.init(state.phi)}, lrs={"lower": 0.1})
+    theta = params_of(energy)
+    value, found, _ = method.hypergradient(method.bilevel_problem(state, v, noise), theta, state.phi, state.buffers)
+
+    def marginal(theta):
+        points = objective.perturb(v, noise["data"])
+        return objective.loss(ExactScore(bind(energy, theta)), points, noise["data"]).mean()
+
+    exact = {} if getattr(energy, "free_energy", None) is None else grad(marginal)(theta)
+    return value, found, exact
+
+
+@pytest.mark.parametrize("backend", ["torch.func", "autograd"])
+@pytest.mark.parametrize("case", GRBMS, ids=str)
+@every_objective
+def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case, backend):
+    energy, v = case.make(), torch.randn(8, V_DIM)
+    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    if backend == "autograd":
+        with plain_autograd():
+            _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+    else:
+        _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+    torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
+    _, direct, _ = estimate(energy, posterior, objective.make(), Unroll(n_unroll=0), v)
+    assert torch.linalg.vector_norm(flat(direct) - flat(exact)) > 0.02 * torch.linalg.vector_norm(flat(exact))
+
+
+@pytest.mark.parametrize("value", ["phi", "step"])
+@pytest.mark.parametrize("case", SUMMED, ids=str)
+@every_objective
+def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
+    energy, v = case.make(), torch.randn(8, V_DIM)
+    for precision in ("held", "stepped") if energy.continuous else ("held",):
+        hypergradient = FixedPoint(value=value, precision=precision)
+        _, found, exact = estimate(energy, case.exact_posterior(energy), objective.make(), hypergradient, v)
+        torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
+
+
+def test_with_the_value_of_phi_j_is_that_of_phi():
+    energy, v = GRBMS[0].make(), torch.randn(8, V_DIM)
+    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    for objective in OBJECTIVES:
+        values = []
+        for hypergradient in (FixedPoint(value="phi"), Unroll(n_unroll=0), FixedPoint()):
+            values.append(estimate(energy, posterior, objective.make(), hypergradient, v)[0])
+        torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=1e-12)
+        assert abs(values[2] - values[1]) > 1e-3
+
+
+def test_several_latents_and_damped_steps_reach_the_same_limit():
+    energy, v, objective = GRBMS[0].make(), torch.randn(8, V_DIM), OBJECTIVES[5].make()
+    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    _, several, exact = estimate(energy, posterior, objective, FixedPoint(), v, n_particles=3)
+    torch.testing.assert_close(flat(several), flat(exact), rtol=1e-10, atol=1e-10)
+    errors = []
+    for n in (1, 2, 3):  # a step of length 1/2 leaves half of the distance of the logits, and T does not depend on them
+        damped = FixedPoint(n_steps=n, step_size=0.5, value="phi")
+        _, found, exact = estimate(energy, GRBMS[0].exact_posterior(energy), objective, damped, v)
+        _, direct, _ = estimate(energy, GRBMS[0].exact_posterior(energy), objective, Unroll(n_unroll=0), v)
+        expected = flat(exact) + 0.5**n * (flat(direct) - flat(exact))
+        torch.testing.assert_close(flat(found), expected, rtol=1e-9, atol=1e-9)
+        errors.append(torch.linalg.vector_norm(flat(found) - flat(exact)))
+    assert errors[0] > errors[1] > errors[2] > 0.01
+
+
+# --- the natural-gradient step itself -----------------------------------------------------------------------
+
+
+def test_a_step_of_binary_latents_is_the_difference_of_the_energy_in_each_bit():
+    energy, v = GRBMS[0].make(), torch.randn(5, V_DIM)
+    posterior, q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), torch.randn(5, H_DIM)
+    found = posterior.natural_gradient_step((q,), energy.at(v))[0]
+    for j in range(H_DIM):
+        on, off = q.sigmoid(), q.sigmoid()
+        on[:, j], off[:, j] = 1.0, 0.0
+        torch.testing.assert_close(found[:, j], energy.energy(v, off) - energy.energy(v, on))
+    torch.testing.assert_close(found, energy.latent_logits(v))
+
+
+@pytest.mark.parametrize("n_particles", [0, 4])
+def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
+    curvature, centre = torch.tensor([[2.0, 0.3], [0.3, 0.5]]), torch.randn(2)
+    posterior, mean, log_std = LinearGaussianPosterior(v_dim=2, h_dim=2), torch.randn(5, 2), 0.3 * torch.randn(5, 2)
+
+    def energy(h):
+        return 0.5 * torch.einsum("...i,ij,...j->...", h - centre, curvature, h - centre)
+
+    # symmetric nodes: the mean of eps is 0, and that of eps eps' is 1
+    nodes = None
+    if n_particles:
+        nodes = 2**0.5 * torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]]).unsqueeze(1).expand(-1, 5, -1)
+    variance, slope = (2 * log_std).exp(), (mean - centre) @ curvature
+    moved, same = posterior.natural_gradient_step((mean, log_std), energy, nodes)
+    torch.testing.assert_close(moved, mean - variance * slope)
+    assert torch.equal(same, log_std)
+    for step_size in (1.0, 0.3):
+        moved, narrowed = posterior.natural_gradient_step(
+            (mean, log_std), energy, nodes, step_size=step_size, move_precision=True
+        )
+        x = step_size * (variance * curvature.diagonal() - 1)
+        precision = (1 + x + x**2 / 2) / variance
+        torch.testing.assert_close((-2 * narrowed).exp(), precision)
+        torch.testing.assert_close(moved, mean - step_size * slope / precision)
+
+
+def test_the_precision_stays_positive_where_the_energy_curves_downwards():
+    posterior, zero = LinearGaussianPosterior(v_dim=2, h_dim=2), torch.zeros(5, 2)
+    _, log_std = posterior.natural_gradient_step((zero, zero), lambda h: -3 * h.square().sum(-1), move_precision=True)
+    assert torch.isfinite(log_std).all()
+
+
+# --- what does not fit --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_steps": 0}, "n_steps >= 1 and n_particles >= 0, not 0 and 0"),
+        ({"n_steps": -3}, "hypergradient=none takes no step"),
+        ({"n_particles": -1}, "n_particles >= 0, not 1 and -1"),
+        ({"value": "other"}, "'step' or 'phi', not 'other'"),
+        ({"step_size": 0.0}, r"in \(0, 1\], not 0.0"),
+        ({"step_size": 1.5}, r"in \(0, 1\], not 1.5"),
+        ({"precision": "other"}, "'held' or 'stepped', not 'other'"),
+    ],
+)
+def test_unfit_numbers_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        FixedPoint(**options)
+
+
+def test_unfit_posteriors_are_refused():
+    class Own(BernoulliPosterior):
+        has_natural_params = False
+
+    energy = GRBMS[0].make()
+    lower = LowerLevel(energy, Own(v_dim=V_DIM, h_dim=H_DIM), KL(), Adam(lr=0.1))
+    with pytest.raises(ConfigError, match="Own is no exponential family with natural parameters"):
+        FixedPoint().check(lower)
+    lower = LowerLevel(energy, BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), KL(), Adam(lr=0.1))
+    with pytest.raises(ConfigError, match="BernoulliPosterior has no precision"):
+        FixedPoint(precision="stepped").check(lower)
+    FixedPoint().check(lower)
