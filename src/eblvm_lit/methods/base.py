@@ -386,6 +386,11 @@ class Method(pl.LightningModule):
         return self.trainer.global_step
 
     @property
+    def current_state(self) -> TrainState | None:
+        """The live state, with those of the optimizers; None before training starts, and after loading."""
+        return self.__dict__.get("_state")
+
+    @property
     def diagnostics(self) -> dict[str, Tensor]:
         """Losses and gradient norms of the last iteration, by name."""
         return next(reversed(self.records.values()), {})

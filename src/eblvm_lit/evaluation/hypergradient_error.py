@@ -1,0 +1,155 @@
+"""How far the hypergradient that a method takes is from the exact one, while it trains."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, bind, flatten, grad, params_of, tree_map
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.quadrature import QuadratureMarginal
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
+from eblvm_lit.evaluation.latent_distributions import comparable, latent_distribution
+from eblvm_lit.methods.base import Method, TrainState
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.scores.exact import ExactScore
+
+__all__ = ["HypergradientError"]
+
+
+class HypergradientError(Metric):
+    r"""The hypergradient that a bi-level method takes now, against exact ones.
+
+    .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad
+        \mathrm{cosine} = \frac{\bar g^\top g^*}{\|\bar g\| \|g^*\|}, \quad
+        \mathrm{error} = \frac{\|\bar g - g^*\|}{\|g^*\|}, \quad
+        \mathrm{noise} = \frac{\sqrt{\frac{1}{R} \sum_r \|g_r - \bar g\|^2}}{\|g^*\|}
+
+    The g_r are estimates at the live theta, phi and state of the optimizers, with one draw of the data's noise and fresh
+    draws of all latents, on one minibatch and in float64. There are two references g* with the same data and noise:
+
+    - ``hypergradient_cosine`` and ``_error``: the gradient of J of the exact marginal score, which the bi-level problem
+      stands for. Where the family of q does not contain p(h|v), even the exact hypergradient differs from it.
+    - ``hypergradient_cosine_lower`` and ``_error_lower``, with ``n_reference_steps``: the exact hypergradient of the
+      bi-level problem, by the implicit function theorem at the phi that minimises the exact KL(q || p).
+
+    The first applies to models whose marginal is known in closed form, by enumeration, or by quadrature over one or two
+    latents; the second to those whose KL divergence is known.
+
+    A hypergradient may depend on the state of the optimizers, which the training alone has: this is a metric of
+    validations, and gives nothing for the test split.
+
+    Args:
+        batch_size: Examples in the minibatch, of the training split.
+        n_repeats: R.
+        n_reference_steps: Most L-BFGS iterations to the optimal phi; 0 leaves that reference out.
+        half_width: Half the width of the grid of a quadrature.
+        n_nodes: Nodes of that grid along each axis.
+
+    Raises:
+        ConfigError: For a number outside of its range; later, if the grid does not hold p(h|v).
+
+    Example:
+        >>> HypergradientError(batch_size=100, n_repeats=2).n_repeats
+        2
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int = 1000,
+        n_repeats: int = 16,
+        n_reference_steps: int = 0,
+        half_width: float = 12.0,
+        n_nodes: int = 121,
+    ) -> None:
+        if min(batch_size, n_repeats) < 1 or n_reference_steps < 0:
+            raise ConfigError(
+                "hypergradient_error needs batch_size >= 1, n_repeats >= 1 and n_reference_steps >= 0, not "
+                f"{batch_size}, {n_repeats} and {n_reference_steps}."
+            )
+        self.batch_size, self.n_repeats, self.n_reference_steps = batch_size, n_repeats, n_reference_steps
+        self.half_width, self.n_nodes = half_width, n_nodes
+
+    def evaluate(
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Cosines, relative errors and noise; see :meth:`Metric.evaluate`."""
+        if split != "val" or not isinstance(method, BiSM) or method.current_state is None:
+            return {}
+        v = data.as_float(data.splits.train).to(method.device)
+        v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
+        state = cast(TrainState, tree_map(_double, method.current_state._replace(in_place=False)))
+        noise = method.objective.noise(v, (), generator)
+        marginal = self.marginal(method, method.objective.perturb(v, noise))
+        if marginal is None:
+            return {}
+
+        def loss(theta: Params) -> Tensor:
+            points = method.objective.perturb(v, noise)
+            return method.objective.loss(ExactScore(bind(marginal, theta)), points, noise).mean()
+
+        named = {f"joint.{name}": p for name, p in state.theta.items()}
+        reference = grad(loss)(named if isinstance(marginal, QuadratureMarginal) else state.theta)
+        estimates = self.estimates(method, state, v, noise, generator)
+        found = self.compare(estimates, flatten(reference))
+        if self.n_reference_steps > 0 and self.has_exact_lower_level(method, v):
+            found |= self.compare(estimates, self.lower_reference(method, state, v, noise, generator), "_lower")
+        return found
+
+    def marginal(self, method: BiSM, points: Tensor) -> MarginalEnergy | None:
+        """The model with its exact marginal; None if there is none."""
+        energy = method.energy
+        if isinstance(energy, MarginalEnergy):
+            return energy
+        if not energy.continuous or energy.h_dim > 2:
+            return None
+        return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
+
+    def estimates(
+        self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
+    ) -> Tensor:
+        """R estimates of the hypergradient, shape (R, number of parameters)."""
+        found = []
+        for _ in range(self.n_repeats):
+            problem = method.bilevel_problem(state, v, {**method.upper_noise(v, generator), "data": noise})
+            found.append(flatten(method.hypergradient(problem, state.theta, state.phi, state.buffers).gradient))
+        return torch.stack(found)
+
+    @staticmethod
+    def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
+        """Cosine and relative error of the mean, and the noise, of estimates (R, n) of a reference (n,).
+
+        Example:
+            >>> HypergradientError.compare(torch.tensor([[2.0, 0.0], [2.0, 2.0]]), torch.tensor([2.0, 0.0]))["hypergradient_error"]
+            0.5
+        """
+        mean, size = estimates.mean(0), torch.linalg.vector_norm(reference)
+        return {
+            f"hypergradient_cosine{suffix}": float(torch.nn.functional.cosine_similarity(mean, reference, dim=0)),
+            f"hypergradient_error{suffix}": float(torch.linalg.vector_norm(mean - reference) / size),
+            f"hypergradient_noise{suffix}": float((estimates - mean).square().sum(-1).mean().sqrt() / size),
+        }
+
+    @staticmethod
+    def has_exact_lower_level(method: BiSM, v: Tensor) -> bool:
+        """Whether KL(q || p) has a closed form."""
+        return comparable(latent_distribution(method.posterior, v[:1]), latent_distribution(method.energy, v[:1]))
+
+    def lower_reference(
+        self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
+    ) -> Tensor:
+        """The implicit hypergradient where phi minimises the exact KL."""
+        study = HypergradientBias(n_reference_steps=self.n_reference_steps)
+        latents = method.posterior.noise((self.n_repeats,), v, generator)
+        problem = study.problem(method, v, {"data": noise, "latent": latents})
+        return flatten(study.reference(problem, state.theta, state.phi)[1])
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x.clone()
