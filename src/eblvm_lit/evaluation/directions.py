@@ -5,16 +5,18 @@ from __future__ import annotations
 __all__ = ["direction"]
 
 # Words of a metric's name.
-HIGHER = frozenset(("likelihood", "auroc", "aupr", "accuracy", "inception", "second"))
-LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "kl", "loss"))
+HIGHER = frozenset(("likelihood", "auroc", "aupr", "accuracy", "inception", "second", "cosine"))
+LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "kl", "loss", "error"))
 
 
 def direction(metric: str) -> int:
     """Whether a metric is better when higher (1), when lower (-1), or neither (0).
 
     Example:
-        >>> [direction(name) for name in ("test/auroc_svhn", "val/fisher (last 3)", "test/log_z")]
+        >>> [direction(name) for name in ("test/auroc_svhn", "val/fisher (last 3)", "test/log_z_standard_error")]
         [1, -1, 0]
     """
     words = set(metric.split(" ")[0].split("/")[-1].split("_"))
+    if "standard" in words:  # a standard error says how sure another number is
+        return 0
     return bool(words & HIGHER) - bool(words & LOWER)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.label_placement import place_labels
-from eblvm_lit.figures.style import COLOURS, MARKERS, fit_axis, new_figure, open_frame, styled
+from eblvm_lit.figures.style import COLOURS, INK, MARKERS, fit_axis, new_figure, open_frame, styled
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.method_curves import WORDS, fill, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
@@ -21,9 +21,10 @@ from eblvm_lit.reports.runs import SPEED
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
 
 MEMORY = "train/peak_memory_mib"
-QUALITIES = ("test/log_likelihood", "test/fisher")
+QUALITIES = ("test/log_likelihood", "test/fisher", "test/fd_classifier", "val/hypergradient_error")
 WIDE = 8.0  # costs that span a larger ratio get a logarithmic axis
 MOST_NAMED = 16  # points of a panel
+HYPERGRADIENT = "hypergradient"
 LINE = 26  # characters of a name
 LETTERS = {"n_unroll": "N", "n_lower_steps": "K", "score.n_particles": "L", "n_particles": "L", "h_dim": "latents"}
 
@@ -33,7 +34,7 @@ class Cost:
     """The point of one group.
 
     Attributes:
-        method: The method, which determines the colour.
+        method: The method; with the hypergradient where runs differ in it, it determines the colour.
         label: The method and its settings.
         quality: The final metric, averaged over runs.
         seconds: Seconds per 100 iterations, averaged over runs.
@@ -86,8 +87,8 @@ def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
 def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure:
     """Draw a metric against time and, if it was measured, against memory.
 
-    Each point is named by its method and settings. Of many points, those are named that no other point beats in both
-    the metric and the cost.
+    Each point is named by its method and settings. A line joins the Pareto front: the points that no other point beats
+    in both the metric and the cost. Of many points, those alone are named.
 
     Args:
         points: One per group.
@@ -100,19 +101,22 @@ def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure
     figure = new_figure(4.4 * len(panels), 3.8)
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     name = metric.split("/")[-1]
-    all_axes[0].set_ylabel(f"{data.replace('_', ' ')}: test {WORDS.get(name, name)}")
-    methods = list(dict.fromkeys(point.method for point in points))
+    split = {"val": "validation"}.get(metric.split("/")[0], "test")
+    all_axes[0].set_ylabel(f"{data.replace('_', ' ')}: {split} {WORDS.get(name, name.replace('_', ' '))}")
+    kinds = list(dict.fromkeys(_kind(point) for point in points))
     measured = {attribute: [p for p in points if getattr(p, attribute) is not None] for attribute, _ in panels}
     for axes, (attribute, label) in zip(all_axes, panels, strict=True):
         xs, ys = [getattr(p, attribute) for p in measured[attribute]], [p.quality for p in measured[attribute]]
         _prepare(axes, label, xs, ys)
         for x, point in zip(xs, measured[attribute], strict=True):
-            i = methods.index(point.method)
+            i = kinds.index(_kind(point))
             look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
             axes.scatter(x, point.quality, s=26, zorder=3, **look)
     for axes, (attribute, _) in zip(all_axes, panels, strict=True):  # when all points are there, the axes stay
         places = [(getattr(p, attribute), p.quality, words_of(p)) for p in measured[attribute]]
-        named = places if len(places) <= MOST_NAMED else _unbeaten(places, direction(metric) or 1)
+        front = sorted(_unbeaten(places, direction(metric) or 1))
+        axes.plot(*zip(*[place[:2] for place in front], strict=True), color=INK, alpha=0.35, lw=1, ls="-", marker="")
+        named = places if len(places) <= MOST_NAMED else front
         place_labels(axes, [place[:2] for place in places], named)
     return figure
 
@@ -124,10 +128,22 @@ def words_of(point: Cost) -> str:
         >>> point = Cost("bidsm", "bidsm, n_lower_steps=1, n_unroll=5", 120.1, 3.2, None)
         >>> words_of(point), words_of(Cost("dsm", "dsm", 129.5, 0.3, None))
         ('BiDSM K = 1, N = 5', 'DSM')
+        >>> words_of(Cost("bidsm", "bidsm, hypergradient=fixed_point, n_steps=2", 129.7, 1.2, None))
+        'fixed point, n_steps = 2'
     """
     settings = [part.split("=", 1) for part in point.label.split(", ")[1:]]
+    kinds = [value[0].replace("_", " ") for key, *value in settings if key == HYPERGRADIENT]
+    settings = [part for part in settings if part[0] != HYPERGRADIENT]
     words = [f"{LETTERS.get(key, key.split('.')[-1])} = {value[0]}" if value else key for key, *value in settings]
+    if kinds:
+        return fill(", ".join(kinds + words), LINE)
     return fill(" ".join(filter(None, [title_of(point.method), ", ".join(words)])), LINE)
+
+
+def _kind(point: Cost) -> str:
+    """What determines the colour."""
+    own = [part for part in point.label.split(", ") if part.startswith(f"{HYPERGRADIENT}=")]
+    return ", ".join([point.method, *own])
 
 
 def title_of(method: str) -> str:
