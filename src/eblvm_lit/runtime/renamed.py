@@ -27,6 +27,22 @@ EXPERIMENTS = {
     "bidvl_table5_small": "bidvl_sweeps_small ratio.scale=0.01,0.05,0.1,0.5,1.0",
     "bidvl_table6": "bidvl_table5 ratio.scale=0.05 loss=no_latent,offset_latent,full_latent",
     "bidvl_table6_small": "bidvl_sweeps_small loss=no_latent,offset_latent,full_latent",
+    "bism_fig7": "bism_table1 method.n_unroll=5 method.n_lower_steps=0,1,5,10",
+    "vages_fig2": (
+        "bism_fig3 method=vages_ksd,is_ksd objective.pairs=halves,one_sided score.n_particles=2,5,10 n_validations=10"
+    ),
+    "vages_fig7": "bism_fig3 method=vages_dsm,vages_ksd estimate=vaes,control_variate n_validations=10",
+    "vages_fig3_bism": (
+        "bism_table1 method.n_unroll=0,2,5 method.n_lower_steps=1,2,3,4,5 method.n_particles=2,4,6,8,10 "
+        "callbacks.evaluation.at_validation=[fisher,posterior,log_likelihood] "
+        "callbacks.checkpoints.monitor=val/log_likelihood"
+    ),
+    "vages_table3_steps": (
+        "vages_table3 sizes.h_dim_and_step=[50,1.0e-2] "
+        "sizes.K_and_C=[0,0],[5,0],[0,5],[10,0],[5,5],[0,10],[15,0],[10,5],[5,10],[0,15]"
+    ),
+    "bidvl_ablation": "bidvl_table1 data=cifar10 method=bidvl model=joint_conv loss=symmetric_joint,canonical_joint",
+    "bidvl_resnet": "bidvl_table1 data=cifar10 method=bidvl_resnet n_validations=20",
     "bidvl_ablation_small": "bidvl_sweeps_small model=joint_conv loss=symmetric_joint,canonical_joint "
     "trainer.max_steps=1000",
     "bidvl_ablation_decoupled_small": "bidvl_sweeps_small ratio.scale=0.05,0.0 trainer.max_steps=1000",
