@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributions import Bernoulli, Independent, Normal
+from torch.distributions import Bernoulli, Distribution, Independent, Normal, register_kl
 
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
@@ -112,14 +113,16 @@ class EnergyCase(Case):
 
     nodes(energy): h (S, H) and log-weights (S,), with sum_s exp(w_s) f(h_s) the sum or integral of f over h.
     conditional(energy, v): p(h|v), a distribution.
-    exact_posterior(energy): a posterior that equals p(h|v).
+    exact_posterior(energy): a posterior that equals p(h|v); None where no family has one.
     event_shape: of v.
+    binary: whether the latents are bits.
     """
 
     event_shape: tuple[int, ...] = (V_DIM,)
     nodes: Callable | None = None
     conditional: Callable | None = None
     exact_posterior: Callable | None = None
+    binary: bool = False
 
 
 def grbm_case(name, **options):
@@ -136,6 +139,43 @@ def grbm_case(name, **options):
         nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
         conditional=lambda energy, v: bernoulli(energy.latent_logits(v)),
         exact_posterior=exact_posterior,
+        binary=True,
+    )
+
+
+class Bits(Distribution):
+    """Bits that depend on one another. log_prob_of: maps h (*L, B, H) to log-probabilities (*L, B)."""
+
+    def __init__(self, log_prob_of):
+        super().__init__(validate_args=False)
+        self.log_prob = log_prob_of
+
+
+@register_kl(Independent, Bits)
+def kl_of_bits(q, p):
+    h = binary(H_DIM).unsqueeze(1).expand(-1, q.batch_shape[0], -1)
+    return (q.log_prob(h).exp() * (q.log_prob(h) - p.log_prob(h))).sum(0)
+
+
+def coupled_bits(energy, v):
+    """p(h|v) of a coupled GRBM, summed over states with the pairs one by one."""
+
+    def weight(h):
+        total = (h * (energy.c + v @ energy.coupling())).sum(-1)
+        for pair, (j, k) in zip(energy.pairs, itertools.combinations(range(H_DIM), 2), strict=True):
+            total = total + pair * h[..., j] * h[..., k]
+        return total
+
+    return Bits(lambda h: weight(h) - weight(binary(H_DIM).unsqueeze(1)).logsumexp(0))
+
+
+def coupled_case(name, **options):
+    return EnergyCase(
+        name=name,
+        make=lambda: randomise(CoupledGRBM(v_dim=V_DIM, h_dim=H_DIM, **options), 0.8),
+        nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
+        conditional=coupled_bits,
+        binary=True,
     )
 
 
@@ -179,6 +219,8 @@ ENERGIES = [
         grbm_case("grbm-perturbed"),
         make=lambda: PerturbedGRBM(v_dim=V_DIM, h_dim=H_DIM, perturbation=0.6, perturbation_seed=1),
     ),
+    coupled_case("coupled-grbm"),
+    coupled_case("coupled-grbm-paper", parametrisation="paper"),
     EnergyCase(
         name="deep",
         make=lambda: randomise(DeepLatentEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
@@ -209,6 +251,7 @@ ENERGIES = [
 ]
 
 SUMMED = [case for case in ENERGIES if case.nodes]
+INFERRED = [case for case in SUMMED if case.exact_posterior]
 
 # Energies of v alone, which the batteries over E(v, h) are not about (see test_deep.py).
 VISIBLE_ENERGIES = [
@@ -302,7 +345,7 @@ POSTERIORS = [
 def fits(energy_case, posterior_case):
     """Whether both have binary, or both have continuous latents, of the same kind of v."""
     same_v = energy_case.event_shape == posterior_case.event_shape
-    return same_v and energy_case.name.startswith("grbm") == posterior_case.name.startswith("bernoulli")
+    return same_v and energy_case.binary == posterior_case.name.startswith("bernoulli")
 
 
 PAIRS = [(e, q) for e in ENERGIES for q in POSTERIORS if fits(e, q)]

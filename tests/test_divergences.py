@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import DIVERGENCES, ENERGIES, H_DIM, PAIRS, POSTERIORS, SUMMED, V_DIM, binary
+from cases import DIVERGENCES, ENERGIES, H_DIM, INFERRED, PAIRS, POSTERIORS, V_DIM, binary
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import IWAE, KL
@@ -19,10 +19,7 @@ EXPECTATIONS = [
     if d.expected and q.nodes and e.conditional and not (d.continuous and q.name.startswith("bernoulli"))
 ]
 AT_POSTERIOR = [
-    pytest.param(d, e, id=f"{d}-{e}")
-    for d in DIVERGENCES
-    for e in SUMMED
-    if not (d.continuous and e.name.startswith("grbm"))
+    pytest.param(d, e, id=f"{d}-{e}") for d in DIVERGENCES for e in INFERRED if not (d.continuous and e.binary)
 ]
 
 
@@ -90,7 +87,7 @@ def test_shapes_and_noise(case):
 
 @pytest.mark.parametrize("energy_case", [ENERGIES[0], ENERGIES[-1]], ids=str)
 def test_particles_are_averaged(energy_case):
-    q = POSTERIORS[0 if energy_case.name.startswith("grbm") else 2].make()
+    q = POSTERIORS[0 if energy_case.binary else 2].make()
     energy, v = energy_case.make(), torch.randn(B, V_DIM)
     noise = q.noise((5,), v, keyed_generator(0))
     single = torch.stack([KL().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])

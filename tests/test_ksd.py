@@ -17,7 +17,7 @@ from eblvm_lit.scores.importance import Importance, ImportanceScore
 from stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")
-GRBMS = [case for case in ENERGIES if case.name.startswith("grbm")]
+BINARY = [case for case in ENERGIES if case.binary]
 KINDS = [
     {"bandwidth": 0.7},
     {"bandwidth": 0.7, "pairs": "all"},
@@ -95,7 +95,7 @@ def test_loss_is_the_mean_over_the_pairs(kind):
 
 def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
     """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
-    energy, v = GRBMS[0].make(), torch.randn(6, V_DIM)
+    energy, v = BINARY[0].make(), torch.randn(6, V_DIM)
     theta, b = params_of(energy), 0.7
 
     def one_sided(theta, v, other):
@@ -118,7 +118,7 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
 
 def test_metric_is_the_u_statistic_in_blocks():
     method = StandIn()
-    method.energy = GRBMS[0].make()
+    method.energy = BINARY[0].make()
     v = torch.randn(450, V_DIM)
     found = SteinDiscrepancy(bandwidth=0.7).compute(method, v, None)["ksd"]
     expected = KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v, {}).mean().item()
@@ -136,7 +136,7 @@ def test_metric_is_the_u_statistic_in_blocks():
 # --- importance-sampled score -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", GRBMS, ids=str)
+@pytest.mark.parametrize("case", BINARY, ids=str)
 def test_importance_score_over_all_latents_is_the_score(case):
     energy, v = case.make(), torch.randn(5, V_DIM)
     score = ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from cases import ENERGIES, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, randomise
+from cases import ENERGIES, INFERRED, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, randomise
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.objectives.ssm import SSM
@@ -34,7 +34,7 @@ def posterior_noise(energy_case, energy, v):
 
 @pytest.mark.parametrize(
     ("case", "energy_case"),
-    [(case, e) for e in SUMMED for case in SCORES if case.of_real_latents or not e.make().continuous],
+    [(case, e) for e in INFERRED for case in SCORES if case.of_real_latents or not e.make().continuous],
     ids=str,
 )
 def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case):
@@ -46,7 +46,7 @@ def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case)
         torch.testing.assert_close(score(points), expected, rtol=1e-10, atol=1e-10)
 
 
-@every_energy
+@pytest.mark.parametrize("energy_case", INFERRED, ids=str)
 def test_bilevel_score_with_a_wrong_posterior_is_not(energy_case):
     energy, v = energy_case.make(), torch.randn(6, V_DIM)
     q = randomise(energy_case.exact_posterior(energy))

@@ -18,6 +18,7 @@ from .divergences.base import Divergence
 from .divergences.fisher import Fisher
 from .divergences.kl import IWAE, KL
 from .energies.base import ConditionalEnergy, Energy, MarginalEnergy, VisibleEnergy
+from .energies.coupled_grbm import CoupledGRBM
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
@@ -107,6 +108,7 @@ __all__ = [
     "ConfigError",
     "ContrastiveDivergence",
     "ConvEncoder",
+    "CoupledGRBM",
     "DataError",
     "DeepEnergy",
     "DeepLatentEnergy",

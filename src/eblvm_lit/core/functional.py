@@ -24,6 +24,7 @@ __all__ = [
     "at_least_float32",
     "bind",
     "buffers_of",
+    "by_rows",
     "clip",
     "clone_buffers",
     "copy_tree",
@@ -251,6 +252,27 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
         [60.0, 60.0]
     """
     return x.flatten(batch_dims).sum(-1) if x.dim() > batch_dims else x
+
+
+def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
+    """A function of rows that do not see one another, of some rows at a time: what it makes on the way is small.
+
+    Args:
+        fn: Maps tensors (B, ...) to a tensor (B, ...).
+        n_rows: Largest B; one where it is below.
+        *tensors: Its arguments, each of shape (n, ...).
+
+    Example:
+        >>> by_rows(lambda v: v.sum(-1), 2, torch.arange(6.0).view(3, 2))
+        tensor([1., 5., 9.])
+    """
+    n_rows = max(n_rows, 1)
+    if len(tensors[0]) <= n_rows:
+        return fn(*tensors)
+    blocks = []
+    for block in zip(*(x.split(n_rows) for x in tensors), strict=True):
+        blocks.append(fn(*block))
+    return torch.cat(blocks)
 
 
 # How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.

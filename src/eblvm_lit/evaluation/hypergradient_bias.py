@@ -14,7 +14,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
-from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
+from eblvm_lit.evaluation.latent_distributions import closed_divergences, comparable, latent_distribution
 from eblvm_lit.evaluation.whitened_descent import WhitenedDescent
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
@@ -62,11 +62,12 @@ class HypergradientBias(ExampleMetric):
 
     Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
     KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where
-    q = p (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim: with fewer points
-    the optimum is not unique, and the hypergradient is not defined. From phi as it is, or from a uniform posterior, K
-    steps of gradient descent give phi^0, N unrolled ones the hypergradient; phi* is the optimum, the reference is the
-    implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the true posterior, and
-    the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
+    q = p, or is next to it (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim:
+    with fewer points the optimum is not unique, and the hypergradient is not defined. From phi as it is, or from a
+    uniform posterior, K steps of gradient descent give phi^0, N unrolled ones the hypergradient; phi* is the optimum,
+    the reference is the implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the
+    true posterior, and the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and
+    Theorem 2.
 
     The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is too slow to show it: the mean
     image alone makes L thousands of times larger than mu. With ``whiten`` the descent uses coordinates of phi in which
@@ -230,7 +231,9 @@ class HypergradientBias(ExampleMetric):
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
-        if not isinstance(method, BiSM) or latent_distribution(method.posterior, v[:1]) is None:
+        if not isinstance(method, BiSM):
+            return {}
+        if not comparable(latent_distribution(method.posterior, v[:1]), latent_distribution(method.energy, v[:1])):
             return {}
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)

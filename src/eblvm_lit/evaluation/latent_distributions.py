@@ -8,12 +8,22 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 
-__all__ = ["BernoulliLatents", "GaussianLatents", "LatentDistribution", "closed_divergences", "latent_distribution"]
+__all__ = [
+    "BernoulliLatents",
+    "EnumeratedLatents",
+    "GaussianLatents",
+    "IndependentLatents",
+    "LatentDistribution",
+    "closed_divergences",
+    "comparable",
+    "latent_distribution",
+]
 
 
 class BernoulliLatents(NamedTuple):
@@ -25,11 +35,12 @@ class BernoulliLatents(NamedTuple):
 
     logits: Tensor
 
-    def divergences(self, p: BernoulliLatents) -> dict[str, Tensor]:
+    def divergences(self, p: BernoulliLatents | EnumeratedLatents) -> dict[str, Tensor]:
         r"""KL divergence of this distribution q from p, shape (B,), finite for any logits.
 
         With the logits l of q and x of p, and the softplus zeta, it is
-        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`.
+        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`. Where the bits of p are not independent, it is
+        :math:`\sum_h q(h) (\log q(h) - \log p(h))` over all states.
 
         Example:
             >>> from torch import tensor
@@ -37,8 +48,23 @@ class BernoulliLatents(NamedTuple):
             >>> q.divergences(p)["posterior_kl"]  # 100 / 2 - log 2
             tensor([49.3069])
         """
+        if isinstance(p, EnumeratedLatents):
+            log_q = p.states @ self.logits.T - softplus(self.logits).sum(-1)
+            return {"posterior_kl": (log_q.exp() * (log_q - p.log_probs)).sum(0)}
         difference, rest = self.logits - p.logits, softplus(p.logits) - softplus(self.logits)
         return {"posterior_kl": (self.logits.sigmoid() * difference + rest).sum(-1)}
+
+
+class EnumeratedLatents(NamedTuple):
+    """Bits that may depend on one another, by the probability of each state.
+
+    Attributes:
+        states: All S = 2^H states, shape (S, H).
+        log_probs: Shape (S, B).
+    """
+
+    states: Tensor
+    log_probs: Tensor
 
 
 class GaussianLatents(NamedTuple):
@@ -72,11 +98,25 @@ class GaussianLatents(NamedTuple):
         return {"posterior_kl": kl.sum(-1), "posterior_fisher": fisher.sum(-1)}
 
 
-LatentDistribution = BernoulliLatents | GaussianLatents
+IndependentLatents = BernoulliLatents | GaussianLatents
+LatentDistribution = IndependentLatents | EnumeratedLatents
+
+
+def comparable(q: LatentDistribution | None, p: LatentDistribution | None) -> bool:
+    """Whether :func:`closed_divergences` knows the divergences of q from p.
+
+    Example:
+        >>> from torch import zeros
+        >>> comparable(BernoulliLatents(zeros(1, 2)), None)
+        False
+    """
+    if isinstance(q, BernoulliLatents):
+        return isinstance(p, BernoulliLatents | EnumeratedLatents)
+    return isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents)
 
 
 def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor]:
-    """The divergences of q from p, which are of one family, each of shape (B,).
+    """The divergences of q from p, each of shape (B,): both of one family, or independent bits from dependent ones.
 
     Example:
         >>> from torch import zeros
@@ -84,11 +124,11 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
         >>> closed_divergences(q, q)
         {'posterior_kl': tensor([0.])}
     """
-    if isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents):
+    if isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents | EnumeratedLatents):
         return q.divergences(p)
     if isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents):
         return q.divergences(p)
-    raise TypeError(f"{type(q).__name__} and {type(p).__name__} are not of one family")
+    raise TypeError(f"The divergences of {type(q).__name__} from {type(p).__name__} have no closed form")
 
 
 @singledispatch
@@ -113,6 +153,11 @@ def latent_distribution(model: nn.Module, v: Tensor) -> LatentDistribution | Non
 @latent_distribution.register
 def _(model: GRBM, v: Tensor) -> BernoulliLatents:
     return BernoulliLatents(model.latent_logits(v))
+
+
+@latent_distribution.register
+def _(model: CoupledGRBM, v: Tensor) -> EnumeratedLatents:
+    return EnumeratedLatents(model.latent_states(), model.latent_log_probs(v))
 
 
 @latent_distribution.register

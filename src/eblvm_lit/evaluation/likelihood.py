@@ -57,7 +57,7 @@ class LogLikelihood(ExampleMetric):
     ``ais_effective_sample_size``. Applies to energies with a tractable free energy and a known or estimable log Z.
 
     Args:
-        max_enumerated: Largest number of binary latents that are enumerated.
+        max_enumerated: Largest number of a GRBM's latents that are enumerated.
         n_chains: Chains of annealed importance sampling.
         n_betas: Its inverse temperatures.
         progress: Whether it shows a progress bar.

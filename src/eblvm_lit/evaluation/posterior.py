@@ -9,7 +9,7 @@ from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
-from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
+from eblvm_lit.evaluation.latent_distributions import closed_divergences, comparable, latent_distribution
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
@@ -25,9 +25,9 @@ class PosteriorDivergence(ExampleMetric):
         D_F = \tfrac12 E_q \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
     ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
-    Where both distributions are Bernoulli or both are Gaussian the values are exact (those of binary latents, not of
-    relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone. Reference: Bao et al.
-    2020, Eqs. 10, 11, Fig. 5.
+    Where both distributions are Bernoulli or both are Gaussian, or p(h|v) is enumerated, the values are exact (those of
+    binary latents, not of relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone.
+    Reference: Bao et al. 2020, Eqs. 10, 11, Fig. 5.
 
     Args:
         n_particles: Particles of an estimate, for each v.
@@ -61,8 +61,7 @@ class PosteriorDivergence(ExampleMetric):
             return {}
         if energy.h_dim == 0:  # a model without latents
             return {}
-        q, p = latent_distribution(posterior, v[:1]), latent_distribution(energy, v[:1])
-        if q is None or type(q) is not type(p):
+        if not comparable(latent_distribution(posterior, v[:1]), latent_distribution(energy, v[:1])):
             return mean_over_rows(lambda x: self._estimate(energy, posterior, x, generator), v, ROWS)
         energy, posterior = in_float64(energy), in_float64(posterior)
 

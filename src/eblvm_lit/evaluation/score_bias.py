@@ -16,7 +16,7 @@ from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.evaluation.latent_distributions import (
     BernoulliLatents,
     GaussianLatents,
-    LatentDistribution,
+    IndependentLatents,
     closed_divergences,
     latent_distribution,
 )
@@ -138,7 +138,7 @@ class ScoreBias(ExampleMetric):
             return {}
         energy, v = in_float64(energy), v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
-        p = cast(LatentDistribution, latent_distribution(energy, v.unsqueeze(0)))
+        p = cast(IndependentLatents, latent_distribution(energy, v.unsqueeze(0)))
         # the same directions at all levels: what differs between two of them is the level
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
@@ -153,7 +153,7 @@ class ScoreBias(ExampleMetric):
         return {**_flat(curves), **_slopes(curves), "score_bias_bound_ratio": worst}
 
     @staticmethod
-    def _measure(coupling: Tensor, v: Tensor, p: LatentDistribution, direction: Tensor) -> dict[str, float]:
+    def _measure(coupling: Tensor, v: Tensor, p: IndependentLatents, direction: Tensor) -> dict[str, float]:
         """Biases, bounds and divergences of one posterior, all of whose parameters are perturbed."""
         q = _perturbed(p, v, direction)
         divergences = {name.removeprefix("posterior_"): float(x) for name, x in closed_divergences(q, p).items()}
@@ -164,7 +164,7 @@ class ScoreBias(ExampleMetric):
         return {**{name: float(x) for name, x in found.items()}, **divergences}
 
 
-def _moments(h: LatentDistribution) -> Moments:
+def _moments(h: IndependentLatents) -> Moments:
     if isinstance(h, BernoulliLatents):
         mean = h.logits.squeeze(0).sigmoid()
         return Moments(mean, mean * (1 - mean))
@@ -172,7 +172,7 @@ def _moments(h: LatentDistribution) -> Moments:
     return Moments(mean, (2 * h.log_std).exp().expand(1, len(mean)).squeeze(0))
 
 
-def _perturbed(p: LatentDistribution, v: Tensor, direction: Tensor) -> LatentDistribution:
+def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> IndependentLatents:
     """The distribution at v of a linear posterior that equals p, with perturbed parameters."""
     # a row of weights and a bias, each off by t N(0, 1), move their output by t sqrt(1 + |v|^2) N(0, 1)
     shift = (1 + v.square().sum()).sqrt() * direction[0]
