@@ -22,6 +22,7 @@ from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEner
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.perturbed import PerturbedGRBM
+from eblvm_lit.energies.quadrature import QuadratureMarginal
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
 from eblvm_lit.hypergradients.fixed_point import FixedPoint
@@ -240,6 +241,14 @@ ENERGIES = [
             JointSpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, h_widths=[4, 4], output="identity"),
             0.4,
         ).eval(),
+    ),
+    EnergyCase(
+        name="quadrature",
+        make=lambda: QuadratureMarginal(
+            energy=randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4),
+            half_width=10.0,
+            n_nodes=11,
+        ),
     ),
     EnergyCase(
         name="gaussian-latent",

@@ -23,6 +23,7 @@ from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
 from .energies.perturbed import PerturbedGRBM
+from .energies.quadrature import QuadratureMarginal
 from .energies.spectral import SpectralEnergy
 from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
@@ -150,6 +151,7 @@ __all__ = [
     "Posterior",
     "PosteriorFit",
     "PosteriorParticles",
+    "QuadratureMarginal",
     "ResNet",
     "Sampler",
     "ScoreEstimator",

@@ -1,0 +1,168 @@
+"""Free energies by quadrature: against closed forms and finer grids, and grids that are refused."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from cases import V_DIM, randomise
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.energies import quadrature
+from eblvm_lit.energies.deep import DeepVectorEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.quadrature import QuadratureMarginal
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.scores.exact import ExactScore
+
+pytestmark = pytest.mark.usefixtures("float64")
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def gaussian(m):
+    model = GaussianLatentModel(v_dim=V_DIM, h_dim=m, weight_scale=0.9)
+    for p in (model.b, model.c, model.log_std):
+        torch.nn.init.normal_(p, std=0.4)
+    return model
+
+
+def deep(m, scale=0.4):
+    return randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=m, head_dim=12, widths=[5, 4]), scale)
+
+
+GRIDS = [(1, 0.0, 41), (2, 0.0, 41), (2, (0.5, -1.0), 45), (3, 0.0, 31)]
+
+
+@pytest.mark.parametrize(("m", "centre", "n"), GRIDS)
+def test_everything_of_the_gaussian_model(m, centre, n):
+    model, v = gaussian(m), torch.randn(5, V_DIM)
+    marginal = QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)
+    torch.testing.assert_close(marginal.free_energy(v), model.free_energy(v), **CLOSE)
+    torch.testing.assert_close(marginal.score(v), model.score(v), **CLOSE)
+    torch.testing.assert_close(marginal.score_divergence(v), model.score_divergence(v), **CLOSE)
+    torch.testing.assert_close(marginal.latent_mean(v), model.latent_mean(v), **CLOSE)
+    h = marginal.nodes(v)
+    assert h.shape == (n**m, m)
+    normal = torch.distributions.Normal(model.latent_mean(v), 1.0)
+    torch.testing.assert_close(
+        marginal.latent_log_density(v), normal.log_prob(h.unsqueeze(1)).sum(-1), rtol=1e-9, atol=1e-9
+    )
+    torch.testing.assert_close(
+        (marginal.log_weights(v).unsqueeze(-1) + marginal.latent_log_density(v)).exp().sum(0), torch.ones(5)
+    )
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_gradients_by_theta_are_those_of_the_gaussian_model(m):
+    model, v = gaussian(m), torch.randn(5, V_DIM)
+    marginal = QuadratureMarginal(energy=model, half_width=9.0, n_nodes=41)
+    assert {id(p) for p in marginal.parameters()} == {id(p) for p in model.parameters()}
+    theta = params_of(marginal)
+    assert set(theta) == {f"joint.{name}" for name in params_of(model)}
+
+    def of_view(theta, part):
+        return part(bind(marginal, theta))
+
+    def of_model(theta, part):
+        return part(bind(model, {name.removeprefix("joint."): p for name, p in theta.items()}))
+
+    for part in (
+        lambda energy: energy.free_energy(v).sum(),
+        lambda energy: SM().loss(ExactScore(energy), v, {}).sum(),  # second derivatives by v
+    ):
+        found, expected = (torch.func.grad(fn)(theta, part) for fn in (of_view, of_model))
+        torch.testing.assert_close(found, expected, **CLOSE)
+        assert all(g.abs().max() > 1e-3 for g in expected.values())
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_rules_of_deep_energies_converge(m):
+    energy, v = deep(m), torch.randn(4, V_DIM)
+    grids = [QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=n) for n in (81, 161, 321, 1281)]
+    *values, limit = (grid.free_energy(v) for grid in grids)
+    errors = [(value - limit).abs().max().item() for value in values]
+    assert errors[2] < 1e-5
+    assert errors[0] > 5 * errors[1] > 25 * errors[2]
+    # what every second node misses is known from one grid
+    for coarse, fine in itertools.pairwise(grids[:3]):
+        gap = (coarse.free_energy(v) - fine.free_energy(v)).abs()
+        torch.testing.assert_close(fine.coarse_error(v), gap, rtol=1e-6, atol=1e-12)
+        assert gap.max() > 5 * (fine.free_energy(v) - limit).abs().max()
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_free_energy_of_a_deep_energy_by_midpoints(m):
+    # another rule on another grid, from E at v and h itself
+    energy, v = deep(m), torch.randn(4, V_DIM)
+    n, width = 700, 7.0
+    x = (torch.arange(n) + 0.5) * (2 * width / n) - width
+    h = torch.cartesian_prod(*[x] * m).view(-1, m)
+    log_p = torch.stack([-energy.energy(row.unsqueeze(0), h.unsqueeze(1)).squeeze(-1) for row in v], 1)
+    expected = -log_p.logsumexp(0) - m * math.log(2 * width / n)
+    marginal = QuadratureMarginal(energy=energy, half_width=width, n_nodes=501)
+    torch.testing.assert_close(marginal.free_energy(v), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(marginal.latent_mean(v), log_p.softmax(0).T @ h, rtol=1e-5, atol=1e-6)
+
+
+def test_features_of_v_are_computed_once(monkeypatch):
+    energy, v, calls = deep(2), torch.randn(4, V_DIM), []
+    features = DeepVectorEnergy.features
+    monkeypatch.setattr(DeepVectorEnergy, "features", lambda self, v: calls.append(len(v)) or features(self, v))
+    marginal = QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
+    whole = marginal.free_energy(v), marginal.latent_mean(v), marginal.coarse_error(v), marginal.boundary_mass(v)
+    assert calls == [4, 4, 4, 4]
+    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # three rows at a time
+    blocks = marginal.free_energy(v), marginal.latent_mean(v), marginal.coarse_error(v), marginal.boundary_mass(v)
+    assert calls == [4, 4, 4, 4, *[3, 1] * 4]
+    torch.testing.assert_close(blocks, whole)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_grid_that_does_not_fit_is_refused(m):
+    model, v = gaussian(m), torch.randn(5, V_DIM)
+    QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
+    for options in (
+        {"half_width": 2.0, "n_nodes": 61},
+        {"half_width": 9.0, "n_nodes": 61, "centre": 9.0},
+        {"half_width": 9.0, "n_nodes": 61, "centre": 40.0},
+    ):
+        with pytest.raises(ConfigError, match=r"outermost nodes hold .* raise half_width"):
+            QuadratureMarginal(energy=model, **options).check(v)
+    with pytest.raises(ConfigError, match="raise n_nodes"):
+        QuadratureMarginal(energy=model, half_width=9.0, n_nodes=15).check(v)
+    with pytest.raises(ConfigError, match="raise half_width"):
+        QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v * float("nan"))
+
+
+def test_mass_at_the_boundary_by_hand():
+    model = gaussian(2)
+    v, marginal = torch.randn(5, V_DIM), QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)
+    x = torch.linspace(-1.5, 1.5, 7)
+    mass = torch.zeros(5)
+    total = torch.zeros(5)
+    for i in range(7):
+        for j in range(7):
+            ends = (i in (0, 6)) + (j in (0, 6))
+            p = (-model.energy(v, torch.stack([x[i], x[j]]).expand(5, 2))).exp() / 2**ends
+            total = total + p
+            mass = mass + (p if ends else 0)
+    torch.testing.assert_close(marginal.boundary_mass(v), mass / total)
+    torch.testing.assert_close(marginal.free_energy(v), -(total * 0.5**2).log())
+
+
+@pytest.mark.parametrize(
+    ("energy", "options", "words"),
+    [
+        (lambda: GRBM(v_dim=2, h_dim=2), {}, "GRBM has 2 binary ones"),
+        (lambda: gaussian(4), {}, "1 to 3 real latents, GaussianLatentModel has 4 real ones"),
+        (lambda: gaussian(2), {"n_nodes": 10}, "odd n_nodes >= 5"),
+        (lambda: gaussian(2), {"n_nodes": 3}, "odd n_nodes >= 5"),
+        (lambda: gaussian(2), {"half_width": 0.0}, "half_width > 0"),
+        (lambda: gaussian(2), {"centre": (1.0, 2.0, 3.0)}, "one number or 2"),
+    ],
+)
+def test_unfit_options_are_refused(energy, options, words):
+    with pytest.raises(ConfigError, match=words):
+        QuadratureMarginal(energy=energy(), **{"half_width": 5.0, "n_nodes": 11, **options})
