@@ -1,8 +1,9 @@
-"""The Gaussian-Bernoulli restricted Boltzmann machine."""
+"""The Gaussian-Bernoulli restricted Boltzmann machine, and what those whose latents are coupled share with it."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Literal
 
 import torch
@@ -12,32 +13,17 @@ from torch.nn.functional import softplus
 from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["GRBM"]
+__all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
 MAX_ENUMERATED = 24
 
 
-class GRBM(ConditionalEnergy):
-    r"""Gaussian visible units v, binary latent units h.
+class GaussianBernoulliEnergy(ConditionalEnergy):
+    r"""Gaussian visible units v and binary latent units h, which may depend on one another given v.
 
-    .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h
+    .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - v^\top U h - g(h)
 
-    with :math:`U = W` and one :math:`\sigma_i` per dimension (``code``, as the papers' released code has it), or
-    :math:`U = W / \sigma` and one scalar :math:`\sigma` (``paper``). Reference: Bao et al. 2020, section 5.1.
-
-    Args:
-        v_dim: Number of visible units d.
-        h_dim: Number of latent units m.
-        parametrisation: ``code`` or ``paper``.
-        learn_std: Whether log sigma is trained; it starts at 0.
-
-    Raises:
-        ConfigError: For a size below 1 or an unknown parametrisation.
-
-    Example:
-        >>> grbm = GRBM(v_dim=2, h_dim=3)
-        >>> grbm.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
-        torch.Size([7, 5])
+    A subclass says what g is, and how its latents are summed out and drawn. Arguments are those of :class:`GRBM`.
     """
 
     continuous = False
@@ -64,28 +50,16 @@ class GRBM(ConditionalEnergy):
         log_std = torch.zeros(v_dim if parametrisation == "code" else 1)
         self.log_std = nn.Parameter(log_std, requires_grad=learn_std)
 
+    @abstractmethod
+    def _of_latents(self, h: Tensor) -> Tensor:
+        """g(h), shape (*L,), of h (*L, m)."""
+
     def coupling(self) -> Tensor:
         """U, the matrix of the term v'Uh, shape (d, m)."""
         return self.W if self.parametrisation == "code" else self.W * (-self.log_std).exp().unsqueeze(-1)
 
     def _quadratic(self, v: Tensor) -> Tensor:
         return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
-
-    def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
-        return self._quadratic(v) - (h * self.latent_logits(v)).sum(-1)
-
-    def free_energy(self, v: Tensor) -> Tensor:
-        r""":math:`F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \sum_j \log(1 + e^{c_j + (U^\top v)_j})`, shape (B,)."""
-        return self._quadratic(v) - softplus(self.latent_logits(v)).sum(-1)
-
-    def latent_logits(self, v: Tensor) -> Tensor:
-        r"""Logits of p(h=1|v): :math:`c + U^\top v`, shape (B, m)."""
-        return self.c + v @ self.coupling()
-
-    def latent_mean(self, v: Tensor) -> Tensor:
-        """E[h|v], shape (B, m)."""
-        return self.latent_logits(v).sigmoid()
 
     def visible_mean(self, h: Tensor) -> Tensor:
         r"""E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
@@ -99,24 +73,14 @@ class GRBM(ConditionalEnergy):
         """Uniform numbers in [0, 1), shape (*shape, m)."""
         return torch.rand((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
-    def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Bits h ~ p(h|v), shape (*L, B, m)."""
-        return (noise < self.latent_mean(v)).to(noise.dtype)
-
     def score(self, v: Tensor) -> Tensor:
-        r""":math:`-(v-b)/\sigma^2 + U\,\mathrm{sigmoid}(c + U^\top v)`, shape (B, d)."""
+        r""":math:`-(v-b)/\sigma^2 + U\,E[h|v]`, shape (B, d)."""
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.coupling().T
-
-    def score_divergence(self, v: Tensor) -> Tensor:
-        r""":math:`-\sum_i \sigma_i^{-2} + \sum_j s_j (1 - s_j) \|U_{:j}\|^2`, :math:`s = E[h|v]`, shape (B,)."""
-        mean = self.latent_mean(v)
-        precision = (-2 * self.visible_std().log()).exp().sum()
-        return (mean * (1 - mean)) @ self.coupling().square().sum(0) - precision
 
     def log_partition(self) -> Tensor:
         r"""log Z by enumeration of all latent states.
 
-        .. math:: \log \sum_h \exp(c^\top h + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2)
+        .. math:: \log \sum_h \exp(g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2)
             + \tfrac d2 \log 2\pi + \sum_i \log \sigma_i
 
         Raises:
@@ -131,12 +95,66 @@ class GRBM(ConditionalEnergy):
         for start in range(0, 2**self.h_dim, 2**16):  # in blocks, so that 2^24 states need little memory
             h = self._states(start, min(start + 2**16, 2**self.h_dim))
             pull = h @ self.coupling().T
-            exponent = h @ self.c + pull @ self.b + 0.5 * (std * pull).square().sum(-1)
+            exponent = self._of_latents(h) + pull @ self.b + 0.5 * (std * pull).square().sum(-1)
             total = torch.logaddexp(total, exponent.logsumexp(0))
         return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
 
     def _states(self, start: int, stop: int) -> Tensor:
-        """Rows ``start`` to ``stop`` of the table of all binary latent states."""
+        """Rows ``start`` to ``stop`` of the table of all binary latent states; bit j of a row's number is h_j."""
         numbers = torch.arange(start, stop, device=self.W.device)
         bits = torch.arange(self.h_dim, device=self.W.device)
         return numbers.unsqueeze(-1).bitwise_right_shift(bits).bitwise_and(1).to(self.W.dtype)
+
+
+class GRBM(GaussianBernoulliEnergy):
+    r"""Gaussian visible units v, binary latent units h that are independent given v.
+
+    .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h
+
+    with :math:`U = W` and one :math:`\sigma_i` per dimension (``code``, as the papers' released code has it), or
+    :math:`U = W / \sigma` and one scalar :math:`\sigma` (``paper``). Reference: Bao et al. 2020, section 5.1.
+
+    Args:
+        v_dim: Number of visible units d.
+        h_dim: Number of latent units m.
+        parametrisation: ``code`` or ``paper``.
+        learn_std: Whether log sigma is trained; it starts at 0.
+
+    Raises:
+        ConfigError: For a size below 1 or an unknown parametrisation.
+
+    Example:
+        >>> import torch
+        >>> grbm = GRBM(v_dim=2, h_dim=3)
+        >>> grbm.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
+        torch.Size([7, 5])
+    """
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        return self._quadratic(v) - (h * self.latent_logits(v)).sum(-1)
+
+    def _of_latents(self, h: Tensor) -> Tensor:
+        return h @ self.c
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        r""":math:`F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \sum_j \log(1 + e^{c_j + (U^\top v)_j})`, shape (B,)."""
+        return self._quadratic(v) - softplus(self.latent_logits(v)).sum(-1)
+
+    def latent_logits(self, v: Tensor) -> Tensor:
+        r"""Logits of p(h=1|v): :math:`c + U^\top v`, shape (B, m)."""
+        return self.c + v @ self.coupling()
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """E[h|v], shape (B, m)."""
+        return self.latent_logits(v).sigmoid()
+
+    def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """Bits h ~ p(h|v), shape (*L, B, m)."""
+        return (noise < self.latent_mean(v)).to(noise.dtype)
+
+    def score_divergence(self, v: Tensor) -> Tensor:
+        r""":math:`-\sum_i \sigma_i^{-2} + \sum_j s_j (1 - s_j) \|U_{:j}\|^2`, :math:`s = E[h|v]`, shape (B,)."""
+        mean = self.latent_mean(v)
+        precision = (-2 * self.visible_std().log()).exp().sum()
+        return (mean * (1 - mean)) @ self.coupling().square().sum(0) - precision

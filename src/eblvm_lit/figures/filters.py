@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
@@ -27,6 +27,7 @@ class Filters(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.methods.base import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=100)))
         >>> len(Filters().draw(method, Digits(), torch.Generator()).axes)
@@ -47,9 +48,9 @@ class Filters(Picture):
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For a GRBM on images."""
+        """Draw it; see :meth:`Picture.draw`. For a GRBM on images, coupled or not."""
         energy = method.parts.energy
-        if data.image_shape is None or not isinstance(energy, GRBM):
+        if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):
             return None
         filters = energy.coupling().T[: self.n]
         # a unit without weights stays grey
