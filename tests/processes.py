@@ -44,6 +44,10 @@ def implicit(*options):
     return ("method=bidsm", K, "hypergradient=implicit", "hypergradient.n_terms=2", *options)
 
 
+def hyper(name, *options, model="grbm"):
+    return ("method=bidsm", K, f"model={model}", f"hypergradient={name}", *(f"hypergradient.{o}" for o in options))
+
+
 # Every method by the name of its configuration, and what of its parts goes through exchanges of its own.
 CASES = {
     **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
@@ -54,6 +58,12 @@ CASES = {
     "bidsm cg": implicit(),
     "bidsm fisher": implicit("hypergradient.curvature=fisher", "hypergradient.damping=1.0"),
     "bidsm neumann": ("method=bidsm", K, "hypergradient=implicit", "hypergradient.n_terms=2", *NEUMANN),
+    "bidsm fixed point": hyper("fixed_point", "n_steps=2", "n_particles=2", "step_size=0.5"),
+    "bidsm fixed point phi": hyper("fixed_point", "value=phi", "precision=stepped", model="gaussian"),
+    "bidsm warm": hyper("warm"),
+    "bidsm warm descent": hyper("warm", "step_size=0.01", "n_steps=2", "reset_every=5"),
+    "bidsm finite difference": hyper("finite_difference", "adjoint.scale=0.01"),
+    "bidsm penalty": hyper("penalty", "n_steps=2", "multiplier=10.0"),
     "bissm": ("method=bissm", K, "method.n_unroll=1"),
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),

@@ -9,8 +9,12 @@ from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_au
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
+from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.hypergradients.warm import Warm
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
@@ -145,18 +149,31 @@ HYPERGRADIENTS = {
     "plain": lambda: Unroll(n_unroll=2, descent="plain", step_size=0.01),
     "cg": lambda: Implicit(n_terms=3),
     "neumann": lambda: Implicit(n_terms=3, solver="neumann", step_size=0.1),
+    "fixed-point": lambda: FixedPoint(n_steps=2, n_particles=2, step_size=0.5),
+    "fixed-point-phi": lambda: FixedPoint(n_steps=2, value="phi", step_size=0.5),
+    "warm-cg": lambda: Warm(curvature="hessian", damping=1.0),
+    "warm-descent": lambda: Warm(n_steps=2, step_size=0.01, curvature="hessian", preconditioner="none"),
+    "finite-difference": lambda: FiniteDifference(adjoint=AdamAdjoint(scale=0.1)),
+    "penalty": lambda: Penalty(n_steps=2, multiplier=100.0, step_size=0.001),
+}
+OF_GAUSSIANS = {
+    "fixed-point-stepped": lambda: FixedPoint(n_steps=2, n_particles=2, step_size=0.5, precision="stepped"),
 }
 
 
 def named(end):
-    """The parameters of a state by their names in the method."""
+    """The parameters and buffers of a state by their names in the method."""
     prefixes = {"theta": "energy", "phi": "posterior"}
-    return {f"{prefixes[n]}.{key}": p for n, params in end["params"].items() for key, p in params.items()}
+    params = {f"{prefixes[n]}.{key}": p for n, params in end["params"].items() for key, p in params.items()}
+    return params | end["buffers"]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("hypergradient", HYPERGRADIENTS)
-@pytest.mark.parametrize("model", ["grbm", "gaussian"])
+@pytest.mark.parametrize(
+    ("model", "hypergradient"),
+    [*((model, name) for model in ("grbm", "gaussian") for name in HYPERGRADIENTS)]
+    + [("gaussian", name) for name in OF_GAUSSIANS],
+)
 def test_backends_agree_over_iterations(objective, hypergradient, model):
     energy_case, posterior_case, rule = (
         (ENERGIES[0], POSTERIORS[0], KL()) if model == "grbm" else (ENERGIES[-1], POSTERIORS[3], Fisher())
@@ -167,7 +184,7 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
         posterior=q,
         objective=OBJECTIVES[objective](),
         divergence=rule,
-        hypergradient=HYPERGRADIENTS[hypergradient](),
+        hypergradient={**HYPERGRADIENTS, **OF_GAUSSIANS}[hypergradient](),
         optimizer=Adam(lr=0.05, clip_norm=0.5),
         lower_optimizer=Adam(lr=0.05),
         n_lower_steps=2,
@@ -179,7 +196,8 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
         for iteration in range(2):
             state = method.iteration(state, v, method.draw_noise(v, keyed_generator(0, "noise", iteration)))
             records.append(state.record())
-        return {"params": state.params, "optimizers": state.optimizers, "records": records}
+        found = {"params": state.params, "optimizers": state.optimizers, "buffers": state.buffers}
+        return {**found, "records": records}
 
     with bounded(method, reordered(operations(method, v, 2))) as bounds:
         functional = run()
@@ -196,3 +214,5 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     through_phi = change.pop("c")
     assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"
     assert min(change.values()) > 1e-3
+    for name, kept in functional["buffers"].items():
+        assert not torch.equal(kept, start.buffers[name]), name

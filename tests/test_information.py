@@ -10,10 +10,11 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.latent_distributions import latent_distribution
-from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -71,5 +72,17 @@ def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
 
 @pytest.mark.parametrize("divergence", [Fisher(), IWAE(n_particles=5)])
 def test_the_information_is_refused_for_other_divergences(divergence):
-    with pytest.raises(ConfigError, match="curvature"):
-        Implicit(curvature="fisher").check(divergence)
+    lower = LowerLevel(None, None, divergence, Adam(lr=1e-3))
+    with pytest.raises(ConfigError, match="curvature=fisher is the curvature of divergence=kl: use curvature=hessian"):
+        Implicit(curvature="fisher").check(lower)
+
+
+def test_the_information_is_as_precise_as_the_points():
+    """The mean over three equal rows is one row: not where 1/3 is rounded to the default precision."""
+    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4)).double()
+    method.fit.objective = SM()
+    v, phi = torch.randn(1, 3, dtype=torch.float64), params_of(method.posterior)
+    w = {name: torch.randn_like(value) for name, value in phi.items()}
+    noise = method.fit.noise(v, 1, torch.Generator())
+    one, three = (method.fit.information_product(phi, w, x, noise) for x in (v, v.expand(3, 3)))
+    torch.testing.assert_close(three, one, rtol=1e-14, atol=1e-14)

@@ -14,10 +14,9 @@ from tolerances import assert_same_iterations, bounded, operations, reordered
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-# Where rounding grows: systems of equations whose matrix is nearly singular; and adversaries, each of which descends
-# what the other has made of it, with norms of weights by power iteration.
-CONDITION = {"bidsm cg": 1e3, "bidsm fisher": 1e3, "bidsm neumann": 1e2}
-CONDITION |= dict.fromkeys(("bidvl", "bidvl_resnet", "bidvl complete", "bidvl complete N=1", "sngan"), 1e2)
+# Where rounding grows: adversaries, each of which descends what the other has made of it, with norms of weights by
+# power iteration.
+CONDITION = dict.fromkeys(("bidvl", "bidvl_resnet", "bidvl complete", "bidvl complete N=1", "sngan"), 1e2)
 
 # Four processes take twice as long on the core they share.
 FOUR = ["bidsm N=2", "vages_ksd all", "pcd more chains", "bidvl"]
@@ -26,6 +25,8 @@ SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pc
 EXCHANGES = {
     **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
     **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
+    # dJ/dphi and each product with the curvature; each step of the second posterior
+    **{"bidsm fixed point": 2, "bidsm warm": 2 + 1 + 2, "bidsm finite difference": 2 + 1, "bidsm penalty": 2 + 2},
 }
 GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}}
 GROUPS["slow"] = {2: [*CASES], 4: [*CASES]}

@@ -18,6 +18,16 @@ from shell import tiny
 from tolerances import adam_step, assert_same_iterations, bounded, gamma, operations, reordered
 
 BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")
+HYPERGRADIENTS = [
+    ("method=bidsm", f"hypergradient={name}", *options)
+    for name, *options in (
+        ("implicit", "hypergradient.n_terms=2"),  # eight rows make a system of rank eight
+        ("fixed_point", "hypergradient.n_particles=2"),
+        ("warm",),
+        ("finite_difference",),
+        ("penalty", "hypergradient.multiplier=100"),  # from small ones the second posterior runs away
+    )
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -62,9 +72,9 @@ def iterations(method, batches):
 
 
 @pytest.fixture
-def subject(tmp_path):
+def subject(tmp_path, request):
     """A method that has been run, its minibatches, where it ended and how far another order may end from there."""
-    parts = build(tiny(tmp_path, *BILEVEL))
+    parts = build(tiny(tmp_path, *getattr(request, "param", BILEVEL)))
     parts.data.setup()
     batches = [parts.data.splits.train[8 * i : 8 * i + 8].double() for i in range(3)]
     method = parts.method.double()
@@ -74,6 +84,7 @@ def subject(tmp_path):
     return untouched, batches, expected, bounds
 
 
+@pytest.mark.parametrize("subject", [BILEVEL, *HYPERGRADIENTS], ids=lambda options: options[1], indirect=True)
 def test_another_order_of_the_same_sums_passes(subject):
     """Rows of the minibatch, and the noise with them, in the opposite order."""
     method, batches, expected, bounds = subject
@@ -117,7 +128,7 @@ def no_unrolled_step(method, monkeypatch):
 def upper_step_first(method, monkeypatch):
     def iteration(self, state, v, noise):
         problem = self.bilevel_problem(state, v, noise["upper"])
-        state = self.update(state, "upper", *self.hypergradient(problem, state.theta, state.phi))
+        state = self.update(state, "upper", *self.hypergradient(problem, state.theta, state.phi)[:2])
         for k in range(self.n_lower_steps):
             state = self.descend(state, "lower", partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k))
         return state

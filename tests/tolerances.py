@@ -6,9 +6,13 @@ a mutation (a term, a factor, a sign, an order of steps) is larger by many power
 """
 
 from contextlib import contextmanager
+from unittest import mock
 
 import torch
 
+from eblvm_lit.core.functional import grad, norm, tree_map, unflatten
+from eblvm_lit.hypergradients.finite_difference import FiniteDifference
+from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers.adam import Adam
 from iterating import updating
@@ -46,10 +50,14 @@ def operations(method, v, n_iterations):
     A forward pass sums over the inputs of each unit of each layer, a backward pass over its outputs, and both together
     over no more than there are parameters P, whichever way the layers are connected; the gradient of a parameter is a
     sum over the rows and positions of the minibatch v. That is 2 P + |v| an evaluation. The evaluations of an iteration
-    (K lower steps, N unrolled ones, one upper step) and the iterations themselves start where those before end.
+    (K lower steps, N unrolled ones, one upper step) and the iterations themselves start where those before end. A step
+    of a linear system, or of the iteration of a fixed point, is the derivative of an evaluation: two.
     """
     n_parameters = sum(p.numel() for network in method.networks().values() for p in network.parameters())
-    return n_iterations * max(1, method.inner_steps()) * (2 * n_parameters + v.numel())
+    hypergradient = getattr(method, "hypergradient", None)
+    solver = getattr(hypergradient, "inner", hypergradient)
+    n_steps = getattr(solver, "n_terms", 0) + getattr(solver, "n_steps", 0)
+    return n_iterations * max(1, method.inner_steps() + 2 * n_steps) * (2 * n_parameters + v.numel())
 
 
 def adam_step(rule, lr, error, state, name):
@@ -85,7 +93,8 @@ class Bounds(dict):
     r"""How far the parameters of a run may be from those of the same run in another order, by their names.
 
     They are the sum of :func:`adam_step` over the steps. The error of a gradient is ``relative`` to the norm of the
-    whole gradient, because where terms cancel in one element their rounding stays.
+    whole gradient, because where terms cancel in one element their rounding stays. Where whole gradients cancel, it is
+    relative to the sum of their norms: see :func:`cancelling`.
 
     A parameter whose gradient is about as small as Adam's eps may move by more than rounding. Its effect on later
     gradients is not counted: a loss that has no slope in a direction is taken to have no curvature in it either, as for
@@ -101,16 +110,44 @@ class Bounds(dict):
         super().__init__()
         self.relative, self.moments = relative, 0.0
 
-    def add(self, names, group, lr, grads, state):
-        """Count one step."""
-        norm = float(sum(g.square().sum() for g in grads.values()) ** 0.5)
-        error = self.relative * norm
-        self.moments = max(self.moments, error * max(1.0, 2 * norm))
+    def add(self, names, group, lr, grads, state, terms=0.0):
+        """Count one step; ``terms`` is the sum of the norms of the gradients whose sum this one is, if it is one."""
+        size = float(norm(grads))
+        error = self.relative * max(size, terms)
+        self.moments = max(self.moments, error * max(1.0, 2 * size))
         for key, g in grads.items():
             rule = group.optimizer
             step = adam_step(rule, lr, error, state, key) if isinstance(rule, Adam) else torch.full_like(g, lr * error)
             for name in names[group.network, key]:
                 self[name] = self.get(name, 0.0) + step
+
+
+@contextmanager
+def cancelling():
+    r"""Inside, lists the sums of norms of the gradients by which hypergradients are computed without second ones.
+
+    These subtract gradients of G that are nearly equal, whose rounding stays as large as they are:
+
+    .. math:: \frac{g(\phi + \epsilon w) - g(\phi - \epsilon w)}{2 \epsilon}, \quad
+        \partial_\theta J(y) + \lambda\, (g(y) - g(z)), \quad g = \partial_\theta G.
+    """
+    found, difference, penalty = [], FiniteDifference.mixed, Penalty.__call__
+
+    def mixed(self, problem, theta, phi, w):
+        epsilon = self.radius / norm(w)
+        sides = [tree_map(lambda p, x, s=s: p + s * epsilon * x, phi, w) for s in (1, -1)]
+        found.append(float(sum(norm(grad(problem.lower)(theta, side, 0)) for side in sides) / (2 * epsilon)))
+        return difference(self, problem, theta, phi, w)
+
+    def call(self, problem, theta, phi, state):
+        step, multiplier = penalty(self, problem, theta, phi, state), state["penalty_multiplier"]
+        y = unflatten(step.state["penalty_posterior"], phi)
+        inner = sum(norm(grad(problem.lower)(theta, x, self.n_steps)) for x in (y, phi))
+        found.append(float(norm(grad(problem.upper)(theta, y)) + multiplier * inner))
+        return step
+
+    with mock.patch.object(FiniteDifference, "mixed", mixed), mock.patch.object(Penalty, "__call__", call):
+        yield found
 
 
 @contextmanager
@@ -124,12 +161,13 @@ def bounded(method, relative):
         for key, p in module.named_parameters():
             names[network, key] = [name for name, q in method.named_parameters(remove_duplicate=False) if q is p]
 
-    def update(self, state, name, loss, grads, *args):
-        after = plain(self, state, name, loss, grads, *args)
-        bounds.add(names, self.groups[name], float(state.lrs[name]), grads, after.optimizers[name])
+    def update(self, state, name, loss, grads, *args, **named):
+        after = plain(self, state, name, loss, grads, *args, **named)
+        terms = cancelled.pop() if cancelled else 0.0
+        bounds.add(names, self.groups[name], float(state.lrs[name]), grads, after.optimizers[name], terms)
         return after
 
-    with updating(method, update):
+    with updating(method, update), cancelling() as cancelled:
         yield bounds
 
 

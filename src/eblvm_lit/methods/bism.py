@@ -111,7 +111,7 @@ class PosteriorFit:
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
         r"""The Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
         points, weight = self.points(v, noise, 0)
-        weight = torch.as_tensor(weight).expand(len(v)).unsqueeze(-1) / len(v)
+        weight = torch.as_tensor(weight, dtype=v.dtype, device=v.device).expand(len(v)).unsqueeze(-1) / len(v)
 
         def q_params(phi: Params) -> DistributionParams:
             return bind(self.posterior, phi).distribution_params(points)
