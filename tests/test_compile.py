@@ -52,6 +52,13 @@ def bilevel(k, n):
     return ("method=bidsm", f"method.n_lower_steps={k}", f"method.n_unroll={n}")
 
 
+def hyper(k, name, *options):
+    return ("method=bidsm", f"method.n_lower_steps={k}", f"hypergradient={name}", *options)
+
+
+FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -60,6 +67,14 @@ def bilevel(k, n):
         pytest.param(bilevel(1, 0), marks=pytest.mark.slow),
         pytest.param(bilevel(2, 2), marks=pytest.mark.slow),
         pytest.param(("method=bidsm", "hypergradient=implicit", "hypergradient.n_terms=2"), marks=pytest.mark.slow),
+        pytest.param(hyper(1, "fixed_point", "hypergradient.n_particles=2"), marks=pytest.mark.slow),
+        pytest.param(
+            hyper(1, "fixed_point", "hypergradient.value=phi", "hypergradient.n_steps=2"), marks=pytest.mark.slow
+        ),
+        pytest.param(hyper(1, "warm", "hypergradient.reset_every=2"), marks=pytest.mark.slow),
+        pytest.param(hyper(1, "finite_difference"), marks=pytest.mark.slow),
+        pytest.param(hyper(1, "penalty", *FEW), marks=pytest.mark.slow),
+        pytest.param(("method=bism", "objective=sm", "method.n_lower_steps=1"), marks=pytest.mark.slow),
         pytest.param(("method=pcd",), marks=pytest.mark.slow),
         pytest.param(("method=cd", "chain=langevin", "chain.n_steps=2"), marks=pytest.mark.slow),
         pytest.param(("method=nce", "noise_distribution=fitted_normal"), marks=pytest.mark.slow),
@@ -74,6 +89,12 @@ def bilevel(k, n):
         "bidsm-1-0",
         "bidsm-2-2",
         "implicit",
+        "fixed-point",
+        "fixed-point-phi",
+        "warm",
+        "finite-difference",
+        "penalty",
+        "bism-sm",
         "pcd",
         "cd-langevin",
         "nce",
@@ -95,6 +116,23 @@ def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
 def traced_only(monkeypatch):
     """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
     monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "moved"),
+    [
+        (hyper(0, "warm", "hypergradient.step_size=0.01", "hypergradient.reset_every=2"), {"adjoint", "adjoint_age"}),
+        (hyper(0, "penalty", *FEW), {"penalty_posterior", "penalty_multiplier"}),
+        (hyper(0, "fixed_point", "model=gaussian", "hypergradient.precision=stepped"), set()),
+    ],
+    ids=["warm", "penalty", "fixed-point"],
+)
+def test_a_compiled_iteration_keeps_what_its_hypergradient_keeps(overrides, moved, traced_only, tmp_path):
+    method, batches = start_of(tmp_path, *overrides)
+    before = {name: value.clone() for name, value in method.double().persistent_buffers().items()}
+    assert_same(advance(copy.deepcopy(method), batches, compile_step), method, batches)
+    after = method.persistent_buffers()
+    assert {name for name, value in before.items() if not torch.equal(value, after[name])} == before.keys() == moved
 
 
 @pytest.mark.skipif(

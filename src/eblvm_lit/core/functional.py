@@ -439,6 +439,12 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         slope = torch.func.jvp(field, (v,), (direction,))[1]
         return (slope * direction).flatten(1).sum(-1)
 
+    def entry_by_reverse_mode(e: Tensor) -> Tensor:
+        direction = e.expand_as(v)
+        return (torch.func.grad(lambda x: (field(x) * direction).sum())(v) * direction).flatten(1).sum(-1)
+
+    if torch.compiler.is_compiling():  # which traces neither a ContextVar nor the forward mode of every field
+        return torch.func.vmap(entry_by_reverse_mode)(basis).T
     token = _depth.set(None)  # gradients inside of vmap and jvp must be torch.func's
     try:
         return torch.func.vmap(diagonal_entry)(basis).T
