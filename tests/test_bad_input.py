@@ -14,6 +14,7 @@ from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build
 from shell import checkpoint, configure, evaluate, start, tiny, train
@@ -72,6 +73,28 @@ def trained(tmp_path_factory):
             r"The upper level's refined rms is inf at iteration 1: the Langevin refinement diverges with step_size=100",
         ),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat is missing: put http"),
+        (
+            ["hypergradient=fixed_point", "hypergradient.precision=stepped"],
+            "BernoulliPosterior has no precision, use hypergradient.precision=held",
+        ),
+        (["hypergradient=fixed_point", "hypergradient.n_steps=-1"], "n_steps >= 1 and n_particles >= 0, not -1 and 0"),
+        (["hypergradient=warm", "hypergradient.n_steps=-1"], "Warm needs n_steps >= 1 .*, not -1 and None"),
+        (["hypergradient=penalty", "hypergradient.n_steps=-1"], "Penalty needs n_steps >= 1, not -1"),
+        (
+            ["hypergradient=penalty", "method.n_unroll=3"],
+            r"either n_unroll \(N\) or another hypergradient, and not both",
+        ),
+        *(
+            ([f"hypergradient={name}", "optimizer=sgd"], "the second moments of phi's Adam, and SGD has none: use")
+            for name in ("warm", "penalty", "finite_difference")
+        ),
+        *(
+            (
+                [f"hypergradient={name}", "model=gaussian", "divergence=fisher"],
+                "curvature=fisher is the curvature of divergence=kl: use curvature=hessian with Fisher",
+            )
+            for name in ("warm", "implicit")
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused_in_one_sentence(overrides, sentence, tmp_path):
@@ -79,6 +102,13 @@ def test_a_value_out_of_range_is_refused_in_one_sentence(overrides, sentence, tm
         train(tmp_path / "run", *overrides)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_posterior_without_natural_parameters_has_no_fixed_point(tmp_path, monkeypatch):
+    monkeypatch.setattr(BernoulliPosterior, "has_natural_params", False)
+    with pytest.raises(ConfigError, match="use a Bernoulli or Gaussian posterior, or another hypergradient") as refusal:
+        train(tmp_path, "hypergradient=fixed_point")
+    assert "\n" not in str(refusal.value)
 
 
 # --- data -------------------------------------------------------------------------------------------------

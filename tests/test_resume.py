@@ -9,7 +9,7 @@ from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
-from shell import TINY, checkpoint, curves, of_checkpoint, same_state, start, train
+from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
 
 # A rate that falls, validations at 15, 30, 45, 60, checkpoints at multiples of 7 beside them, and three epochs
 # of 22 batches the last of which is short.
@@ -64,6 +64,32 @@ def test_a_crashed_run_goes_on_bit_by_bit(method, crashed_at, saved_at, straight
     assert same_state(tmp_path / "resumed", straight[method])
     assert same_state(tmp_path / "resumed", straight[method], "best")
     assert curves(tmp_path / "resumed") == curves(straight[method])  # the earlier rows were taken over
+
+
+# Hypergradients that keep something from one iteration to the next.
+KEEPING = {
+    "warm": ("method=bidsm", "method.n_lower_steps=1", "hypergradient=warm", "hypergradient.reset_every=25"),
+    "penalty": (
+        *("method=bidsm", "method.n_lower_steps=1", "hypergradient=penalty"),
+        *("hypergradient.n_steps=1", "hypergradient.multiplier=100"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "kept"), [("warm", "adjoint"), ("penalty", "penalty_posterior")])
+def test_what_a_hypergradient_keeps_goes_on_bit_by_bit(name, kept, tmp_path):
+    method = KEEPING[name]
+    train(tmp_path / "straight", *LONG, *method)
+    crash(tmp_path / "crashed", 24, *method)
+    early, end = (checkpoint(tmp_path / folder)["state_dict"][kept] for folder in ("crashed", "straight"))
+    assert early.abs().max() > 0
+    assert not same(early, end)
+    train(tmp_path / "resumed", *LONG, *method, "ckpt=last", f"outputs_dir={tmp_path / 'crashed'}")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+    for n in (1, 5):
+        train(tmp_path / str(n), *in_blocks(n), *method, "trainer.max_steps=25", "n_validations=1")
+    assert same_state(tmp_path / "5", tmp_path / "1")
 
 
 def test_a_run_goes_on_in_its_own_folder(straight, tmp_path):

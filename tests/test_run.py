@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch.optim.adam import adam as torch_adam
 
+import eblvm_lit
 import iterating
 from eblvm_lit.callbacks.checkpoints import Checkpoints
-from eblvm_lit.core.functional import copy_tree, params_of
+from eblvm_lit.core.functional import copy_tree, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -20,7 +21,7 @@ from eblvm_lit.optimizers import adam
 from eblvm_lit.runtime.build import build
 from eblvm_lit.utils.numbers import significant
 from processes import BATCH, CASES, iterate, make
-from shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
+from shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 
@@ -148,6 +149,67 @@ def test_other_precisions_train_and_are_reproduced_by_evaluate(precision, tmp_pa
     dtype = torch.float64 if precision == "64-true" else torch.float32
     assert checkpoint(tmp_path)["state_dict"]["energy.W"].dtype == dtype
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+# Hypergradients, and what of theirs lasts from one iteration to the next.
+HYPERGRADIENTS = {
+    "fixed_point": set(),
+    "warm": {"adjoint", "adjoint_age"},
+    "finite_difference": set(),
+    "penalty": {"penalty_posterior", "penalty_multiplier"},
+}
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+@pytest.mark.parametrize("name", HYPERGRADIENTS)
+def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, precision, tmp_path):
+    short = ["method.n_lower_steps=1", "trainer.max_steps=3", "n_validations=1", "callbacks=ema"]
+    metrics = train(tmp_path, f"hypergradient={name}", f"trainer.precision={precision}", *short)
+    saved, live = checkpoint(tmp_path), eblvm_lit.load(tmp_path).method.persistent_buffers()
+    assert live.keys() == HYPERGRADIENTS[name]
+    for key, value in live.items():
+        assert same(saved["state_dict"][key].to(value), value)
+        assert value.abs().max() > 0
+    assert saved["averages"].keys() == {"theta", "phi"}
+    assert not live.keys() & {*saved["averages"]["theta"], *saved["averages"]["phi"]}
+    assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+DEEP = ("model=deep_toy", "method=bimdsm", "method.n_lower_steps=1")
+GENTLE = ("hypergradient.multiplier=1e6", "hypergradient.step_size=1e-5")  # J is of another size than G
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *(
+            (*method, f"hypergradient={name}", "method.n_lower_steps=1")
+            for method in (
+                *((f"method={name}",) for name in ("bidsm", "bissm", "bimdsm")),
+                *(("method=bism", f"objective={name}") for name in ("sm", "ksd")),
+            )
+            for name in HYPERGRADIENTS
+        ),
+        (*DEEP, "hypergradient=fixed_point"),
+        (*DEEP, "hypergradient=fixed_point", "hypergradient.precision=stepped"),
+        (*DEEP, "hypergradient=warm", "hypergradient.curvature=hessian", "hypergradient.damping=1"),
+        (*DEEP, "hypergradient=finite_difference"),
+        (*DEEP, "hypergradient=penalty", *GENTLE),
+    ],
+    ids=" ".join,
+)
+def test_every_objective_goes_with_every_hypergradient(overrides, tmp_path):
+    parts = build(configured("debug=fast", "data=checkerboard", *overrides, f"run_dir={tmp_path}"))
+    parts.data.setup()
+    method, v = parts.method, parts.data.splits.train[:100]
+    before, state = copy.deepcopy(method.state_dict()), iterating.start(method)
+    with plain_autograd():
+        for i in range(3):
+            record = method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, "test", i)))
+    assert all(torch.isfinite(value) for value in record.values())
+    for name, value in method.state_dict().items():
+        assert torch.isfinite(value).all()
+        assert not torch.equal(value, before[name]), name
 
 
 # --- what is counted --------------------------------------------------------------------------------------
