@@ -42,7 +42,7 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
         n_particles=n_particles,
         compile=False,
     )
-    state, noise = method.live_state(), method.upper_noise(v, keyed_generator(3))
+    state, noise = method.live_state(), method.draw_noise(v, keyed_generator(3))["upper"]
     state = state._replace(optimizers={"lower": method.lower_optimizer.init(state.phi)}, lrs={"lower": 0.1})
     theta = params_of(energy)
     value, found, _ = method.hypergradient(method.bilevel_problem(state, v, noise), theta, state.phi, state.buffers)

@@ -31,9 +31,13 @@ from .evaluation.base import ExampleMetric, Metric
 from .evaluation.likelihood import LogLikelihood, exact_log_partition
 from .figures.base import Picture
 from .generation.annealed_samples import AnnealedSamples
-from .hypergradients.base import BilevelProblem, Hypergradient
+from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
+from .hypergradients.finite_difference import AdamAdjoint, FiniteDifference
+from .hypergradients.fixed_point import FixedPoint
 from .hypergradients.implicit import Implicit
+from .hypergradients.penalty import Penalty
 from .hypergradients.unroll import Unroll
+from .hypergradients.warm import Warm
 from .methods.base import Method, MethodParts, ParamGroup, TrainState
 from .methods.bism import BiSM, PosteriorFit
 from .methods.contrastive_divergence import ContrastiveDivergence
@@ -94,6 +98,7 @@ __all__ = [
     "VAE",
     "VNCE",
     "Adam",
+    "AdamAdjoint",
     "AnnealedLangevin",
     "AnnealedSamples",
     "ArrayDataModule",
@@ -122,13 +127,16 @@ __all__ = [
     "ExactScore",
     "ExampleMetric",
     "FashionMNIST",
+    "FiniteDifference",
     "Fisher",
     "FisherCritic",
+    "FixedPoint",
     "FreyFace",
     "GaussianLatentModel",
     "GaussianPosterior",
     "Gibbs",
     "Hypergradient",
+    "HypergradientStep",
     "ImageFolder",
     "Implicit",
     "Importance",
@@ -137,6 +145,7 @@ __all__ = [
     "LinearGaussianPosterior",
     "LogLikelihood",
     "LossMethod",
+    "LowerLevel",
     "MarginalEnergy",
     "Method",
     "MethodParts",
@@ -146,6 +155,7 @@ __all__ = [
     "Objective",
     "Optimizer",
     "ParamGroup",
+    "Penalty",
     "PerturbedGRBM",
     "Picture",
     "Posterior",
@@ -166,6 +176,7 @@ __all__ = [
     "VaGESFisher",
     "VariationalScore",
     "VisibleEnergy",
+    "Warm",
     "bind",
     "exact_log_partition",
     "load",

@@ -38,6 +38,7 @@ class Penalty(Hypergradient):
         ConfigError: For a number outside of its range or an unknown preconditioner.
 
     Example:
+        >>> import torch
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
         >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
         ...     upper=lambda theta, phi: phi["f"] ** 2 / 2,

@@ -90,7 +90,8 @@ class Unroll(Hypergradient):
             moments = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
                 # each step descends the whole minibatch's G: the mean of shards' own unrolled gradients would differ
-                grads = problem.whole(descended(theta, unrolled, i))
+                grads = descended(theta, unrolled, i)
+                grads = grads if problem.mean is None else problem.mean(grads)
                 unrolled, moments = rule.update(unrolled, grads, moments, lr)
             return problem.upper(theta, unrolled)
 

@@ -226,17 +226,15 @@ class BiSM(Method):
         return {name: self.get_buffer(name) for name in self._kept}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps, of J, and of the hypergradient."""
-        lower = self.fit.noise(v, self.n_lower_steps, generator)
-        return {"lower": lower, "upper": self.upper_noise(v, generator)}
-
-    def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of J, and of the hypergradient's evaluations of G and its own latents."""
+        """The random numbers of the K lower steps, of J, and of the hypergradient: draws of G, and its own latents."""
         return {
-            "data": self.objective.noise(v, (), generator),
-            "latent": self.posterior.noise((self.n_particles,), v, generator),
-            "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
-            "refined": self.posterior.noise((self.hypergradient.n_latents,), v, generator),
+            "lower": self.fit.noise(v, self.n_lower_steps, generator),
+            "upper": {
+                "data": self.objective.noise(v, (), generator),
+                "latent": self.posterior.noise((self.n_particles,), v, generator),
+                "unrolled": self.fit.noise(v, self.hypergradient.n_draws, generator),
+                "refined": self.posterior.noise((self.hypergradient.n_latents,), v, generator),
+            },
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:

@@ -55,10 +55,12 @@ class BilevelScore:
         """The surrogate, shape (B, *event)."""
 
         def log_weight(y: Tensor) -> Tensor:
-            latent_energy = self.energy.at(y)
-            energy, q_params = latent_energy(self.h), self.posterior.distribution_params(y)
-            if self.refine is not None:
-                q_params = self.refine(y, latent_energy, q_params)
+            q_params = self.posterior.distribution_params(y)
+            if self.refine is None:
+                energy = self.energy.energy(y, self.h)
+            else:
+                latent_energy = self.energy.at(y)
+                energy, q_params = latent_energy(self.h), self.refine(y, latent_energy, q_params)
             return (-energy - self.posterior.log_prob_given(q_params, self.h)).sum()
 
         return grad(log_weight)(x)
