@@ -8,6 +8,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, grad_and_value, tree_map
+from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
@@ -126,7 +127,7 @@ class FixedPoint(Hypergradient):
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)
-        held = bind(problem.energy, theta)  # outside of what is differentiated: theta is constant here
+        held = bind(cast(Energy, problem.energy), theta)  # outside of what is differentiated: theta is constant here
 
         def refine(v: Tensor, energy: LatentEnergy, q_params: DistributionParams) -> DistributionParams:
             refined = self.steps(posterior, energy, q_params, noise)
