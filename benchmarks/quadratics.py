@@ -1,0 +1,106 @@
+"""Quadratic bi-level problems whose hypergradient is known in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.optimizers.sgd import SGD
+
+__all__ = ["Quadratic", "relative_error"]
+
+N_PHI, N_THETA = 100, 10
+COUPLING, RIDGE = 0.3, 0.1
+
+
+def relative_error(estimate: Tensor, truth: Tensor) -> float:
+    return (torch.linalg.vector_norm(estimate - truth) / torch.linalg.vector_norm(truth)).item()
+
+
+class Quadratic:
+    r"""A strongly convex quadratic lower level under a quadratic upper level, in float64.
+
+    .. math:: G = \frac12 \phi^T H \phi - \phi^T B \theta + \frac{q}{4} \sum_i (\phi - A \theta)_i^4, \quad A = H^{-1} B
+    .. math:: J = \frac12 \|\phi - r\|^2 + \phi^T R\, \theta + \frac{\nu}{2} \|\theta\|^2
+
+    H has a random orthogonal basis and a logarithmically spaced spectrum from 1 / kappa to L = 1. A is H^-1 times a
+    random matrix, with its columns made orthonormal. phi* then lies where H is flat, as for a random B, while the outer
+    problem has a condition number near one at every kappa. The quartic term leaves phi* and the second derivatives
+    there as they are.
+
+    Args:
+        kappa: The condition number of H.
+        quartic: q.
+        seed: Of the random matrices.
+    """
+
+    def __init__(self, kappa: float, *, quartic: float = 0.0, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.kappa, self.quartic = kappa, quartic
+        self.spectrum = kappa ** torch.linspace(-1, 0, N_PHI, dtype=torch.float64)
+        self.basis = torch.linalg.qr(normal(N_PHI, N_PHI))[0]
+        self.H = self.of_hessian(lambda eigenvalues: eigenvalues)
+        self.A = torch.linalg.qr(self.of_hessian(torch.reciprocal) @ normal(N_PHI, N_THETA))[0]
+        self.B = self.H @ self.A
+        self.R = COUPLING * torch.linalg.qr(normal(N_PHI, N_THETA))[0]
+        self.r, self.direction = normal(N_PHI), normal(N_PHI)
+        self.direction /= torch.linalg.vector_norm(self.direction)
+        self.theta = normal(N_THETA)
+        self.n_evaluations = 0
+
+    def of_hessian(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of the matrix H."""
+        return self.basis * function(self.spectrum) @ self.basis.T
+
+    def lower(self, theta: Params, phi: Params, _: int) -> Tensor:
+        """G; each call becomes one gradient, or one product with a second derivative."""
+        self.n_evaluations += 1
+        t, f = theta["theta"], phi["phi"]
+        value = f @ (0.5 * (self.H @ f) - self.B @ t)
+        return value + self.quartic / 4 * (f - self.A @ t).pow(4).sum() if self.quartic else value
+
+    def upper(self, theta: Params, phi: Params) -> Tensor:
+        """J."""
+        t, f = theta["theta"], phi["phi"]
+        return 0.5 * (f - self.r).square().sum() + f @ (self.R @ t) + RIDGE / 2 * t @ t
+
+    def problem(self) -> BilevelProblem:
+        """The same for a hypergradient, with plain descent of step size 1 / L."""
+        sgd = SGD(lr=1.0)
+        return BilevelProblem(self.upper, self.lower, sgd, sgd.init({"phi": self.r}), 1.0)
+
+    def optimum(self, distance: float = 0.0) -> Tensor:
+        """phi*, or what lies that many times its norm away from it, in a random direction."""
+        phi = self.A @ self.theta
+        return phi + distance * torch.linalg.vector_norm(phi) * self.direction
+
+    def direct(self, phi: Tensor) -> Tensor:
+        """dJ/dtheta at fixed phi."""
+        return self.R.T @ phi + RIDGE * self.theta
+
+    def outer(self, phi: Tensor) -> Tensor:
+        """dJ/dphi."""
+        return phi - self.r + self.R @ self.theta
+
+    def hypergradient(self) -> Tensor:
+        """dJ(theta, phi*(theta))/dtheta."""
+        return self.direct(self.optimum()) + self.A.T @ self.outer(self.optimum())
+
+    def penalised(self, multiplier: float, distance: float = 0.0) -> tuple[Tensor, Tensor]:
+        """The y of the smallest G + J / lambda, and the gradient of J and its penalty there; q is 0."""
+        inverse = self.of_hessian(lambda eigenvalues: 1 / (eigenvalues + 1 / multiplier))
+        y = inverse @ (self.B @ self.theta + (self.r - self.R @ self.theta) / multiplier)
+        return y, self.direct(y) - multiplier * self.B.T @ (y - self.optimum(distance))
+
+    def solution(self) -> Tensor:
+        """The theta of the smallest J(theta, phi*(theta))."""
+        mixed, ridge = self.A.T @ self.R, RIDGE * torch.eye(N_THETA, dtype=torch.float64)
+        return torch.linalg.solve(self.A.T @ self.A + mixed + mixed.T + ridge, self.A.T @ self.r)
