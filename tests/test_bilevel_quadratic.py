@@ -216,7 +216,7 @@ def test_what_phi_lacks_biases_the_implicit_gradient_and_the_penalty_and_unrolli
     torch.testing.assert_close(shift, multiplier * toy.B.T @ off, rtol=1e-9, atol=1e-12 * multiplier)
     made = ESTIMATORS["penalty"].make(kappa, 1)
     held = {"phi": toy.optimum(distance)}
-    state = {**made.init_state(held), "penalty_posterior": toy.penalised(multiplier)[0]}
+    state = {**made.init_state(held), "penalty_shift": toy.penalised(multiplier)[0]}
     found = made(toy.problem(), {"theta": toy.theta}, held, state).gradient["theta"]
     torch.testing.assert_close(found, toy.penalised(multiplier, distance)[1], rtol=1e-9, atol=1e-13 * multiplier)
 

@@ -122,7 +122,7 @@ def traced_only(monkeypatch):
     ("overrides", "moved"),
     [
         (hyper(0, "warm", "hypergradient.step_size=0.01", "hypergradient.reset_every=2"), {"adjoint", "adjoint_age"}),
-        (hyper(0, "penalty", *FEW), {"penalty_posterior", "penalty_multiplier"}),
+        (hyper(0, "penalty", *FEW), {"penalty_shift", "penalty_multiplier"}),
         (hyper(0, "fixed_point", "model=gaussian", "hypergradient.precision=stepped"), set()),
     ],
     ids=["warm", "penalty", "fixed-point"],

@@ -69,7 +69,7 @@ def test_a_crashed_run_goes_on_bit_by_bit(method, crashed_at, saved_at, straight
 # Hypergradients that keep something from one iteration to the next, in half of the iterations.
 KEEPING = {
     "adjoint": ("hypergradient=warm", "hypergradient.reset_every=25"),
-    "penalty_posterior": ("hypergradient=penalty", "hypergradient.n_steps=1", "hypergradient.multiplier=100"),
+    "penalty_shift": ("hypergradient=penalty", "hypergradient.n_steps=1", "hypergradient.multiplier=100"),
 }
 HALF = ("method=bidsm", "method.n_lower_steps=1", "trainer.max_steps=30", "n_validations=2")
 

@@ -156,7 +156,7 @@ HYPERGRADIENTS = {
     "fixed_point": set(),
     "warm": {"adjoint", "adjoint_age"},
     "finite_difference": set(),
-    "penalty": {"penalty_posterior", "penalty_multiplier"},
+    "penalty": {"penalty_shift", "penalty_multiplier"},
 }
 
 

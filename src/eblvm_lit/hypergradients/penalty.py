@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, flatten, grad, grad_and_value, tree_map, unflatten
@@ -19,15 +20,19 @@ __all__ = ["Penalty"]
 class Penalty(Hypergradient):
     r"""The gradient of J under the penalty :math:`\lambda (G(\theta, y) - \min_z G(\theta, z))`.
 
-    .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda)
+    .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda), \quad
+        z \leftarrow z - \alpha D^{-1} \partial_\phi G(\theta, z)
     .. math:: \partial_\theta J(\theta, y) + \lambda\, (\partial_\theta G(\theta, y) - \partial_\theta G(\theta, z))
 
-    y is a second copy of phi, kept from one iteration to the next; z is the live phi, which the K lower steps fit. No
-    second derivative of G is taken. As lambda grows, y approaches phi* and the gradient the implicit one, with an error
-    of order 1 / lambda. Reference: Kwon et al. 2023, Algorithm 1 (F2SA), whose step of y times lambda this is.
+    y is a second posterior. No second derivative of G is taken. As lambda grows, y approaches phi* and the gradient the
+    implicit one, with an error of order 1 / lambda. Reference: Kwon et al. 2023, Algorithm 1 (F2SA), whose step of y
+    times lambda this is.
+
+    The difference y - z matters, and lambda multiplies it with all of its noise. So both take their steps with the same
+    noise; in each iteration z starts at the live phi, which the K lower steps fit, and y as far from z as it ended.
 
     Args:
-        n_steps: Steps of y in an iteration.
+        n_steps: Steps of y and z in an iteration.
         multiplier: lambda at the start.
         growth: What is added to lambda in each iteration.
         max_multiplier: Where lambda stops growing; nowhere if not given.
@@ -52,7 +57,7 @@ class Penalty(Hypergradient):
     def __init__(
         self,
         *,
-        n_steps: int = 10,
+        n_steps: int = 1,
         multiplier: float = 1.0,
         growth: float = 0.1,
         max_multiplier: float | None = None,
@@ -77,7 +82,7 @@ class Penalty(Hypergradient):
     @property
     def title(self) -> str:
         """The number of steps."""
-        return f"first-order penalty hypergradient, {self.n_steps} steps of a second posterior"
+        return f"first-order penalty hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
         """Refuse a preconditioner without Adam.
@@ -89,9 +94,9 @@ class Penalty(Hypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """y, which starts at phi, as one vector, and lambda."""
-        y = flatten(phi).clone()
-        return {"penalty_posterior": y, "penalty_multiplier": y.new_tensor(self.multiplier)}
+        """y - z = 0, as one vector, and lambda."""
+        shift = torch.zeros_like(flatten(phi))
+        return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
@@ -99,28 +104,33 @@ class Penalty(Hypergradient):
         """J at y, and the gradient of J and its penalty with respect to theta."""
         state = state or self.init_state(phi)
         multiplier = state["penalty_multiplier"]
-        y = self.fit(problem, theta, unflatten(state["penalty_posterior"], phi), multiplier)
+        y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
 
         def penalised(theta: Params) -> tuple[Tensor, Tensor]:
             value = problem.upper(theta, y)
-            excess = problem.lower(theta, y, self.n_steps) - problem.lower(theta, phi, self.n_steps)
+            excess = problem.lower(theta, y, self.n_steps) - problem.lower(theta, z, self.n_steps)
             return value + multiplier * excess, value
 
         grads, (_, value) = grad_and_value(penalised, has_aux=True)(theta)
         grown = multiplier + self.growth
         if self.max_multiplier is not None:
             grown = grown.clamp(max=self.max_multiplier)
-        return HypergradientStep(value, grads, {"penalty_posterior": flatten(y), "penalty_multiplier": grown})
+        kept = {"penalty_shift": flatten(tree_map(torch.sub, y, z)), "penalty_multiplier": grown}
+        return HypergradientStep(value, grads, kept)
 
-    def fit(self, problem: BilevelProblem, theta: Params, y: Params, multiplier: Tensor) -> Params:
-        """y after this iteration's steps."""
+    def fit(
+        self, problem: BilevelProblem, theta: Params, phi: Params, shift: Params, multiplier: Tensor
+    ) -> tuple[Params, Params]:
+        """y and z after this iteration's steps, which see the same noise."""
         lr = problem.lr if self.step_size is None else self.step_size
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
 
-        def descended(y: Params, i: int) -> Tensor:
-            return problem.lower(theta, y, i) + problem.upper(theta, y) / multiplier
+        def descend(p: Params, loss: Callable[[Params], Tensor]) -> Params:
+            direction = precondition(problem.whole(grad(loss)(p)))
+            return tree_map(lambda x, d: x - lr * d, p, direction)
 
+        y, z = tree_map(torch.add, phi, shift), phi
         for i in range(self.n_steps):
-            direction = precondition(problem.whole(grad(descended)(y, i)))
-            y = tree_map(lambda p, d: p - lr * d, y, direction)
-        return y
+            y = descend(y, lambda y, i=i: problem.lower(theta, y, i) + problem.upper(theta, y) / multiplier)
+            z = descend(z, lambda z, i=i: problem.lower(theta, z, i))
+        return y, z
