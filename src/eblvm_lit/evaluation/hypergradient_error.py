@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -25,6 +26,7 @@ __all__ = ["HypergradientError"]
 log = logging.getLogger(__name__)
 
 ROWS = 20  # examples of a quadrature at a time
+N_TERMS = 100  # of the conjugate gradients of the exact hypergradient
 
 
 class HypergradientError(Metric):
@@ -141,7 +143,7 @@ class HypergradientError(Metric):
         """R estimates of the hypergradient, shape (R, number of parameters)."""
         found = []
         for _ in range(self.n_repeats):
-            problem = method.bilevel_problem(state, v, {**method.upper_noise(v, generator), "data": noise})
+            problem = method.bilevel_problem(state, v, {**method.draw_noise(v, generator)["upper"], "data": noise})
             found.append(flatten(method.hypergradient(problem, state.theta, state.phi, state.buffers).gradient))
         return torch.stack(found)
 
@@ -171,10 +173,21 @@ class HypergradientError(Metric):
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
         """The implicit hypergradient where phi minimises the exact KL."""
-        study = HypergradientBias(n_reference_steps=self.n_reference_steps)
+        study = HypergradientBias(n_reference_steps=self.n_reference_steps, n_terms=N_TERMS)
         latents = method.posterior.noise((self.n_repeats,), v, generator)
         problem = study.problem(method, v, {"data": noise, "latent": latents})
+        if not method.posterior.continuous:
+            points = method.objective.perturb(v, noise)
+            problem = problem._replace(lower=partial(self.bits_lower, method, points))
         return flatten(study.reference(problem, state.theta, state.phi)[1])
+
+    @staticmethod
+    def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
+        """KL(q || p) - F of independent bits: E at their mean, as E is linear in each bit, less their entropy."""
+        logits = bind(method.posterior, phi).distribution_params(points)[0]
+        energy = bind(method.energy, theta).energy(points, logits.sigmoid())
+        entropy = (torch.nn.functional.softplus(logits) - logits.sigmoid() * logits).sum(-1)
+        return (energy - entropy).mean()
 
 
 def _double(x: Tensor) -> Tensor:
