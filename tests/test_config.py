@@ -89,6 +89,7 @@ RESULTS = {
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
     "model=joint_conv": "test/upper_critic_loss_grad_norm",
+    "model=deep_toy": "test/posterior_fisher",
     "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
@@ -97,8 +98,10 @@ RESULTS = {
     "vages_toy_deep": "test/posterior_fisher",
 }
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
+ERROR = "callbacks.evaluation.metrics.hypergradient_error"
 SHORTER = {
     "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
+    "hypergradient_comparison": [f"{ERROR}.{k}=3" for k in ("batch_size", "n_repeats", "n_reference_steps")],
     "bism_fig1": [
         *(f"{BIAS}.n_unrolls=[0,1]", f"{BIAS}.n_lower_steps=[0,1]", f"{BIAS}.n_reference_steps=3"),
         *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
