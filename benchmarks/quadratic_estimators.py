@@ -18,17 +18,19 @@ from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.hypergradients.warm import Warm
 
-__all__ = ["ENOUGH", "ESTIMATORS", "OUTER", "Estimator", "penalty"]
+__all__ = ["ESTIMATORS", "OUTER", "Estimator", "enough", "penalty"]
 
 RADIUS, MULTIPLIER = 1e-3, 1e4  # r; lambda in condition numbers: both biases are below the goal of the table
-N_Y = 10  # steps of the penalty's y in an iteration
-ENOUGH = 400  # steps of conjugate gradient that solve every system here
 HESSIAN = {"curvature": "hessian", "preconditioner": "none"}
 
 
-def penalty(multiplier: float, n_steps: int = N_Y) -> Penalty:
-    step_size = 1 / (1 + 1 / multiplier)  # what y descends, G + J / lambda, has the constant 1 + 1 / lambda
-    return Penalty(n_steps=n_steps, multiplier=multiplier, growth=0.0, step_size=step_size, preconditioner="none")
+def enough(kappa: float) -> int:
+    """Steps of conjugate gradient that solve a system here."""
+    return min(math.ceil(10 * math.sqrt(kappa)), 400)
+
+
+def penalty(multiplier: float, n_steps: int = 1) -> Penalty:
+    return Penalty(n_steps=n_steps, multiplier=multiplier, growth=0.0, preconditioner="none")
 
 
 def difference_limit(toy: Quadratic, radius: float = RADIUS) -> Tensor:
@@ -51,7 +53,7 @@ class Estimator:
         reverse: Products of the reverse pass in each step, which evaluates G no more.
         quartic: Of the problem.
         limit: Where it converges to, with phi at phi*.
-        most: Steps after which nothing changes.
+        most: kappa -> steps after which nothing changes.
     """
 
     make: Callable[[float, int], Hypergradient]
@@ -61,7 +63,7 @@ class Estimator:
     reverse: int = 0
     quartic: float = 0.0
     limit: Callable[[Quadratic], Tensor] = Quadratic.hypergradient
-    most: int = sys.maxsize
+    most: Callable[[float], int] = lambda _: sys.maxsize
 
 
 def descent(kappa: float) -> float:
@@ -75,7 +77,7 @@ def conjugate(kappa: float) -> float:
 ESTIMATORS = {
     "unroll": Estimator(lambda _, n: Unroll(n_unroll=n, descent="plain", step_size=1.0), descent, reverse=1),
     "implicit, Neumann": Estimator(lambda _, n: Implicit(n_terms=n, solver="neumann", step_size=1.0), descent),
-    "implicit, CG": Estimator(lambda _, n: Implicit(n_terms=n), conjugate, bound=True, most=ENOUGH),
+    "implicit, CG": Estimator(lambda _, n: Implicit(n_terms=n), conjugate, bound=True, most=enough),
     "warm, descent": Estimator(lambda *_: Warm(step_size=1.0, **HESSIAN), descent, carried=1),
     "warm, CG": Estimator(lambda *_: Warm(**HESSIAN), lambda k: (k - 1) / (k + 1), bound=True, carried=1),
     "finite difference, CG": Estimator(
@@ -83,12 +85,12 @@ ESTIMATORS = {
         *(conjugate, True),
         quartic=1.0,
         limit=difference_limit,
-        most=ENOUGH,
+        most=enough,
     ),
     "penalty": Estimator(
         lambda kappa, _: penalty(MULTIPLIER * kappa),
-        lambda kappa: 1 - (1 / kappa + 1 / (MULTIPLIER * kappa)) / (1 + 1 / (MULTIPLIER * kappa)),
-        carried=N_Y,
+        lambda kappa: 1 - 1 / kappa - 1 / (MULTIPLIER * kappa),
+        carried=1,
         limit=lambda toy: toy.penalised(MULTIPLIER * toy.kappa)[1],
     ),
 }
@@ -96,10 +98,9 @@ ESTIMATORS = {
 OUTER: dict[str, Callable[[float], tuple[Hypergradient, float, int]]] = {
     "N = 0": lambda _: (Unroll(n_unroll=0), 0.5, 0),
     "N = 1": lambda _: (Unroll(n_unroll=1, descent="plain", step_size=1.0), 0.5, 1),
-    # the others read phi, y and w where they are, which is kappa steps late: theta must not be faster
+    # the others read phi, w and y - z where they are, which is kappa steps late: theta must not be faster
     "implicit, CG": lambda kappa: (Implicit(n_terms=math.ceil(3 * math.sqrt(kappa))), 0.4 / kappa, 0),
     "warm, descent": lambda kappa: (Warm(step_size=1.0, **HESSIAN), 0.4 / kappa, 0),
     "penalty": lambda kappa: (penalty(100 * kappa, 1), 0.4 / kappa, 0),
-    # y comes closer to its optimum than phi, and lambda multiplies the difference
-    "penalty, 10 steps of y": lambda kappa: (penalty(100 * kappa, 10), 0.4 / kappa, 0),
+    "penalty, 10 steps": lambda kappa: (penalty(100 * kappa, 10), 0.4 / kappa, 0),
 }

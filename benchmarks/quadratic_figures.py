@@ -15,7 +15,7 @@ __all__ = ["draw_errors", "draw_outer"]
 
 ROWS = {"errors": r"error at $\phi^*$", "away": r"error near $\phi^*$"}
 # one colour and dash for each estimator in both figures
-PLACES = {name: i for i, name in enumerate(ESTIMATORS)} | {"N = 0": 0, "N = 1": 1, "penalty, 10 steps of y": 5}
+PLACES = {name: i for i, name in enumerate(ESTIMATORS)} | {"N = 0": 0, "N = 1": 1, "penalty, 10 steps": 5}
 LABELS = ("radius r", "multiplier λ / κ", r"$\|\phi - \phi^*\|\ /\ \|\phi^*\|$")
 TITLES = ("finite difference, q = 1", "penalty", "implicit, CG")
 
@@ -45,9 +45,10 @@ def draw_errors(found: dict[str, Any]) -> Figure:
     figure = new_figure(9, 7.4)
     grid = figure.add_gridspec(3, 12)
     for row, (setting, label) in enumerate(ROWS.items()):
+        width = 12 // len(found[setting])
         for column, (kappa, rows) in enumerate(found[setting].items()):
-            axes = figure.add_subplot(grid[row, 3 * column : 3 * column + 3])
-            logarithmic(axes, f"κ = {kappa:,}", 1e-9, (3.0, 300.0)[row])
+            axes = figure.add_subplot(grid[row, width * column : width * (column + 1)])
+            logarithmic(axes, f"κ = {kappa:,}", 1e-9, 3.0)
             curves(axes, rows)
             axes.axhline(1e-3, color=INK, linewidth=0.6)
             axes.set_xlabel("evaluations")

@@ -95,10 +95,11 @@ class Quadratic:
         return self.direct(self.optimum()) + self.A.T @ self.outer(self.optimum())
 
     def penalised(self, multiplier: float, distance: float = 0.0) -> tuple[Tensor, Tensor]:
-        """The y of the smallest G + J / lambda, and the gradient of J and its penalty there; q is 0."""
-        inverse = self.of_hessian(lambda eigenvalues: 1 / (eigenvalues + 1 / multiplier))
-        y = inverse @ (self.B @ self.theta + (self.r - self.R @ self.theta) / multiplier)
-        return y, self.direct(y) - multiplier * self.B.T @ (y - self.optimum(distance))
+        """Where y - z converges to and the gradient there, with phi held and one step in an iteration; q is 0."""
+        phi = self.optimum(distance)
+        shift = -self.of_hessian(lambda eigenvalues: 1 / (1 + multiplier * eigenvalues)) @ self.outer(phi)
+        z = phi - self.H @ (phi - self.optimum())
+        return shift, self.direct(z + shift) - multiplier * self.B.T @ shift
 
     def solution(self) -> Tensor:
         """The theta of the smallest J(theta, phi*(theta))."""

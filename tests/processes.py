@@ -33,6 +33,10 @@ IMAGE = (1, 8, 8)
 BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
 NEUMANN = ("hypergradient.solver=neumann", "hypergradient.step_size=0.01")
 K = "method.n_lower_steps=1"
+ADAM_ADJOINT = (
+    "~hypergradient.adjoint",
+    "+hypergradient.adjoint={_target_: eblvm_lit.hypergradients.finite_difference.AdamAdjoint, scale: 0.01}",
+)
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
 
@@ -62,7 +66,8 @@ CASES = {
     "bidsm fixed point phi": hyper("fixed_point", "value=phi", "precision=stepped", model="gaussian"),
     "bidsm warm": hyper("warm"),
     "bidsm warm descent": hyper("warm", "step_size=0.01", "n_steps=2", "reset_every=5"),
-    "bidsm finite difference": hyper("finite_difference", "adjoint.scale=0.01"),
+    "bidsm finite difference": hyper("finite_difference"),
+    "bidsm Adam's diagonal": (*hyper("finite_difference"), *ADAM_ADJOINT),
     "bidsm penalty": hyper("penalty", "n_steps=2", "multiplier=10.0"),
     "bissm": ("method=bissm", K, "method.n_unroll=1"),
     "bimdsm": ("method=bimdsm", K, "method.n_unroll=1"),

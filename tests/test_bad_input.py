@@ -93,7 +93,7 @@ def trained(tmp_path_factory):
                 [f"hypergradient={name}", "model=gaussian", "divergence=fisher"],
                 "curvature=fisher is the curvature of divergence=kl: use curvature=hessian with Fisher",
             )
-            for name in ("warm", "implicit")
+            for name in ("warm", "implicit", "finite_difference")
         ),
     ],
 )

@@ -155,7 +155,7 @@ def test_other_precisions_train_and_are_reproduced_by_evaluate(precision, tmp_pa
 HYPERGRADIENTS = {
     "fixed_point": set(),
     "warm": {"adjoint", "adjoint_age"},
-    "finite_difference": set(),
+    "finite_difference": {"adjoint", "adjoint_age"},
     "penalty": {"penalty_shift", "penalty_multiplier"},
 }
 
@@ -193,7 +193,10 @@ GENTLE = ("hypergradient.multiplier=1e6", "hypergradient.step_size=1e-5")  # J i
         (*DEEP, "hypergradient=fixed_point"),
         (*DEEP, "hypergradient=fixed_point", "hypergradient.precision=stepped"),
         (*DEEP, "hypergradient=warm", "hypergradient.curvature=hessian", "hypergradient.damping=1"),
-        (*DEEP, "hypergradient=finite_difference"),
+        (
+            *(*DEEP, "hypergradient=finite_difference"),
+            *("hypergradient.adjoint.curvature=hessian", "hypergradient.adjoint.damping=1"),
+        ),
         (*DEEP, "hypergradient=penalty", *GENTLE),
     ],
     ids=" ".join,

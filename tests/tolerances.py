@@ -141,8 +141,8 @@ def cancelling():
 
     def call(self, problem, theta, phi, state):
         step, multiplier = penalty(self, problem, theta, phi, state), state["penalty_multiplier"]
-        y = unflatten(step.state["penalty_shift"], phi)
-        inner = sum(norm(grad(problem.lower)(theta, x, self.n_steps)) for x in (y, phi))
+        y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
+        inner = sum(norm(grad(problem.lower)(theta, x, self.n_steps)) for x in (y, z))
         found.append(float(norm(grad(problem.upper)(theta, y)) + multiplier * inner))
         return step
 

@@ -184,7 +184,7 @@ class CurvatureHypergradient(AdjointHypergradient):
         """
         if self.curvature == "fisher" and not lower.divergence.curved_as_information:
             raise ConfigError(
-                "hypergradient.curvature=fisher is the curvature of divergence=kl: use curvature=hessian with "
+                "The hypergradient's curvature=fisher is the curvature of divergence=kl: use curvature=hessian with "
                 f"{type(lower.divergence).__name__}."
             )
 
