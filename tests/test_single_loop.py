@@ -225,7 +225,7 @@ def test_unfit_numbers_are_refused(make, words):
         make()
 
 
-@pytest.mark.parametrize("make", [Warm, AdamAdjoint, Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())], ids=str)
+@pytest.mark.parametrize("make", [Warm, AdamAdjoint, Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())])
 def test_adams_diagonal_needs_adam(make):
     lower = LowerLevel(ENERGIES[0].make(), POSTERIORS[0].make(), KL(), SGD(lr=0.1))
     with pytest.raises(ConfigError, match="reads the second moments of phi's Adam, and SGD has none"):
