@@ -26,7 +26,7 @@ class CoupledGRBM(GaussianBernoulliEnergy):
     with U and :math:`\sigma` as in :class:`~eblvm_lit.energies.grbm.GRBM`, and L symmetric with a zero diagonal. E is
     linear in each latent. p(h|v) is a Boltzmann machine: no posterior of independent bits equals it unless L = 0.
     Everything is exact, by enumeration of the :math:`2^m` latent states for each v. Reference: Salakhutdinov and Hinton
-    2009, section 2, of binary visible units, which are coupled, too.
+    2009, of binary visible units, which are coupled, too.
 
     Args:
         v_dim: Number of visible units d.

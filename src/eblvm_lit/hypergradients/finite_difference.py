@@ -23,7 +23,7 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
         \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
         \quad \epsilon = r / \|w\|
 
-    The error is of order :math:`\epsilon^2`. Both gradients see the same noise. Reference: Liu et al. 2019, Eq. 8.
+    The error is of order :math:`\epsilon^2`. Both gradients see the same noise. Reference: Liu et al. 2019, DARTS.
 
     Example:
         >>> problem = BilevelProblem(None, lambda theta, phi, i: theta["t"] * phi["f"], None, {}, 0.1)
@@ -91,14 +91,17 @@ class AdamAdjoint(AdjointHypergradient):
 
 
 class FiniteDifference(AdjointHypergradient):
-    r"""An implicit hypergradient without second derivatives of G: see :func:`difference_product`.
+    r"""An implicit hypergradient whose mixed derivative is a difference of gradients: see :func:`difference_product`.
 
     .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
         \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
 
+    No second derivative of G is taken if the adjoint takes none: :class:`AdamAdjoint`, or another with
+    ``curvature="fisher"``.
+
     Args:
-        adjoint: Gives w: :class:`AdamAdjoint`, which needs no second derivative either,
-            :class:`~eblvm_lit.hypergradients.warm.Warm` or :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
+        adjoint: Gives w: :class:`AdamAdjoint`, :class:`~eblvm_lit.hypergradients.warm.Warm` or
+            :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
         radius: r, how far phi moves.
 
     Raises:

@@ -73,7 +73,7 @@ class Posterior(nn.Module, ABC):
             T(\lambda) = -\nabla_m E_q[E(v, h)]
 
         m are the mean parameters. T's fixed point is the optimal q of the family. References: Khan and Rue 2021, "The
-        Bayesian learning rule", Eq. 22; for independent latents this is the mean-field iteration.
+        Bayesian learning rule"; for independent latents this is the mean-field iteration.
 
         Args:
             q_params: Parameters of q as :meth:`distribution_params` gives them, each of shape (B, H).

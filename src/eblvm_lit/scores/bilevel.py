@@ -9,13 +9,13 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.posteriors.base import DistributionParams, Posterior
+from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 
 __all__ = ["Bilevel", "BilevelScore", "Refinement"]
 
 # (v, E(v, .), the parameters of q(h|v)) -> the parameters of another distribution in q's family
-Refinement = Callable[[Tensor, Callable[[Tensor], Tensor], DistributionParams], DistributionParams]
+Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionParams]
 
 
 class BilevelScore:
