@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from eblvm_lit.core.fast_paths import inside_torch_func
 
 __all__ = [
+    "OnePass",
     "Params",
     "at_least_float32",
     "bind",
@@ -32,9 +33,11 @@ __all__ = [
     "flatten",
     "grad",
     "grad_and_value",
+    "held",
     "is_plain_first_order",
     "jacobian_diagonal",
     "norm",
+    "one_pass",
     "params_of",
     "part",
     "plain_autograd",
@@ -352,6 +355,9 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     leaves: list[Tensor] = []
     aliased = list(args)
     for i in which:
+        if isinstance(args[i], OnePass):  # what it computed leads to its own tensors
+            leaves += args[i].values()
+            continue
         named = args[i] if isinstance(args[i], dict) else {"": args[i]}
         alias = {}
         for name, x in named.items():
@@ -365,7 +371,9 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
         _depth.reset(token)
     value, aux = out if has_aux else (out, None)
     if value.requires_grad:
-        flat = iter(torch.autograd.grad(value, leaves, create_graph=depth > 0, materialize_grads=True))
+        retain = depth > 0 or any(isinstance(args[i], OnePass) for i in which)  # others go back through the pass, too
+        found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
+        flat = iter(found)
     else:  # a constant, of which torch.autograd has no gradient and torch.func says zero
         flat = map(torch.zeros_like, leaves)
     grads = []
@@ -414,6 +422,82 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
         return dict(zip(leaf, found, strict=True)) if isinstance(primal, dict) else found[0]
 
     return value.detach(), pull, tree_map(Tensor.detach, aux)
+
+
+class OnePass(Params):
+    r"""Parameters, and a pass f = g(x) of a function of them that all gradients taken later go back through.
+
+    Made by :func:`one_pass`, and alive in one iteration: :func:`grad` differentiates these tensors themselves, not
+    aliases, so that the way from f to them counts.
+
+    Attributes:
+        points: x.
+        value: f, on the graph of the pass; a constant where the parameters are :func:`held`.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], points: Tensor, value: Tensor | None = None) -> None:
+        super().__init__(params)
+        self.points = points
+        self.value: Any = value
+        self._start = points.detach().requires_grad_()
+        self._pulled: tuple[Tensor, Tensor] | None = None
+
+    def pull(self, cotangent: Tensor) -> Tensor:
+        r""":math:`J^\top c`, J the Jacobian of g at x: of x's shape, from c of f's shape; differentiable."""
+        leaf = cotangent.view_as(cotangent) if cotangent.requires_grad else cotangent.detach().requires_grad_()
+        pulled = torch.autograd.grad(self.value, self._start, leaf, create_graph=True, materialize_grads=True)[0]
+        self._pulled = leaf, pulled
+        return pulled
+
+    def push(self, tangent: Tensor) -> Tensor:
+        """J t: of f's shape, from t of x's shape; differentiable. It is a derivative of the last :meth:`pull`."""
+        if self._pulled is None:
+            self.pull(torch.zeros_like(self.value))
+        leaf, pulled = cast(tuple[Tensor, Tensor], self._pulled)
+        return torch.autograd.grad(pulled, leaf, tangent, create_graph=True, materialize_grads=True)[0]
+
+
+def one_pass(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
+    """The parameters, with a pass of a function of them through some points, where plain autograd is in charge.
+
+    Elsewhere the parameters as they are: ``torch.func`` cannot open a gradient before what it differentiates is
+    known, and a compiler merges equal passes itself. Results are the same.
+
+    Args:
+        fn: Maps the parameters and points x (B, *event) to a tensor.
+        params: The parameters; they are not touched.
+        points: x.
+
+    Example:
+        >>> with plain_autograd():
+        ...     theta = one_pass(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))
+        ...     theta.value, theta.pull(torch.ones(1)), grad(lambda p: p.value.sum())(theta)
+        (tensor([18.], grad_fn=<MulBackward0>), tensor([12.], grad_fn=<MulBackward0>), {'w': tensor(9.)})
+    """
+    depth = _depth.get() if not torch.compiler.is_compiling() else None
+    if depth is None:
+        return params
+    passed = OnePass({name: p.detach().requires_grad_() for name, p in params.items()}, points)
+    token = _depth.set(depth + 2)  # it will be differentiated twice
+    try:
+        passed.value = fn(passed, passed._start)
+    finally:
+        _depth.reset(token)
+    return passed
+
+
+def held(params: Params) -> Params:
+    """The parameters with a pass whose value is a constant, as they are; others as they are.
+
+    Example:
+        >>> with plain_autograd():
+        ...     held(one_pass(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))).value
+        tensor([18.])
+    """
+    if not isinstance(params, OnePass):
+        return params
+    constants = {name: p.detach() for name, p in params.items()}
+    return OnePass(constants, params.points, params.value.detach())
 
 
 def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:

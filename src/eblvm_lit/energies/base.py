@@ -8,9 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import divergence, grad
+from eblvm_lit.core.functional import OnePass, Params, bind, divergence, grad, one_pass
 
-__all__ = ["ConditionalEnergy", "Energy", "MarginalEnergy", "VisibleEnergy"]
+__all__ = ["ConditionalEnergy", "Energy", "EnergyAt", "LatentEnergy", "MarginalEnergy", "VisibleEnergy"]
+
+LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
+EnergyAt = Callable[[Tensor], LatentEnergy]
 
 
 class Energy(nn.Module, ABC):
@@ -25,12 +28,21 @@ class Energy(nn.Module, ABC):
     event_shape: tuple[int, ...]
     h_dim: int
     continuous: bool
+    passed: OnePass | None = None  # the pass of the features that a view of :meth:`bound` knows
 
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
 
-    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+    def features(self, v: Tensor) -> Tensor:
+        """What E needs of v (B, *event), such as the features of a network; v itself if there is nothing to compute."""
+        return v
+
+    def at_features(self, features: Tensor) -> LatentEnergy:
+        """E(v, .), which maps h (*L, B, H) to E (*L, B), of the :meth:`features` of v."""
+        return lambda h: self.energy(features, h)
+
+    def at(self, v: Tensor) -> LatentEnergy:
         """E(v, .) as a function of h alone, for those who evaluate it, or its gradient in h, many times at one v.
 
         What E needs of v only, such as the features of a network, is computed here, once. A gradient in v goes
@@ -39,7 +51,54 @@ class Energy(nn.Module, ABC):
         Returns:
             Maps h (*L, B, H) to E (*L, B).
         """
-        return lambda h: self.energy(v, h)
+        known = self.passed is not None and v is self.passed.points
+        return self.at_features(self.passed.value if known else self.features(v))
+
+    def one_pass(self, theta: Params, v: Tensor) -> Params:
+        """theta, with the features of v: :meth:`bound` to it, E(v, .) and its gradients make no other pass.
+
+        By plain autograd; elsewhere theta as it is, see :func:`~eblvm_lit.core.functional.one_pass`.
+
+        Args:
+            theta: Parameters.
+            v: Points, shape (B, *event). This tensor is known, not its copies.
+        """
+        return one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
+
+    def bound(self, theta: Params) -> Energy:
+        """This energy as a function of theta, and of the pass that comes with it; see :meth:`one_pass`."""
+        view = bind(self, theta)
+        view.passed = theta if isinstance(theta, OnePass) else None
+        return view
+
+    def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
+        """The gradient in v (B, *event) of fn(at, v), a number, of which at(v) is E(v, .).
+
+        Example:
+            >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+            >>> energy, v, h = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2), torch.zeros(5, 3)
+            >>> energy.gradient(lambda at, v: at(v)(h).sum() + v.sum(), v).shape
+            torch.Size([5, 2])
+        """
+        passed = self.passed
+        if passed is None or v is not passed.points:
+            return grad(lambda x: fn(self.at, x))(v)
+        by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(passed.value, v)
+        return passed.pull(by_features) + by_v
+
+    def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """fn(E(v, .)), and its derivative as v moves along z (B, *event), in one forward-mode pass.
+
+        Example:
+            >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+            >>> energy, v, h = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2), torch.zeros(5, 3)
+            >>> [x.shape for x in energy.slope(lambda energy: energy(h), v, v)]
+            [torch.Size([5]), torch.Size([5])]
+        """
+        passed = self.passed
+        if passed is None or v is not passed.points:
+            return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
+        return torch.func.jvp(lambda f: fn(self.at_features(f)), (passed.value,), (passed.push(z),))[:2]
 
     def memory_hints(self) -> list[str]:
         """What makes its gradients need less memory."""

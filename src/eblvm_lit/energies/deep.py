@@ -121,9 +121,9 @@ class DeepLatentEnergy(Energy):
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
         """E, shape (*L, B), of g(v) (B, m) and h (*L, B, m)."""
-        return self._at_features(features)(h)
+        return self.at_features(features)(h)
 
-    def _at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+    def at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
         r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features, weight = linear(features, of_sum, self.head.bias), of_sum + of_h
@@ -132,10 +132,6 @@ class DeepLatentEnergy(Energy):
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
         return self.energy_of_features(self.features(v), h)
-
-    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
-        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
-        return self._at_features(self.features(v))
 
 
 class DeepVectorEnergy(DeepLatentEnergy):

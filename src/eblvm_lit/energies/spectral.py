@@ -130,8 +130,12 @@ class JointSpectralEnergy(Energy):
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
-        return self.energy_of_features(self.network(v), h)
+        return self.energy_of_features(self.features(v), h)
 
-    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
-        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
-        return partial(self.energy_of_features, self.network(v))
+    def features(self, v: Tensor) -> Tensor:
+        """g_v(v), shape (B, network.out_dim)."""
+        return self.network(v)
+
+    def at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+        """E(v, .) of g_v(v)."""
+        return partial(self.energy_of_features, features)

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, grad_and_value, tree_map
+from eblvm_lit.core.functional import Params, grad_and_value, held, tree_map
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
@@ -127,14 +127,14 @@ class FixedPoint(Hypergradient):
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)
-        held = bind(cast(Energy, problem.energy), theta)  # outside of what is differentiated: theta is constant here
+        constant_energy = cast(Energy, problem.energy).bound(held(theta))
 
         def refine(v: Tensor, energy: LatentEnergy, q_params: DistributionParams) -> DistributionParams:
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
             # the same steps at constant theta: what is left is lambda_phi, with the derivative of the steps in theta
-            constant = self.steps(posterior, held.at(v), q_params, noise)
+            constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 
         grads, value = grad_and_value(lambda own: problem.upper(own, phi, refine))(theta)

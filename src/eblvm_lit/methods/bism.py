@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, params_of
+from eblvm_lit.core.functional import Params, bind, held, params_of
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
@@ -17,12 +17,14 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, LowerLevel
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
-from eblvm_lit.objectives.base import Objective
+from eblvm_lit.objectives.base import Noise, Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import DistributionParams, Posterior
 from eblvm_lit.scores.bilevel import BilevelScore, Refinement
 
-__all__ = ["BiSM", "PosteriorFit"]
+__all__ = ["BiSM", "LowerNoise", "PosteriorFit"]
+
+LowerNoise = Literal["fresh", "shared"]
 
 
 class PosteriorFit:
@@ -39,10 +41,12 @@ class PosteriorFit:
         divergence: D.
         n_steps: K.
         objective: Perturbs the data and gives the weight w; data are left as they are if not given.
-        view: The model as a function of theta; ``bind(energy, theta)`` if not given.
+        view: The model as a function of theta; ``energy.bound(theta)`` if not given.
+        lower_noise: ``fresh``, or ``shared``, where :meth:`shared_points` of the upper level serve all steps.
 
     Raises:
-        ConfigError: For a negative K, or a posterior that fits neither the model nor the divergence.
+        ConfigError: For a negative K, another lower_noise, or a posterior that fits neither the model nor the
+            divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of
@@ -65,9 +69,12 @@ class PosteriorFit:
         n_steps: int,
         objective: Objective | None = None,
         view: Callable[[Params], Energy] | None = None,
+        lower_noise: LowerNoise = "fresh",
     ) -> None:
         if n_steps < 0:
             raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_steps}.")
+        if lower_noise not in ("fresh", "shared"):
+            raise ConfigError(f"method.lower_noise is 'fresh' or 'shared', not {lower_noise!r}.")
         if energy.h_dim == 0:
             raise ConfigError(
                 f"{type(energy).__name__} has no latents, so there is no posterior to fit: use method=mdsm, dsm or cd, "
@@ -81,31 +88,47 @@ class PosteriorFit:
             )
         divergence.check(posterior)
         self.posterior, self.divergence, self.objective = posterior, divergence, objective
-        self.n_steps = n_steps
+        self.n_steps, self.lower_noise = n_steps, lower_noise
         self.energy, self.view = energy, view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Noise of n evaluations of G."""
-        objective = self.objective
-        return {
-            "data": objective.noise(v, (n,), generator) if objective is not None and objective.perturbs else {},
-            "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator),
-        }
+        """Noise of n evaluations of G; where the points are shared, of its latents alone."""
+        objective, data = self.objective, {}
+        if self.lower_noise == "fresh" and objective is not None and objective.perturbs:
+            data = objective.noise(v, (n,), generator)
+        return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
         """Where G is evaluated with the i-th draw of noise, and the weight of each point there."""
-        if self.objective is None:
-            return v, 1.0
+        if "points" in noise:  # shared ones
+            return noise["points"], noise["weight"]
         data = {}
         for name, value in noise["data"].items():
             data[name] = value[i]
+        return self.perturbed(v, data)
+
+    def perturbed(self, v: Tensor, data: Noise) -> tuple[Tensor, Tensor | float]:
+        """The points that one draw of the objective's noise makes of v, and the weight of each."""
+        if self.objective is None:
+            return v, 1.0
         weight = 1.0 if self.objective.lower_weight is None else self.objective.lower_weight(data)
         return self.objective.perturb(v, data), weight
+
+    def shared_points(self, v: Tensor, data: Noise) -> dict[str, Any]:
+        """What joins the noise of both levels, where the upper level's points serve them all; nothing otherwise."""
+        if self.lower_noise == "fresh":
+            return {}
+        points, weight = self.perturbed(v, data)
+        return {"points": points, "weight": weight}
+
+    def one_pass(self, theta: Params, shared: dict[str, Any]) -> Params:
+        """theta, with the one pass of the model through shared points; as it is where none are."""
+        return self.energy.one_pass(theta, shared["points"]) if shared else theta
 
     def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
         """G per example with the i-th draw of noise, shape (B,)."""
         points, weight = self.points(v, noise, i)
-        energy = bind(self.energy, theta) if self.view is None else self.view(theta)
+        energy = self.energy.bound(theta) if self.view is None else self.view(theta)
         return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
@@ -142,6 +165,9 @@ class BiSM(Method):
         hypergradient: Another estimate of dJ(theta, phi*(theta))/dtheta, instead of ``n_unroll``.
         optimizer: Rule of the upper level.
         lower_optimizer: Rule of the lower level; the upper one's if not given.
+        lower_noise: ``fresh``, as published: each lower step perturbs the data anew, which costs it a pass through the
+            model. With ``shared`` the upper level's perturbed data serve the K lower steps and the unrolled ones, too:
+            what the model computes of v alone is computed once an iteration. Latents are drawn anew in each step.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -174,6 +200,7 @@ class BiSM(Method):
         n_particles: int = 1,
         hypergradient: Hypergradient | None = None,
         lower_optimizer: Optimizer | None = None,
+        lower_noise: LowerNoise = "fresh",
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -188,7 +215,12 @@ class BiSM(Method):
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
         self.n_lower_steps, self.n_particles = n_lower_steps, n_particles
         self.fit = PosteriorFit(
-            energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
+            energy=energy,
+            posterior=posterior,
+            divergence=divergence,
+            n_steps=n_lower_steps,
+            objective=objective,
+            lower_noise=lower_noise,
         )
         self.hypergradient.check(LowerLevel(energy, posterior, divergence, self.lower_optimizer))
         kept = self.hypergradient.init_state(params_of(posterior))
@@ -239,12 +271,15 @@ class BiSM(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2020, Algorithm 1."""
+        shared = self.fit.shared_points(v, noise["upper"]["data"])  # none with fresh noise
+        theta = self.fit.one_pass(state.theta, shared)
+        constant = held(theta)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
-            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
+            lower_loss = partial(self.fit.loss, constant, v=v, noise={**noise["lower"], **shared}, i=k)
             state = self.descend(state, "lower", lower_loss)
-        problem = self.bilevel_problem(state, v, noise["upper"])
+        problem = self.bilevel_problem(state, v, {**noise["upper"], **shared})
         # phi^0 = phi; phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi, n = 1..N; dJ(theta, phi^N(theta))/dtheta
-        loss, hypergradient, kept = self.hypergradient(problem, state.theta, state.phi, state.buffers)
+        loss, hypergradient, kept = self.hypergradient(problem, theta, state.phi, state.buffers)
         # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
         return self.update(state, "upper", loss, hypergradient, buffers=kept)
 
@@ -259,21 +294,24 @@ class BiSM(Method):
     ) -> Tensor:
         """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
-        points, losses = objective.perturb(v, noise["data"]), []
-        energy, posterior = bind(self.energy, theta), bind(self.posterior, phi)
+        points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
+        energy, posterior, losses = self.energy.bound(theta), bind(self.posterior, phi), []
         for eps in noise["latent"]:
             losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
+        if "points" not in noise:
+            noise = {**noise, **self.fit.shared_points(v, noise["data"])}
+        unrolled = {**noise["unrolled"], **{name: noise[name] for name in ("points", "weight") if name in noise}}
         return BilevelProblem(
             upper=lambda theta, phi, refine=None: self.upper_loss(theta, phi, v, noise, state.minibatch, refine).mean(),
-            lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, noise["unrolled"], i).mean(),
+            lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, unrolled, i).mean(),
             optimizer=self.lower_optimizer,
             state=state.optimizers["lower"],
             lr=state.lrs["unrolled" if self.hypergradient.lr_ahead else "lower"],
-            information=lambda phi, w: self.fit.information_product(phi, w, v, noise["unrolled"]),
+            information=lambda phi, w: self.fit.information_product(phi, w, v, unrolled),
             mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
             energy=self.energy,
             posterior=self.posterior,

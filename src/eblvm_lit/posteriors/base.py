@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
+from eblvm_lit.energies.base import LatentEnergy
 
 __all__ = ["DistributionParams", "LatentEnergy", "Posterior", "latent_gradient"]
 
 DistributionParams = tuple[Tensor, ...]
-LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
 
 
 def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import grad
-from eblvm_lit.energies.base import Energy
-from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
+from eblvm_lit.energies.base import Energy, EnergyAt, LatentEnergy
+from eblvm_lit.posteriors.base import DistributionParams, Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 
 __all__ = ["Bilevel", "BilevelScore", "Refinement"]
@@ -54,16 +53,13 @@ class BilevelScore:
     def __call__(self, x: Tensor) -> Tensor:
         """The surrogate, shape (B, *event)."""
 
-        def log_weight(y: Tensor) -> Tensor:
-            q_params = self.posterior.distribution_params(y)
-            if self.refine is None:
-                energy = self.energy.energy(y, self.h)
-            else:
-                latent_energy = self.energy.at(y)
-                energy, q_params = latent_energy(self.h), self.refine(y, latent_energy, q_params)
-            return (-energy - self.posterior.log_prob_given(q_params, self.h)).sum()
+        def log_weight(at: EnergyAt, y: Tensor) -> Tensor:
+            q_params, energy = self.posterior.distribution_params(y), at(y)
+            if self.refine is not None:
+                q_params = self.refine(y, energy, q_params)
+            return (-energy(self.h) - self.posterior.log_prob_given(q_params, self.h)).sum()
 
-        return grad(log_weight)(x)
+        return self.energy.gradient(log_weight, x)
 
 
 class Bilevel(ScoreEstimator):

@@ -1,0 +1,255 @@
+"""lower_noise=shared: one noisy minibatch and one pass of the model for both levels, against the equations by hand."""
+
+import copy
+
+import pytest
+import torch
+
+import iterating
+from cases import H_DIM, V_DIM, randomise
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.deep import DeepLatentEnergy
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N, LOWER_LR, UPPER_LR = 3, 2, 0.002, 0.02
+BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
+
+
+class CountedMLP(MLP):
+    """Counts its passes."""
+
+    passes = 0
+
+    def forward(self, v):
+        CountedMLP.passes += 1
+        return super().forward(v)
+
+
+def grbm():
+    return {
+        "energy": randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)),
+        "posterior": randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5)),
+        "divergence": KL(n_particles=2),
+    }
+
+
+def deep():
+    q = NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 3]), h_dim=H_DIM)
+    return {
+        "energy": randomise(DeepLatentEnergy(network=CountedMLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
+        "posterior": randomise(q, 0.4),
+        "divergence": Fisher(),
+    }
+
+
+MODELS = {"grbm": grbm, "deep": deep}
+OBJECTIVES = {
+    "dsm": lambda: DSM(noise_std=0.3),
+    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # whose points have weights in the lower level
+    "sm": lambda: SM(),
+}
+HYPERGRADIENTS = {
+    "none": lambda: Unroll(n_unroll=0),
+    "unroll": lambda: Unroll(n_unroll=N),
+    "fixed_point": lambda: FixedPoint(),
+    "fixed_point of phi": lambda: FixedPoint(value="phi"),
+    "implicit": lambda: Implicit(n_terms=1),
+}
+
+
+def make(model, objective, hypergradient="none", **options):
+    torch.manual_seed(0)
+    return BiSM(
+        **MODELS[model](),
+        objective=OBJECTIVES[objective](),
+        optimizer=SGD(lr=UPPER_LR),
+        **{
+            "lower_optimizer": SGD(lr=LOWER_LR),
+            "n_lower_steps": K,
+            "hypergradient": HYPERGRADIENTS[hypergradient](),
+            "lower_noise": "shared",
+            **options,
+        },
+    )
+
+
+# --- the equations, by torch.autograd and on copies of the modules ------------------------------------------------
+
+
+def values(named, module):
+    """The module with other parameters."""
+    return lambda method, *args: torch.func.functional_call(Call(module, method), prefix(named), args)
+
+
+class Call(torch.nn.Module):
+    """A module whose forward pass is another method."""
+
+    def __init__(self, module, method):
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, *args):
+        return getattr(self.module, self.method)(*args)
+
+
+def prefix(named):
+    return {f"module.{name}": p for name, p in named.items()}
+
+
+def gradient(value, named, create_graph=False):
+    found = torch.autograd.grad(value, list(named.values()), create_graph=create_graph, materialize_grads=True)
+    return dict(zip(named, found, strict=True))
+
+
+def leaves(module):
+    return {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+
+
+class ByHand:
+    """One iteration's losses of a model, at points and with weights that are given."""
+
+    def __init__(self, method, v, noise):
+        self.method, objective, data = method, method.objective, noise["upper"]["data"]
+        self.data = data
+        if isinstance(objective, DSM):
+            self.x, self.weight = v + objective.noise_std * data["eps"], 1.0
+        elif isinstance(objective, MDSM):
+            self.x = v + data["sigma"].unsqueeze(1) * data["eps"]
+            self.weight = 1 / data["sigma"]
+        else:
+            self.x, self.weight = v, 1.0
+
+    def lower(self, theta, phi, eps):
+        q, p = values(phi, self.method.posterior), values(theta, self.method.energy)
+        h, log_q = q("rsample_and_log_prob", self.x, eps)
+        if isinstance(self.method.divergence, KL):
+            return (self.weight * (log_q + p("energy", self.x, h)).mean(0)).mean()
+        q_params = q("distribution_params", self.x)
+        partial = h.detach().requires_grad_() if not h.requires_grad else h.view_as(h)
+        total = -p("energy", self.x, partial) - self.method.posterior.log_prob_given(q_params, partial)
+        (gap,) = torch.autograd.grad(total.sum(), partial, create_graph=True)
+        return (self.weight * 0.5 * gap.square().sum(-1).mean(0)).mean()
+
+    def step(self, theta, q_params, x):
+        """The natural-gradient step of q."""
+        posterior, p = self.method.posterior, values(theta, self.method.energy)
+        bits = isinstance(posterior, BernoulliPosterior)
+        h = q_params[0].sigmoid() if bits else q_params[0]
+        h = h.view_as(h) if h.requires_grad else h.requires_grad_()
+        (slope,) = torch.autograd.grad(p("energy", x, h).sum(), h, create_graph=True)
+        return (-slope,) if bits else (q_params[0] - (2 * q_params[1]).exp() * slope, q_params[1])
+
+    def score(self, theta, phi, eps, x, refine):
+        """The surrogate, of h that is drawn at the points and held."""
+        posterior = self.method.posterior
+        q, p = values(phi, posterior), values(theta, self.method.energy)
+        at = refine(theta, q("distribution_params", self.x), self.x)
+        h = posterior.rsample_given(at, eps)
+        y = x.detach().requires_grad_() if not x.requires_grad else x
+        log_q = posterior.log_prob_given(refine(theta, q("distribution_params", y), y), h)
+        return y, torch.autograd.grad((-p("energy", y, h) - log_q).sum(), y, create_graph=True)[0]
+
+    def upper(self, theta, phi, noise, refine=lambda theta, q_params, x: q_params):
+        y, s = self.score(theta, phi, noise["latent"][0], self.x.detach().requires_grad_(), refine)
+        objective, data = self.method.objective, self.data
+        if isinstance(objective, DSM):
+            return 0.5 * (s + data["eps"] / objective.noise_std).square().sum(1).mean()
+        if isinstance(objective, MDSM):
+            sigma = data["sigma"].unsqueeze(1)
+            return 0.5 * (s / sigma + data["eps"] / objective.sigma0**2).square().sum(1).mean()
+        trace = sum(torch.autograd.grad(s[:, i].sum(), y, create_graph=True)[0][:, i] for i in range(V_DIM))
+        return (0.5 * s.square().sum(1) + trace).mean()
+
+    def lower_steps(self, theta, phi, noise):
+        held = {name: p.detach() for name, p in theta.items()}
+        for eps in noise["latent"]:
+            slope = gradient(self.lower(held, phi, eps), phi)
+            phi = {name: (p - LOWER_LR * slope[name]).detach().requires_grad_() for name, p in phi.items()}
+        return phi
+
+    def hypergradient(self, name, theta, phi, noise):
+        if name == "unroll":
+            at = phi
+            for eps in noise["unrolled"]["latent"]:
+                slope = gradient(self.lower(theta, at, eps), at, create_graph=True)
+                at = {key: p - LOWER_LR * slope[key] for key, p in at.items()}
+            return gradient(self.upper(theta, at, noise), theta)
+        if name == "fixed_point":
+            return gradient(self.upper(theta, phi, noise, self.step), theta)
+        if name == "fixed_point of phi":
+            constant = {key: p.detach() for key, p in theta.items()}
+
+            def refine(theta, q_params, x):
+                moved, same = self.step(theta, q_params, x), self.step(constant, q_params, x)
+                return tuple(q + (a - b) for q, a, b in zip(q_params, moved, same, strict=True))
+
+            return gradient(self.upper(theta, phi, noise, refine), theta)
+        if name == "implicit":  # the first step of conjugate gradients: w = -(g'g / g'Hg) g
+            g = gradient(self.upper(theta, phi, noise), phi)
+            slope = gradient(self.lower(theta, phi, noise["unrolled"]["latent"][0]), phi, create_graph=True)
+            along = sum((slope[key] * g[key]).sum() for key in g)
+            hg = gradient(along, phi, create_graph=True)
+            square, curvature = (sum((g[key] * x[key]).sum() for key in g) for x in (g, hg))
+            scale = (square / curvature).detach() if curvature > 0 else 0.0
+            mixed = gradient(along, theta)
+            direct = gradient(self.upper(theta, phi, noise), theta)
+            return {key: direct[key] - scale * mixed[key] for key in direct}
+        return gradient(self.upper(theta, phi, noise), theta)
+
+
+def by_hand(method, name, v, noise):
+    """theta and phi after an iteration."""
+    hand = ByHand(method, v, noise)
+    theta = leaves(method.energy)
+    phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
+    found = hand.hypergradient(name, theta, phi, noise["upper"])
+    return {key: p.detach() - UPPER_LR * found[key] for key, p in theta.items()}, {
+        k: p.detach() for k, p in phi.items()
+    }
+
+
+def assert_close(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("hypergradient", HYPERGRADIENTS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hypergradient, backend):
+    method, v = make(model, objective, hypergradient), torch.randn(5, V_DIM)
+    before = copy.deepcopy(method.state_dict())
+    noise = method.draw_noise(v, keyed_generator(0))
+    theta, phi = by_hand(method, hypergradient, v, noise)
+    with backend():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, phi)
+    assert_close(end.theta, theta)
+    assert all(torch.equal(p, before[name]) for name, p in method.state_dict().items())
+    assert not any(p.requires_grad for p in (*end.theta.values(), *end.phi.values()))
+    moved = {name: (theta[name] - p).abs().max().item() for name, p in method.energy.named_parameters()}
+    assert max(moved.values()) > 1e-4
+
+
+def test_unknown_noise_is_refused():
+    with pytest.raises(ConfigError, match="lower_noise is 'fresh' or 'shared', not 'own'"):
+        make("grbm", "dsm", lower_noise="own")
