@@ -63,7 +63,7 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
         module: Any module; it is left as it is.
         params: Values that stand in for its parameters and buffers, by name; the others stay its own. A pass that moves
             buffers in place, as batch normalisation and spectral norms do, moves the given ones: see
-            :func:`clone_buffers`.
+            :func:`clone_buffers`. What a :class:`OnePass` computed is the view's ``passed``.
         prefix: What the names in ``params`` begin with, before the module's own.
 
     Returns:
@@ -86,6 +86,8 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
         if child is not None:
             children[name] = bind(child, params, f"{prefix}{name}.")
     view.__dict__.update(own, _parameters=parameters, _buffers=buffers, _modules=children)
+    if isinstance(params, OnePass):
+        view.__dict__["passed"] = params
     return view
 
 

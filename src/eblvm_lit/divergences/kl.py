@@ -36,7 +36,7 @@ class KL(Divergence):
         """The bound's estimate, shape (B,)."""
         q_params = posterior.distribution_params(v)
         h = posterior.rsample_given(q_params, noise)
-        return (posterior.log_prob_given(q_params, h) + energy.at(v)(h)).mean(0)
+        return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)
 
 
 class IWAE(Divergence):
@@ -58,5 +58,5 @@ class IWAE(Divergence):
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The negative bound's estimate, shape (B,)."""
         h, log_q = posterior.rsample_and_log_prob(v, noise)
-        log_weights = -energy.at(v)(h) - log_q
+        log_weights = -energy.energy(v, h) - log_q
         return math.log(len(noise)) - torch.logsumexp(log_weights, 0)

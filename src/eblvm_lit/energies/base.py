@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import OnePass, Params, bind, divergence, grad, one_pass
 
-__all__ = ["ConditionalEnergy", "Energy", "EnergyAt", "LatentEnergy", "MarginalEnergy", "VisibleEnergy"]
+__all__ = [
+    "ConditionalEnergy",
+    "Energy",
+    "EnergyAt",
+    "FeatureEnergy",
+    "LatentEnergy",
+    "MarginalEnergy",
+    "VisibleEnergy",
+]
 
 LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
-EnergyAt = Callable[[Tensor], LatentEnergy]
+EnergyAt = Callable[[Tensor], LatentEnergy]  # maps v (B, *event) to E(v, .)
 
 
 class Energy(nn.Module, ABC):
@@ -23,24 +32,17 @@ class Energy(nn.Module, ABC):
         event_shape: Shape of one v.
         h_dim: Number of latents.
         continuous: Whether h is real; false for binary latents.
+        passed: The pass that came with the parameters of this view; see :meth:`one_pass`.
     """
 
     event_shape: tuple[int, ...]
     h_dim: int
     continuous: bool
-    passed: OnePass | None = None  # the pass of the features that a view of :meth:`bound` knows
+    passed: OnePass | None = None
 
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
-
-    def features(self, v: Tensor) -> Tensor:
-        """What E needs of v (B, *event), such as the features of a network; v itself if there is nothing to compute."""
-        return v
-
-    def at_features(self, features: Tensor) -> LatentEnergy:
-        """E(v, .), which maps h (*L, B, H) to E (*L, B), of the :meth:`features` of v."""
-        return lambda h: self.energy(features, h)
 
     def at(self, v: Tensor) -> LatentEnergy:
         """E(v, .) as a function of h alone, for those who evaluate it, or its gradient in h, many times at one v.
@@ -51,25 +53,7 @@ class Energy(nn.Module, ABC):
         Returns:
             Maps h (*L, B, H) to E (*L, B).
         """
-        known = self.passed is not None and v is self.passed.points
-        return self.at_features(self.passed.value if known else self.features(v))
-
-    def one_pass(self, theta: Params, v: Tensor) -> Params:
-        """theta, with the features of v: :meth:`bound` to it, E(v, .) and its gradients make no other pass.
-
-        By plain autograd; elsewhere theta as it is, see :func:`~eblvm_lit.core.functional.one_pass`.
-
-        Args:
-            theta: Parameters.
-            v: Points, shape (B, *event). This tensor is known, not its copies.
-        """
-        return one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
-
-    def bound(self, theta: Params) -> Energy:
-        """This energy as a function of theta, and of the pass that comes with it; see :meth:`one_pass`."""
-        view = bind(self, theta)
-        view.passed = theta if isinstance(theta, OnePass) else None
-        return view
+        return partial(self.energy, v)
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
         """The gradient in v (B, *event) of fn(at, v), a number, of which at(v) is E(v, .).
@@ -80,11 +64,7 @@ class Energy(nn.Module, ABC):
             >>> energy.gradient(lambda at, v: at(v)(h).sum() + v.sum(), v).shape
             torch.Size([5, 2])
         """
-        passed = self.passed
-        if passed is None or v is not passed.points:
-            return grad(lambda x: fn(self.at, x))(v)
-        by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(passed.value, v)
-        return passed.pull(by_features) + by_v
+        return grad(partial(fn, self.at))(v)
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """fn(E(v, .)), and its derivative as v moves along z (B, *event), in one forward-mode pass.
@@ -95,10 +75,18 @@ class Energy(nn.Module, ABC):
             >>> [x.shape for x in energy.slope(lambda energy: energy(h), v, v)]
             [torch.Size([5]), torch.Size([5])]
         """
-        passed = self.passed
-        if passed is None or v is not passed.points:
-            return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
-        return torch.func.jvp(lambda f: fn(self.at_features(f)), (passed.value,), (passed.push(z),))[:2]
+        return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
+
+    def one_pass(self, theta: Params, v: Tensor) -> Params:  # noqa: ARG002 - of those that compute features
+        """theta, and with it what a pass of v computes, where there is a network of v to pass through.
+
+        E(v, .) and its gradients in v and in theta, of this energy bound to the result, make no other pass.
+
+        Args:
+            theta: Parameters.
+            v: Points, shape (B, *event). This tensor is known, not its copies.
+        """
+        return theta
 
     def memory_hints(self) -> list[str]:
         """What makes its gradients need less memory."""
@@ -117,6 +105,46 @@ class Energy(nn.Module, ABC):
     def forward(self, v: Tensor, h: Tensor) -> Tensor:
         """The energy; see :meth:`energy`."""
         return self.energy(v, h)
+
+
+class FeatureEnergy(Energy):
+    """An energy that sees v through features alone: those of a network, which is what its gradients cost."""
+
+    @abstractmethod
+    def features(self, v: Tensor) -> Tensor:
+        """What E needs of v, shape (B, n), of v (B, *event)."""
+
+    @abstractmethod
+    def at_features(self, features: Tensor) -> LatentEnergy:
+        """E(v, .), which maps h (*L, B, H) to E (*L, B), of the features of v (B, n)."""
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
+        return self.at(v)(h)
+
+    def at(self, v: Tensor) -> LatentEnergy:
+        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
+        passed = self.passed
+        return self.at_features(self.features(v) if passed is None or v is not passed.points else passed.value)
+
+    def one_pass(self, theta: Params, v: Tensor) -> Params:
+        """theta with the features of v, see :meth:`Energy.one_pass`; by plain autograd alone."""
+        return one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
+
+    def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
+        """The gradient in v of fn(at, v), by way of the features where they are known."""
+        passed = self.passed
+        if passed is None or v is not passed.points:
+            return super().gradient(fn, v)
+        by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(passed.value, v)
+        return passed.pull(by_features) + by_v
+
+    def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """fn(E(v, .)) and its derivative along z, by way of the features where they are known."""
+        passed = self.passed
+        if passed is None or v is not passed.points:
+            return super().slope(fn, v, z)
+        return torch.func.jvp(lambda f: fn(self.at_features(f)), (passed.value,), (passed.push(z),))[:2]
 
 
 class MarginalEnergy(Energy):

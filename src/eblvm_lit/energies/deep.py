@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
@@ -75,7 +75,7 @@ class DeepEnergy(VisibleEnergy):
         return _recompute(self.network)
 
 
-class DeepLatentEnergy(Energy):
+class DeepLatentEnergy(FeatureEnergy):
     r"""Features of v, coupled with real latents, under a squared norm.
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
@@ -123,15 +123,11 @@ class DeepLatentEnergy(Energy):
         """E, shape (*L, B), of g(v) (B, m) and h (*L, B, m)."""
         return self.at_features(features)(h)
 
-    def at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+    def at_features(self, features: Tensor) -> LatentEnergy:
         r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features, weight = linear(features, of_sum, self.head.bias), of_sum + of_h
         return lambda h: self.head.squared_norm(of_features + linear(h, weight))
-
-    def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
-        return self.energy_of_features(self.features(v), h)
 
 
 class DeepVectorEnergy(DeepLatentEnergy):

@@ -71,13 +71,9 @@ class QuadratureMarginal(MarginalEnergy):
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
         return self.joint.energy(v, h)
 
-    def features(self, v: Tensor) -> Tensor:
-        """What the energy needs of v."""
-        return self.joint.features(v)
-
-    def at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
-        """E(v, .) of the energy."""
-        return self.joint.at_features(features)
+    def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
+        """E(v, .) of the energy; see :meth:`Energy.at`."""
+        return self.joint.at(v)
 
     def nodes(self, like: Tensor) -> Tensor:
         """h_s, shape (S, m), S = n^m, of like's type and device."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32
-from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
@@ -78,7 +78,7 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
 
-class JointSpectralEnergy(Energy):
+class JointSpectralEnergy(FeatureEnergy):
     r"""Features of v and of h side by side, under a spectrally normalised layer: the energy that is not decoupled.
 
     .. math:: E(v, h) = a(c(g_v(v), g_h(h)))
@@ -128,14 +128,10 @@ class JointSpectralEnergy(Energy):
         both = torch.cat([features.expand(*of_h.shape[:-1], -1), of_h], dim=-1)
         return OUTPUTS[self.output](at_least_float32(self.head(both)).squeeze(-1))
 
-    def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
-        return self.energy_of_features(self.features(v), h)
-
     def features(self, v: Tensor) -> Tensor:
         """g_v(v), shape (B, network.out_dim)."""
         return self.network(v)
 
-    def at_features(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+    def at_features(self, features: Tensor) -> LatentEnergy:
         """E(v, .) of g_v(v)."""
         return partial(self.energy_of_features, features)

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, grad_and_value, held, tree_map
+from eblvm_lit.core.functional import Params, bind, grad_and_value, held, tree_map
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
@@ -127,7 +127,7 @@ class FixedPoint(Hypergradient):
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)
-        constant_energy = cast(Energy, problem.energy).bound(held(theta))
+        constant_energy = bind(cast(Energy, problem.energy), held(theta))
 
         def refine(v: Tensor, energy: LatentEnergy, q_params: DistributionParams) -> DistributionParams:
             refined = self.steps(posterior, energy, q_params, noise)

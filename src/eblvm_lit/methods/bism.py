@@ -41,8 +41,8 @@ class PosteriorFit:
         divergence: D.
         n_steps: K.
         objective: Perturbs the data and gives the weight w; data are left as they are if not given.
-        view: The model as a function of theta; ``energy.bound(theta)`` if not given.
-        lower_noise: ``fresh``, or ``shared``, where :meth:`shared_points` of the upper level serve all steps.
+        view: The model as a function of theta; ``bind(energy, theta)`` if not given.
+        lower_noise: ``fresh``, or ``shared``: the upper level's perturbed data serve all steps; see :meth:`share`.
 
     Raises:
         ConfigError: For a negative K, another lower_noise, or a posterior that fits neither the model nor the
@@ -102,33 +102,25 @@ class PosteriorFit:
         """Where G is evaluated with the i-th draw of noise, and the weight of each point there."""
         if "points" in noise:  # shared ones
             return noise["points"], noise["weight"]
+        if self.objective is None:
+            return v, 1.0
         data = {}
         for name, value in noise["data"].items():
             data[name] = value[i]
-        return self.perturbed(v, data)
-
-    def perturbed(self, v: Tensor, data: Noise) -> tuple[Tensor, Tensor | float]:
-        """The points that one draw of the objective's noise makes of v, and the weight of each."""
-        if self.objective is None:
-            return v, 1.0
         weight = 1.0 if self.objective.lower_weight is None else self.objective.lower_weight(data)
         return self.objective.perturb(v, data), weight
 
-    def shared_points(self, v: Tensor, data: Noise) -> dict[str, Any]:
-        """What joins the noise of both levels, where the upper level's points serve them all; nothing otherwise."""
+    def share(self, v: Tensor, data: Noise) -> dict[str, Any]:
+        """The upper level's points and their weights, for the noise of both levels; nothing where it is fresh."""
         if self.lower_noise == "fresh":
             return {}
-        points, weight = self.perturbed(v, data)
+        points, weight = self.points(v, {"data": {name: x.unsqueeze(0) for name, x in data.items()}}, 0)
         return {"points": points, "weight": weight}
-
-    def one_pass(self, theta: Params, shared: dict[str, Any]) -> Params:
-        """theta, with the one pass of the model through shared points; as it is where none are."""
-        return self.energy.one_pass(theta, shared["points"]) if shared else theta
 
     def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
         """G per example with the i-th draw of noise, shape (B,)."""
         points, weight = self.points(v, noise, i)
-        energy = self.energy.bound(theta) if self.view is None else self.view(theta)
+        energy = bind(self.energy, theta) if self.view is None else self.view(theta)
         return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
@@ -271,9 +263,11 @@ class BiSM(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2020, Algorithm 1."""
-        shared = self.fit.shared_points(v, noise["upper"]["data"])  # none with fresh noise
-        theta = self.fit.one_pass(state.theta, shared)
-        constant = held(theta)
+        theta = constant = state.theta
+        shared = self.fit.share(v, noise["upper"]["data"])
+        if shared:  # the upper level's points: one pass of the model serves both levels
+            theta = self.energy.one_pass(theta, shared["points"])
+            constant = held(theta)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
             lower_loss = partial(self.fit.loss, constant, v=v, noise={**noise["lower"], **shared}, i=k)
             state = self.descend(state, "lower", lower_loss)
@@ -295,7 +289,7 @@ class BiSM(Method):
         """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
         points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
-        energy, posterior, losses = self.energy.bound(theta), bind(self.posterior, phi), []
+        energy, posterior, losses = bind(self.energy, theta), bind(self.posterior, phi), []
         for eps in noise["latent"]:
             losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
@@ -303,7 +297,7 @@ class BiSM(Method):
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
         if "points" not in noise:
-            noise = {**noise, **self.fit.shared_points(v, noise["data"])}
+            noise = {**noise, **self.fit.share(v, noise["data"])}
         unrolled = {**noise["unrolled"], **{name: noise[name] for name in ("points", "weight") if name in noise}}
         return BilevelProblem(
             upper=lambda theta, phi, refine=None: self.upper_loss(theta, phi, v, noise, state.minibatch, refine).mean(),

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, grad
+from eblvm_lit.core.functional import Params, bind, grad, held
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
-from eblvm_lit.methods.bism import PosteriorFit
+from eblvm_lit.methods.bism import LowerNoise, PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -42,6 +42,7 @@ class VaGES(Method):
         divergence: Of q from p; null where there is no q.
         n_lower_steps: K.
         lower_optimizer: Rule of the lower level; the upper one's if not given.
+        lower_noise: ``fresh``, as published, or ``shared``: see :class:`~eblvm_lit.methods.bism.BiSM`.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -72,6 +73,7 @@ class VaGES(Method):
         divergence: Divergence | None = None,
         n_lower_steps: int = 5,
         lower_optimizer: Optimizer | None = None,
+        lower_noise: LowerNoise = "fresh",
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -90,7 +92,12 @@ class VaGES(Method):
                 raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
             self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, n_lower_steps
             self.fit = PosteriorFit(
-                energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps, objective=objective
+                energy=energy,
+                posterior=posterior,
+                divergence=divergence,
+                n_steps=n_lower_steps,
+                objective=objective,
+                lower_noise=lower_noise,
             )
 
     @property
@@ -121,28 +128,33 @@ class VaGES(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2021, Algorithm 1."""
+        data = noise["upper"]["data"]
+        shared = {} if self.posterior is None else self.fit.share(v, data)
+        points = shared["points"] if shared else self.objective.perturb(v, data)
+        theta = self.energy.one_pass(state.theta, points)  # serves all that is estimated at these points
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
-            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
+            lower_loss = partial(self.fit.loss, held(theta), v=v, noise={**noise["lower"], **shared}, i=k)
             state = self.descend(state, "lower", lower_loss)
-        score, s, loss, points = self.estimate(state, v, noise["upper"])  # s = VaES(v), of particles from q(h|v; phi)
+        # s = VaES(v), of particles from q(h|v; phi)
+        score, s, loss = self.estimate(theta, state, points, noise["upper"])
         z = self.objective.on_minibatch(state.minibatch).cotangent(s, points, noise["upper"]["data"])  # z = dJ/ds at s
 
         def product(theta: Params) -> Tensor:  # its gradient is VaGES(v)' z
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
-        gradient = grad(product)(state.theta)
+        gradient = grad(product)(theta)
         return self.update(state, "upper", loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
 
-    def estimate(self, state: TrainState, v: Tensor, noise: Any) -> tuple[VariationalFunction, Tensor, Tensor, Tensor]:
-        """The variational score, its value s at perturbed data, the loss there per example (B,), and these points."""
-        energy = bind(self.energy, state.theta)
+    def estimate(
+        self, theta: Params, state: TrainState, points: Tensor, noise: Any
+    ) -> tuple[VariationalFunction, Tensor, Tensor]:
+        """The variational score, its value s at perturbed data, and the loss there per example (B,)."""
         posterior = None if self.posterior is None else bind(self.posterior, state.phi)
-        points = self.objective.perturb(v, noise["data"])
-        score = self.score.function(energy, posterior, points, noise["latent"])
-        s = score(points)
+        score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
+        s = score(points).detach()
         loss = self.objective.on_minibatch(state.minibatch).loss(lambda x: s, points, noise["data"])  # noqa: ARG005
-        return score, s, loss, points
+        return score, s, loss
 
     def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of one upper step."""
@@ -151,7 +163,8 @@ class VaGES(Method):
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The objective of VaES, per example, shape (B,)."""
-        return self.estimate(self.live_state(), v, self.upper_noise(v, generator))[2]
+        live, noise = self.live_state(), self.upper_noise(v, generator)
+        return self.estimate(live.theta, live, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def inner_steps(self) -> int:
         """K + 1."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy, EnergyAt, LatentEnergy
 from eblvm_lit.posteriors.base import DistributionParams, Posterior
 from eblvm_lit.scores.base import ScoreEstimator
@@ -54,11 +56,14 @@ class BilevelScore:
         """The surrogate, shape (B, *event)."""
 
         def log_weight(at: EnergyAt, y: Tensor) -> Tensor:
-            q_params, energy = self.posterior.distribution_params(y), at(y)
+            q_params = self.posterior.distribution_params(y)
+            energy = at(y)
             if self.refine is not None:
                 q_params = self.refine(y, energy, q_params)
             return (-energy(self.h) - self.posterior.log_prob_given(q_params, self.h)).sum()
 
+        if self.refine is None and self.energy.passed is None:  # E at one h alone
+            return grad(partial(log_weight, lambda y: partial(self.energy.energy, y)))(x)
         return self.energy.gradient(log_weight, x)
 
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import grad
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, EnergyAt
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
@@ -65,7 +64,7 @@ class VaES(Estimate):
 
     def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
         """The estimate, shape (B, *event)."""
-        return grad(lambda x: -energy.energy(x, h).mean(0).sum())(v)
+        return energy.gradient(lambda at, x: -at(x)(h).mean(0).sum(), v)
 
 
 class ControlledVaES(Estimate):
@@ -87,10 +86,10 @@ class ControlledVaES(Estimate):
     def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, h: Tensor) -> Tensor:
         """The estimate, shape (B, *event)."""
 
-        def log_weight(x: Tensor) -> Tensor:
-            return (-energy.energy(x, h) - posterior.log_prob(h, x)).mean(0).sum()
+        def log_weight(at: EnergyAt, x: Tensor) -> Tensor:
+            return (-at(x)(h) - posterior.log_prob(h, x)).mean(0).sum()
 
-        return grad(log_weight)(v)
+        return energy.gradient(log_weight, v)
 
 
 class Covariance(ABC):
@@ -175,7 +174,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     """
     # one set for both, where they are the same
     both = h if h is h_cov else torch.cat([h, h_cov])
-    value, slope = torch.func.jvp(lambda x: -energy.energy(x, both), (v,), (z.detach(),))[:2]
+    value, slope = energy.slope(lambda energy: -energy(both), v, z.detach())
     n = len(h_cov)
     weights = covariance.weights(slope[-n:].detach())
     return slope[: len(h)].mean(0) + (weights * value[-n:]).sum(0)
