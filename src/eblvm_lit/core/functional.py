@@ -355,10 +355,11 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     depth = _depth.get() or 0
     which = (argnums,) if isinstance(argnums, int) else argnums
     leaves: list[Tensor] = []
-    aliased = list(args)
+    aliased, retain = list(args), depth > 0
     for i in which:
-        if isinstance(args[i], OnePass):  # what it computed leads to its own tensors
+        if isinstance(args[i], OnePass):  # what it computed leads to its own tensors, and serves other gradients
             leaves += args[i].values()
+            retain = True
             continue
         named = args[i] if isinstance(args[i], dict) else {"": args[i]}
         alias = {}
@@ -373,7 +374,6 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
         _depth.reset(token)
     value, aux = out if has_aux else (out, None)
     if value.requires_grad:
-        retain = depth > 0 or any(isinstance(args[i], OnePass) for i in which)  # others go back through the pass, too
         found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
     else:  # a constant, of which torch.autograd has no gradient and torch.func says zero

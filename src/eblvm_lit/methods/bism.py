@@ -111,9 +111,7 @@ class PosteriorFit:
         return self.objective.perturb(v, data), weight
 
     def share(self, v: Tensor, data: Noise) -> dict[str, Any]:
-        """The upper level's points and their weights, for the noise of both levels; nothing where it is fresh."""
-        if self.lower_noise == "fresh":
-            return {}
+        """The upper level's points and their weights, for the noise of the lower level, too."""
         points, weight = self.points(v, {"data": {name: x.unsqueeze(0) for name, x in data.items()}}, 0)
         return {"points": points, "weight": weight}
 
@@ -205,7 +203,7 @@ class BiSM(Method):
         self.objective, self.divergence = objective, divergence
         self.hypergradient: Hypergradient = hypergradient or Unroll(n_unroll=cast(int, n_unroll))
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.n_lower_steps, self.n_particles = n_lower_steps, n_particles
+        self.n_lower_steps, self.n_particles, self.lower_noise = n_lower_steps, n_particles, lower_noise
         self.fit = PosteriorFit(
             energy=energy,
             posterior=posterior,
@@ -263,15 +261,15 @@ class BiSM(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2020, Algorithm 1."""
-        theta = constant = state.theta
-        shared = self.fit.share(v, noise["upper"]["data"])
-        if shared:  # the upper level's points: one pass of the model serves both levels
+        theta, shared = state.theta, {}
+        if self.lower_noise == "shared":  # the upper level's points, and one pass of the model, serve both levels
+            shared = self.fit.share(v, noise["upper"]["data"])
             theta = self.energy.one_pass(theta, shared["points"])
-            constant = held(theta)
+        constant = theta if not shared else held(theta)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
             lower_loss = partial(self.fit.loss, constant, v=v, noise={**noise["lower"], **shared}, i=k)
             state = self.descend(state, "lower", lower_loss)
-        problem = self.bilevel_problem(state, v, {**noise["upper"], **shared})
+        problem = self.bilevel_problem(state, v, {**noise["upper"], **({"shared": shared} if shared else {})})
         # phi^0 = phi; phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi, n = 1..N; dJ(theta, phi^N(theta))/dtheta
         loss, hypergradient, kept = self.hypergradient(problem, theta, state.phi, state.buffers)
         # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
@@ -288,7 +286,7 @@ class BiSM(Method):
     ) -> Tensor:
         """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
-        points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
+        points = noise["shared"]["points"] if "shared" in noise else objective.perturb(v, noise["data"])
         energy, posterior, losses = bind(self.energy, theta), bind(self.posterior, phi), []
         for eps in noise["latent"]:
             losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
@@ -296,9 +294,10 @@ class BiSM(Method):
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: Any) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
-        if "points" not in noise:
-            noise = {**noise, **self.fit.share(v, noise["data"])}
-        unrolled = {**noise["unrolled"], **{name: noise[name] for name in ("points", "weight") if name in noise}}
+        unrolled = noise["unrolled"]
+        if self.lower_noise == "shared":
+            shared = noise["shared"] if "shared" in noise else self.fit.share(v, noise["data"])
+            noise, unrolled = {**noise, "shared": shared}, {**unrolled, **shared}
         return BilevelProblem(
             upper=lambda theta, phi, refine=None: self.upper_loss(theta, phi, v, noise, state.minibatch, refine).mean(),
             lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, unrolled, i).mean(),

@@ -86,7 +86,7 @@ class VaGES(Method):
         score.check(energy)
         self.energy, self.objective, self.score = energy, objective, score
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.posterior, self.divergence, self.n_lower_steps = None, None, 0
+        self.posterior, self.divergence, self.n_lower_steps, self.lower_noise = None, None, 0, lower_noise
         if score.needs_posterior:
             if posterior is None or divergence is None:
                 raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
@@ -129,7 +129,7 @@ class VaGES(Method):
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2021, Algorithm 1."""
         data = noise["upper"]["data"]
-        shared = {} if self.posterior is None else self.fit.share(v, data)
+        shared = self.fit.share(v, data) if self.lower_noise == "shared" and self.posterior is not None else {}
         points = shared["points"] if shared else self.objective.perturb(v, data)
         theta = self.energy.one_pass(state.theta, points)  # serves all that is estimated at these points
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times

@@ -63,7 +63,7 @@ class BilevelScore:
             return (-energy(self.h) - self.posterior.log_prob_given(q_params, self.h)).sum()
 
         if self.refine is None and self.energy.passed is None:  # E at one h alone
-            return grad(partial(log_weight, lambda y: partial(self.energy.energy, y)))(x)
+            return grad(partial(log_weight, partial(partial, self.energy.energy)))(x)
         return self.energy.gradient(log_weight, x)
 
 
