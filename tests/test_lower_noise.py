@@ -7,28 +7,35 @@ import torch
 
 import iterating
 from cases import H_DIM, V_DIM, randomise
-from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.functional import bind, one_pass, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.base import FeatureEnergy
 from eblvm_lit.energies.deep import DeepLatentEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients import fixed_point
 from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.bism import BiSM, PosteriorFit
+from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
+from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.scores.particles import RefinedParticles
+from eblvm_lit.scores.variational import VariationalScore
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N, LOWER_LR, UPPER_LR = 3, 2, 0.002, 0.02
+REFINED = RefinedParticles(n_refine_steps=2, step_size=0.01, noise_std=0.01)
 BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
 
 
@@ -253,3 +260,160 @@ def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hyper
 def test_unknown_noise_is_refused():
     with pytest.raises(ConfigError, match="lower_noise is 'fresh' or 'shared', not 'own'"):
         make("grbm", "dsm", lower_noise="own")
+
+
+# --- VaGES --------------------------------------------------------------------------------------------------------
+
+
+def vages(model, objective, **options):
+    torch.manual_seed(0)
+    return VaGES(
+        **MODELS[model](),
+        objective=OBJECTIVES[objective](),
+        score=VariationalScore(n_particles=2, particles=options.pop("particles", None)),
+        optimizer=SGD(lr=UPPER_LR),
+        lower_optimizer=SGD(lr=LOWER_LR),
+        n_lower_steps=K,
+        lower_noise="shared",
+        **options,
+    )
+
+
+def vages_by_hand(method, v, noise):
+    """theta and phi after an iteration: covariance and mean of VaGES with every particle's gradient on its own."""
+    hand = ByHand(method, v, noise)
+    theta = leaves(method.energy)
+    phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
+    p, q = values(theta, method.energy), values(phi, method.posterior)
+    h = q("rsample", hand.x, noise["upper"]["latent"]).detach()
+    score_set, mean_set, cov_set = h.split(2)
+    x = hand.x.detach().requires_grad_()
+
+    def slopes(latents):
+        return [torch.autograd.grad(-p("energy", x, one).sum(), x, create_graph=True)[0] for one in latents]
+
+    z = method.objective.cotangent(torch.stack(slopes(score_set)).mean(0).detach(), hand.x, hand.data).detach()
+    total = sum((z * s).sum() for s in slopes(mean_set)) / 2
+    s = torch.stack([(z * one).sum(1).detach() for one in slopes(cov_set)])
+    for weight, one in zip(s - s.mean(0), cov_set, strict=True):  # L - 1 = 1
+        total = total - (weight * p("energy", x, one)).sum()
+    found = gradient(total / len(v), theta)
+    moved = {key: t.detach() - UPPER_LR * found[key] for key, t in theta.items()}
+    return moved, {key: t.detach() for key, t in phi.items()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("objective", ["dsm", "mdsm"])
+@pytest.mark.parametrize("model", MODELS)
+def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objective, backend):
+    method, v = vages(model, objective), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    theta, phi = vages_by_hand(method, v, noise)
+    with backend():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, phi)
+    assert_close(end.theta, theta)
+
+
+# --- how often v passes through the model, and what is drawn ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make_method", "n_shared", "n_fresh"),
+    [
+        (lambda **o: make("deep", "mdsm", **o), 1, K + 1),
+        (lambda **o: make("deep", "mdsm", "unroll", **o), 1, K + N + 1),
+        (lambda **o: make("deep", "mdsm", "implicit", **o), 1, None),
+        (lambda **o: make("deep", "mdsm", "fixed_point", **o), 1, K + 2),
+        (lambda **o: vages("deep", "mdsm", particles=REFINED), 2, None),  # the forward-mode pass is another
+    ],
+    ids=["none", "unroll", "implicit", "fixed_point", "vages"],
+)
+def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
+    def passes(**options):
+        method, v = make_method(**options), torch.randn(5, V_DIM)
+        noise, state = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+        CountedMLP.passes = 0
+        with plain_autograd():
+            method.iteration(state, v, noise)
+        return CountedMLP.passes
+
+    assert passes() == n_shared
+    if n_fresh is not None:
+        assert passes(lower_noise="fresh") == n_fresh
+
+
+def test_shared_noise_draws_one_minibatch_and_latents_for_each_step():
+    method, v = make("grbm", "mdsm", "unroll"), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    assert noise["lower"]["data"] == noise["upper"]["unrolled"]["data"] == {}
+    assert noise["lower"]["latent"].shape == (K, 2, 5, H_DIM)
+    assert not torch.equal(noise["lower"]["latent"][0], noise["lower"]["latent"][1])
+
+
+def test_live_adam_goes_on_from_the_lower_steps():
+    """Adam's K steps, against torch's, each with the upper level's points."""
+    adam = Adam(lr=LOWER_LR)
+    method, v = make("grbm", "mdsm", lower_optimizer=adam), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    hand, theta = ByHand(method, v, noise), leaves(method.energy)
+    phi = leaves(method.posterior)
+    twin = torch.optim.Adam(phi.values(), lr=LOWER_LR, betas=(0.9, 0.95))
+    for eps in noise["lower"]["latent"]:
+        for p, g in zip(phi.values(), gradient(hand.lower(theta, phi, eps), phi).values(), strict=True):
+            p.grad = g
+        twin.step()
+    with plain_autograd():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, {name: p.detach() for name, p in phi.items()})
+
+
+# --- mistakes that must not pass ----------------------------------------------------------------------------------
+
+
+def plant_other_noise(monkeypatch):
+    share = PosteriorFit.share
+    monkeypatch.setattr(PosteriorFit, "share", lambda self, v, data: share(self, v, {**data, "eps": -data["eps"]}))
+
+
+def plant_equal_weights(monkeypatch):
+    share = PosteriorFit.share
+    monkeypatch.setattr(PosteriorFit, "share", lambda self, v, data: {**share(self, v, data), "weight": 1.0})
+
+
+def plant_stale_features(monkeypatch):
+    def stale(self, theta, v):
+        passed = one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
+        passed.value = passed.value + 1e-6
+        return passed
+
+    monkeypatch.setattr(FeatureEnergy, "one_pass", stale)
+
+
+def plant_constant_features(monkeypatch):
+    def constant(self, theta, v):
+        passed = one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
+        passed.value = passed.value + passed.value.detach() - passed.value
+        return passed
+
+    monkeypatch.setattr(FeatureEnergy, "one_pass", constant)
+
+
+def plant_missing_detach(monkeypatch):
+    monkeypatch.setattr(fixed_point, "held", lambda theta: theta)
+
+
+@pytest.mark.parametrize(
+    ("plant", "model", "hypergradient"),
+    [
+        (plant_other_noise, "grbm", "none"),
+        (plant_equal_weights, "grbm", "none"),
+        (plant_stale_features, "deep", "none"),
+        (plant_constant_features, "deep", "none"),
+        (plant_missing_detach, "deep", "fixed_point of phi"),
+    ],
+)
+def test_planted_mistakes_are_found(plant, model, hypergradient, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_an_iteration_with_shared_noise_is_its_equations(model, "mdsm", hypergradient, plain_autograd)

@@ -86,11 +86,12 @@ class VaGES(Method):
         score.check(energy)
         self.energy, self.objective, self.score = energy, objective, score
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.posterior, self.divergence, self.n_lower_steps, self.lower_noise = None, None, 0, lower_noise
+        self.posterior, self.divergence, self.n_lower_steps, self.lower_noise = None, None, 0, "fresh"
         if score.needs_posterior:
             if posterior is None or divergence is None:
                 raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
             self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, n_lower_steps
+            self.lower_noise = lower_noise
             self.fit = PosteriorFit(
                 energy=energy,
                 posterior=posterior,
@@ -128,10 +129,10 @@ class VaGES(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2021, Algorithm 1."""
-        data = noise["upper"]["data"]
-        shared = self.fit.share(v, data) if self.lower_noise == "shared" and self.posterior is not None else {}
-        points = shared["points"] if shared else self.objective.perturb(v, data)
-        theta = self.energy.one_pass(state.theta, points)  # serves all that is estimated at these points
+        theta, points, shared = state.theta, self.objective.perturb(v, noise["upper"]["data"]), {}
+        if self.lower_noise == "shared":  # the upper level's points, and one pass of the model, serve both levels
+            shared = {**self.fit.share(v, noise["upper"]["data"]), "points": points}
+            theta = self.energy.one_pass(theta, points)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
             lower_loss = partial(self.fit.loss, held(theta), v=v, noise={**noise["lower"], **shared}, i=k)
             state = self.descend(state, "lower", lower_loss)
@@ -143,7 +144,7 @@ class VaGES(Method):
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
-        gradient = grad(product)(theta)
+        gradient = grad(product)(state.theta)
         return self.update(state, "upper", loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
 
     def estimate(

@@ -174,7 +174,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     """
     # one set for both, where they are the same
     both = h if h is h_cov else torch.cat([h, h_cov])
-    value, slope = energy.slope(lambda energy: -energy(both), v, z.detach())
+    value, slope = torch.func.jvp(lambda x: -energy.energy(x, both), (v,), (z.detach(),))[:2]
     n = len(h_cov)
     weights = covariance.weights(slope[-n:].detach())
     return slope[: len(h)].mean(0) + (weights * value[-n:]).sum(0)
