@@ -56,6 +56,7 @@ def hyper(k, name, *options):
     return ("method=bidsm", f"method.n_lower_steps={k}", f"hypergradient={name}", *options)
 
 
+SHARED = ("model=deep_toy", "method.lower_noise=shared")
 FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
 
 
@@ -82,6 +83,8 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         pytest.param(("method=vnce", "method.posterior=null", "method.divergence=null"), marks=pytest.mark.slow),
         pytest.param(("method=vages_fisher", "method.n_lower_steps=2"), marks=pytest.mark.slow),
         pytest.param(("method=bimdsm", "model=deep_toy", "method.n_lower_steps=1"), marks=pytest.mark.slow),
+        pytest.param((*SHARED, "method=bimdsm", "method.n_lower_steps=2"), marks=pytest.mark.slow),
+        pytest.param((*SHARED, "method=vages_mdsm", "method.n_lower_steps=2"), marks=pytest.mark.slow),
     ],
     ids=[
         "bidsm-0-1",
@@ -102,6 +105,8 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         "vnce-true",
         "vages-fisher",
         "deep",
+        "deep-shared",
+        "vages-shared",
     ],
 )
 def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):

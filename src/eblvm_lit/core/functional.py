@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -442,19 +442,21 @@ class OnePass(Params):
         self.points = points
         self.value: Any = value
         self._start = points.detach().requires_grad_()
+        self._pulled: tuple[Tensor, Tensor] | None = None
 
     def pull(self, cotangent: Tensor) -> Tensor:
-        r""":math:`J^\top c`, J the Jacobian of g at x: of x's shape, from c of f's shape; differentiable if c is."""
-        differentiable = cotangent.requires_grad
-        pulled = torch.autograd.grad(
-            self.value,
-            self._start,
-            cotangent,
-            create_graph=differentiable,
-            retain_graph=True,
-            materialize_grads=True,
-        )
-        return pulled[0]
+        r""":math:`J^\top c`, J the Jacobian of g at x: of x's shape, from c of f's shape; differentiable."""
+        leaf = cotangent if cotangent.requires_grad else cotangent.detach().requires_grad_()
+        pulled = torch.autograd.grad(self.value, self._start, leaf, create_graph=True, materialize_grads=True)[0]
+        self._pulled = leaf, pulled
+        return pulled
+
+    def push(self, tangent: Tensor) -> Tensor:
+        """J t: of f's shape, from t of x's shape; differentiable. It is a derivative of the last :meth:`pull`."""
+        if self._pulled is None:
+            self.pull(torch.zeros_like(self.value))
+        leaf, pulled = cast(tuple[Tensor, Tensor], self._pulled)
+        return torch.autograd.grad(pulled, leaf, tangent, create_graph=True, materialize_grads=True)[0]
 
 
 def one_pass(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
@@ -471,7 +473,7 @@ def one_pass(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Ten
     Example:
         >>> with plain_autograd():
         ...     theta = one_pass(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))
-        ...     held(theta).value, theta.pull(torch.ones(1)), grad(lambda p: p.value.sum())(theta)
+        ...     held(theta).value, theta.pull(torch.ones(1)).detach(), grad(lambda p: p.value.sum())(theta)
         (tensor([18.]), tensor([12.]), {'w': tensor(9.)})
     """
     depth = _depth.get() if not torch.compiler.is_compiling() else None

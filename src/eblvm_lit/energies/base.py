@@ -66,6 +66,17 @@ class Energy(nn.Module, ABC):
         """
         return grad(partial(fn, self.at))(v)
 
+    def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """fn(E(v, .)), and its derivative as v moves along z (B, *event), in one forward-mode pass.
+
+        Example:
+            >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+            >>> energy, v, h = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2), torch.zeros(5, 3)
+            >>> [x.shape for x in energy.slope(lambda energy: energy(h), v, v)]
+            [torch.Size([5]), torch.Size([5])]
+        """
+        return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
+
     def one_pass(self, theta: Params, v: Tensor) -> Params:  # noqa: ARG002 - of those that compute features
         """theta, and with it what a pass of v computes, where there is a network of v to pass through.
 
@@ -127,6 +138,13 @@ class FeatureEnergy(Energy):
             return super().gradient(fn, v)
         by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(passed.value, v)
         return passed.pull(by_features) + by_v
+
+    def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """fn(E(v, .)) and its derivative along z, by way of the features where they are known."""
+        passed = self.passed
+        if passed is None or v is not passed.points:
+            return super().slope(fn, v, z)
+        return torch.func.jvp(lambda f: fn(self.at_features(f)), (passed.value,), (passed.push(z),))[:2]
 
 
 class MarginalEnergy(Energy):

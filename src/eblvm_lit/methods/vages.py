@@ -144,7 +144,7 @@ class VaGES(Method):
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
-        gradient = grad(product)(state.theta)
+        gradient = grad(product)(theta)
         return self.update(state, "upper", loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
 
     def estimate(

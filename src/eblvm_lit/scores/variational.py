@@ -153,7 +153,8 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
 
-    All directional derivatives are one forward-mode pass: what the energy computes of v alone is computed once.
+    All directional derivatives are one forward-mode pass: what the energy computes of v alone is computed once. Where
+    a pass through v is known, it is that one; see :meth:`~eblvm_lit.energies.base.Energy.one_pass`.
 
     Args:
         energy: The model as a function of theta, which is differentiated outside.
@@ -174,7 +175,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     """
     # one set for both, where they are the same
     both = h if h is h_cov else torch.cat([h, h_cov])
-    value, slope = torch.func.jvp(lambda x: -energy.energy(x, both), (v,), (z.detach(),))[:2]
+    value, slope = energy.slope(lambda energy_at_v: -energy_at_v(both), v, z.detach())
     n = len(h_cov)
     weights = covariance.weights(slope[-n:].detach())
     return slope[: len(h)].mean(0) + (weights * value[-n:]).sum(0)
