@@ -325,7 +325,7 @@ def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objecti
         (lambda **o: make("deep", "mdsm", "unroll", **o), 1, K + N + 1),
         (lambda **o: make("deep", "mdsm", "implicit", **o), 1, None),
         (lambda **o: make("deep", "mdsm", "fixed_point", **o), 1, K + 2),
-        (lambda **o: vages("deep", "mdsm", particles=REFINED), 2, None),  # the forward-mode pass is another
+        (lambda **o: vages("deep", "mdsm", particles=REFINED, **o), 1, None),
     ],
     ids=["none", "unroll", "implicit", "fixed_point", "vages"],
 )
