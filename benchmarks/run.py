@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -27,22 +28,36 @@ Tables = Callable[[list[Row]], Iterable[Table | str]]
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def parser(name: str, description: str, *, what: str, quick: str) -> argparse.ArgumentParser:
+    """The options that benchmarks share.
+
+    Args:
+        name: The module's.
+        description: Of the benchmark.
+        what: What it measures one by one, in the plural.
+        quick: What --quick is short for.
+    """
+    shared = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    add = shared.add_argument
+    add("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help=f"pick {what} by name")
+    add("--list", action="store_true", help=f"print the names of the {what} and run nothing")
+    add("--quick", action="store_true", help=f"{quick}: does it run at all")
+    add("--out", type=Path, default=ROOT / "outputs" / "bench", help="folder of what is written")
+    return shared
+
+
 def parse(name: str, description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    add = parser.add_argument
-    add("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="pick cells by name")
-    add("--list", action="store_true", help="print the names of the cells and run nothing")
+    options_of = parser(name, description, what="cells", quick=f"--iterations {QUICK_ITERATIONS}")
+    add = options_of.add_argument
     add("--iterations", type=int, help="iterations of each run (default: by cell)")
-    add("--quick", action="store_true", help=f"--iterations {QUICK_ITERATIONS}: does it run at all")
     add("--threads", type=int, help="CPU threads (default: torch's choice)")
     add("--accelerator", default="auto", help="as trainer.accelerator: auto, cpu, gpu")
     add("--cold", action="store_true", help="compile without the compiler's cache")
     add("overrides", nargs="*", help="keys of the configuration with other values, in all cells")
-    add("--out", type=Path, default=ROOT / "outputs" / "bench", help="folder of the JSON file")
-    options = parser.parse_args()
+    options = options_of.parse_args()
     options.iterations = options.iterations or (QUICK_ITERATIONS if options.quick else None)
     if options.iterations is not None and options.iterations < 10:
-        parser.error("--iterations must be at least 10: some are for warming up")
+        options_of.error("--iterations must be at least 10: some are for warming up")
     return options
 
 
@@ -88,10 +103,13 @@ def measure(cell: Cell, options: argparse.Namespace) -> Row:
         return row | {"error": "\n".join(tail) or f"exit code {done.returncode}"}
 
 
+def machine() -> dict[str, Any]:
+    return {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()}
+
+
 def write(path: Path, rows: list[Row]) -> None:
     """After each cell, so that an interrupted run keeps what it has."""
-    machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()}
-    content = {"machine": machine, "reference": {"source": CITATION, **REFERENCE}, "cells": rows}
+    content = {"machine": machine(), "reference": {"source": CITATION, **REFERENCE}, "cells": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")
 

@@ -1,0 +1,61 @@
+"""A figure of how an iteration's cost grows along one axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.growth_fits import Line, PowerLaw
+from eblvm_lit.figures.style import COLOURS, INK, fit_axis, new_figure, open_frame, styled
+
+if TYPE_CHECKING:
+    from benchmarks.growth import Axis
+
+__all__ = ["draw"]
+
+LABELS = {"seconds": "ms an iteration", "mib": "peak memory, MiB"}
+UNITS = {"seconds": 1e3, "mib": 1.0}
+LABEL_OF = {Line: "a + b x, b / a = {}", PowerLaw: "fitted exponent {}"}
+
+
+@styled
+def draw(
+    axis: Axis, rows: list[dict[str, Any]], beside: dict[str, Any] | None, fits: dict[str, PowerLaw | Line]
+) -> Figure:
+    """Time and, where it was measured, memory: points with their range, the fit, and what was expected."""
+    keys = [key for key in LABELS if key in fits]
+    figure = new_figure(3.5 * len(keys), 2.8)
+    panels = figure.subplots(1, len(keys), squeeze=False)[0]
+    for axes, key in zip(panels, keys, strict=True):
+        panel(axes, axis, key, rows, fits)
+        if beside:
+            level = UNITS[key] * beside[key]
+            axes.axhline(level, color=COLOURS[2], linestyle=":", label=f"fixed point: {level:.3g}")
+        axes.set(xlabel=axis.label, ylabel=LABELS[key])
+        axes.legend()
+    return figure
+
+
+def panel(axes: Axes, axis: Axis, key: str, rows: list[dict[str, Any]], fits: dict[str, PowerLaw | Line]) -> None:
+    unit, fit, x = UNITS[key], fits[key], np.array([row["x"] for row in rows], dtype=float)
+    y = unit * np.array([row[key] for row in rows])
+    open_frame(axes, grid="both")
+    colour = COLOURS[0] if key == "seconds" else COLOURS[3]
+    axes.plot(x, y, "o", color=colour)
+    if "slowest" in rows[0] and key == "seconds":
+        axes.vlines(x, *(unit * np.array([row[end] for row in rows]) for end in ("fastest", "slowest")), color=colour)
+    inner = x[x >= fit.first] if isinstance(fit, PowerLaw) else x
+    axes.plot(inner, unit * fit(inner), "-", color=colour, label=LABEL_OF[type(fit)].format(fit))
+    thin = {"color": INK, "linewidth": 0.6, "linestyle": "--"}
+    if axis.power is not None:
+        axes.plot(x, y[-1] * (x / x[-1]) ** axis.power, label=f"expected exponent {axis.power}", **thin)
+        fit_axis(axes.xaxis, x, ratio=1.0)
+        fit_axis(axes.yaxis, y, ratio=1.0)
+    elif key == "seconds":
+        counted = np.array([row["products"] for row in rows])
+        axes.plot(x, y[-1] * counted / counted[-1], label="counted products, to scale", **thin)
+    if axis.power is None:
+        axes.set_ylim(0)
