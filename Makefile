@@ -31,9 +31,9 @@ docs: $(STAMP) ## build the pages of docs/ as a site in build/site
 docs-check: $(STAMP) ## run every command of README and docs/, shortened
 	$(BIN)/python -m pytest -m slow tests/test_documentation.py $(ARGS)
 
-bench: $(STAMP) ## measure time and memory of every method, and how they grow; ARGS=--help: a part of the methods
+bench: $(STAMP) ## measure time and memory of every method, and how they grow; ARGS=--help: the first alone
 	$(BIN)/python -m benchmarks.run $(ARGS)
-	@test -n '$(ARGS)' || $(BIN)/python -m benchmarks.growth
+	@test -n "$$ARGS" || $(BIN)/python -m benchmarks.growth
 
 lint: $(STAMP) ## check style, formatting and types
 	$(BIN)/python -m ruff check .

@@ -81,8 +81,8 @@ class Axis:
 
 
 AXES = (
-    Axis("v_dim", "d", (64, 128, 256, 512, 1024, 2048, 4096), "data.v_dim", BIDSM, 100, 1),
-    Axis("h_dim", "dim h", (32, 64, 128, 256, 512, 1024, 2048), "sizes.h_dim", BIDSM, 100, 1),
+    Axis("v_dim", "d", (128, 256, 512, 1024, 2048, 4096, 8192), "data.v_dim", BIDSM, 100, 1),
+    Axis("h_dim", "dim h", (64, 128, 256, 512, 1024, 2048, 4096), "sizes.h_dim", BIDSM, 100, 1),
     Axis("batch_size", "batch size", (25, 50, 100, 200, 400, 800, 1600), None, BIDSM, 100, 1),
     Axis("n_lower_steps", "K", (0, 1, 2, 5, 10, 15, 20), "method.n_lower_steps", BIDSM, 100, None),
     Axis("n_unroll", "N", (1, 2, 5, 10, 15, 20), "method.n_unroll", BIDSM, 100, None, FIXED_POINT),

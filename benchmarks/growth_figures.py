@@ -45,8 +45,9 @@ def panel(axes: Axes, axis: Axis, key: str, rows: list[dict[str, Any]], fits: di
     open_frame(axes, grid="both")
     colour = COLOURS[0] if key == "seconds" else COLOURS[3]
     axes.plot(x, y, "o", color=colour)
-    if "slowest" in rows[0] and key == "seconds":
-        axes.vlines(x, *(unit * np.array([row[end] for row in rows]) for end in ("fastest", "slowest")), color=colour)
+    if key == "seconds" and "slowest" in rows[0]:
+        low, high = (unit * np.array([row[end] for row in rows]) for end in ("fastest", "slowest"))
+        axes.vlines(x, ymin=low, ymax=high, color=colour)
     inner = x[x >= fit.first] if isinstance(fit, PowerLaw) else x
     axes.plot(inner, unit * fit(inner), "-", color=colour, label=LABEL_OF[type(fit)].format(fit))
     thin = {"color": INK, "linewidth": 0.6, "linestyle": "--"}
