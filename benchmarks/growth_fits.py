@@ -19,13 +19,13 @@ class PowerLaw(NamedTuple):
     Attributes:
         scale: The factor.
         exponent: The slope of log y on log x.
-        error: The exponent's standard error; not a number for two points.
+        error: The exponent's standard error; none for two points.
         first: The smallest x that was fitted.
     """
 
     scale: float
     exponent: float
-    error: float
+    error: float | None
     first: float
 
     def __call__(self, x: Numbers) -> np.ndarray:
@@ -33,7 +33,7 @@ class PowerLaw(NamedTuple):
         return self.scale * np.asarray(x, dtype=float) ** self.exponent
 
     def __str__(self) -> str:
-        error = "" if math.isnan(self.error) else f" ± {self.error:.2f}"
+        error = "" if self.error is None else f" ± {self.error:.2f}"
         return f"{self.exponent:.2f}{error}"
 
 
@@ -43,7 +43,7 @@ class Line(NamedTuple):
     Attributes:
         intercept: y at 0.
         slope: Of y.
-        r2: The coefficient of determination.
+        r2: The coefficient of determination; 1 where y is constant.
     """
 
     intercept: float
@@ -60,7 +60,7 @@ class Line(NamedTuple):
         return self.intercept + self.slope * np.asarray(x, dtype=float)
 
     def __str__(self) -> str:
-        return f"{self.ratio:.3f} (R² {self.r2:.3f})"
+        return f"{round(self.ratio, 3) + 0.0:.3f} (R² {self.r2:.3f})"  # no minus before a zero
 
 
 def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
@@ -82,7 +82,7 @@ def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
     spread = np.square(a - a.mean()).sum()
     slope = float(((a - a.mean()) * (b - b.mean())).sum() / spread)
     residual = b - b.mean() - slope * (a - a.mean())
-    error = math.sqrt(np.square(residual).sum() / (len(a) - 2) / spread) if len(a) > 2 else math.nan
+    error = math.sqrt(np.square(residual).sum() / (len(a) - 2) / spread) if len(a) > 2 else None
     return PowerLaw(float(np.exp(b.mean() - slope * a.mean())), slope, error, round(math.exp(a.min()), 9))
 
 
@@ -98,8 +98,7 @@ def fit_line(x: Numbers, y: Numbers) -> Line:
         >>> f"{line.ratio:.3f} {line.r2:.3f}"
         '0.200 1.000'
     """
-    slope, intercept = np.polyfit(np.asarray(x, dtype=float), np.asarray(y, dtype=float), 1)
-    y = np.asarray(y, dtype=float)
-    total = np.square(y - y.mean()).sum()
-    rest = np.square(y - intercept - slope * np.asarray(x, dtype=float)).sum()
-    return Line(float(intercept), float(slope), float(1 - rest / total) if total else math.nan)
+    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    slope, intercept = np.polyfit(a, b, 1)
+    total, rest = np.square(b - b.mean()).sum(), np.square(b - intercept - slope * a).sum()
+    return Line(float(intercept), float(slope), float(1 - rest / total) if total else 1.0)

@@ -6,6 +6,7 @@ import pytest
 from benchmarks import growth
 from benchmarks.growth import Axis
 from benchmarks.growth_fits import fit_line, fit_power_law
+from benchmarks.scaling import method_of
 
 SIZES = [1, 2, 4, 8, 16, 32, 64]
 
@@ -47,6 +48,16 @@ def test_r2_is_the_share_of_the_variance_that_a_line_explains():
     # residuals +-1 around 2 x: 4 of a sum of squares of 24
     line = fit_line([0, 1, 2, 3], [1.0, 1.0, 3.0, 7.0])
     assert (line.slope, line.r2) == pytest.approx((2.0, 20 / 24))
+
+
+def test_a_constant_is_a_line_without_a_slope():
+    assert str(fit_line([1, 2, 4], [7, 7, 7])) == "0.000 (R² 1.000)"
+
+
+@pytest.mark.parametrize("axis", [axis for axis in growth.AXES if axis.base], ids=lambda axis: axis.name)
+def test_the_smallest_and_the_largest_size_of_an_axis_can_be_built(axis):
+    for x in (axis.points[0], axis.points[-1]):
+        method_of(axis.overrides(x))
 
 
 def test_its_axes_are_listed(capsys):
