@@ -34,6 +34,7 @@ from eblvm_lit.utils.memory import MemoryMeter, keep_freed_cpu_memory
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS, QUICK_POINTS = 15, 2, 2
 ITERATIONS, QUICK_ITERATIONS = 50, 5  # of benchmarks.scaling
+DPI = 120  # a figure takes less than 60 kB
 BLOCK_SECONDS = 0.05  # a block of shorter iterations has several
 GRBM = ("data=standard_normal", "data.v_dim=512", "sizes.h_dim=256", "method.n_lower_steps=5")
 BIDSM = ("method=bidsm", *GRBM, "method.n_unroll=5")
@@ -83,7 +84,7 @@ class Axis:
 AXES = (
     Axis("v_dim", "d", (128, 256, 512, 1024, 2048, 4096, 8192), "data.v_dim", BIDSM, 100, 1),
     Axis("h_dim", "dim h", (64, 128, 256, 512, 1024, 2048, 4096), "sizes.h_dim", BIDSM, 100, 1),
-    Axis("batch_size", "batch size", (25, 50, 100, 200, 400, 800, 1600), None, BIDSM, 100, 1),
+    Axis("batch_size", "batch size", (50, 100, 200, 400, 800, 1600, 3200), None, BIDSM, 100, 1),
     Axis("n_lower_steps", "K", (0, 1, 2, 5, 10, 15, 20), "method.n_lower_steps", BIDSM, 100, None),
     Axis("n_unroll", "N", (1, 2, 5, 10, 15, 20), "method.n_unroll", BIDSM, 100, None, FIXED_POINT),
     Axis("n_particles", "L", (2, 4, 8, 16, 24, 32), "score.n_particles", ("method=vages_dsm", *GRBM), 100, None),
@@ -242,7 +243,7 @@ def main(*words: str) -> int:
             own = measure_processes(axis, QUICK_ITERATIONS if options.quick else ITERATIONS)
         found[axis.name] = own | {"fits": fits(axis, own["rows"])}
         write(options.out, found)
-        save(draw(axis, **found[axis.name]), options.out / f"speed_{axis.name}")
+        save(draw(axis, **found[axis.name]), options.out / f"speed_{axis.name}", dpi=DPI)
         last = own["rows"][-1]
         text = f"[{i}/{len(chosen)}] {axis.name} = {last['x']}: {1e3 * last['seconds']:.1f} ms"
         console.print(text, markup=False, highlight=False)

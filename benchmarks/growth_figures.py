@@ -35,7 +35,7 @@ def draw(
             level = UNITS[key] * beside[key]
             axes.axhline(level, color=COLOURS[2], linestyle=":", label=f"fixed point: {level:.3g}")
         axes.set(xlabel=axis.label, ylabel=LABELS[key])
-        axes.legend()
+        axes.legend(loc="best" if axis.power is not None else "upper left")
     return figure
 
 
@@ -59,4 +59,4 @@ def panel(axes: Axes, axis: Axis, key: str, rows: list[dict[str, Any]], fits: di
         counted = np.array([row["products"] for row in rows])
         axes.plot(x, y[-1] * counted / counted[-1], label="counted products, to scale", **thin)
     if axis.power is None:
-        axes.set_ylim(0)
+        axes.set_ylim(0, 1.35 * max(unit * row.get("slowest" if key == "seconds" else key, 0) for row in rows))
