@@ -40,13 +40,8 @@ GRBM = ("data=standard_normal", "data.v_dim=512", "sizes.h_dim=256", "method.n_l
 BIDSM = ("method=bidsm", *GRBM, "method.n_unroll=5")
 FIXED_POINT = ("method=bidsm", *GRBM, "hypergradient=fixed_point")
 DEEP = (
-    *("method=bimdsm", "data=image_folder", "data.path=.", "data.channels=1", "data.size=16", "model.h_dim=50"),
-    *(
-        "model.head_dim=256",
-        "model.network.channels=16",
-        "posterior.network.widths=[8,16,32]",
-        "method.n_lower_steps=5",
-    ),
+    *("method=bimdsm", "method.n_lower_steps=5", "data=image_folder", "data.path=.", "data.channels=1", "data.size=16"),
+    *("model.h_dim=50", "model.head_dim=256", "model.network.channels=16", "posterior.network.widths=[8,16,32]"),
 )
 FACES = "BiDSM K=5 N=5, Frey faces"  # of benchmarks.scaling
 PROCESSES = tuple(2**i for i in range(1 + int(math.log2(min(os.cpu_count() or 1, 8)))))
