@@ -102,7 +102,7 @@ class Point:
     def __init__(self, overrides: tuple[str, ...], rows: int) -> None:
         self.method, shape = method_of(overrides)
         optimizers = dict(zip(self.method.groups, self.method.configure_optimizers(), strict=True))
-        self.state = self.method.train_state(optimizers, {name: torch.tensor(1e-4) for name in self.method.groups})
+        self.state = self.method.train_state(optimizers, {name: torch.tensor(1e-4) for name in self.method.rates})
         self.v = torch.rand(rows, *shape, generator=keyed_generator(0, "growth"))
         self.n_iterations, self.seconds = 0, []
         self.iterate()  # first calls allocate and choose kernels

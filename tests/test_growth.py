@@ -107,3 +107,8 @@ def test_a_deep_model_has_the_passes_that_the_formula_says():
     base = (*growth.DEEP, *small, f"method.n_lower_steps={k}")
     one, two = (growth.Point((*base, f"model.network.n_blocks={n}"), rows).products() for n in (1, 2))
     assert two - one == (6 + k) * 2 * rows * s**2 * 57 * c**2
+
+
+def test_the_time_of_a_process_is_that_of_the_scaling_benchmark():
+    found = growth.scaled(1, 2, 4)
+    assert 0 < found["fastest"] <= found["seconds"]
