@@ -139,9 +139,12 @@ def baseline(kind, without, **options):
     return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
-def iterate(method, like, n_iterations):
+def iterate(method, like, n_iterations, compiled=False):
     """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
     method = copy.deepcopy(method)
+    if compiled:
+        method.compile_iteration()
+        method._full_batch = BATCH
     data = Digits(batch_size=BATCH)
     data.setup()
     examples = data.splits.train.double().view(-1, *like.shape[1:])

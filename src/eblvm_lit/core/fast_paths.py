@@ -52,6 +52,10 @@ log = logging.getLogger(__name__)
 MIN_INNER_STEPS = 60_000
 
 
+# The namespace of operations between processes: (a tensor, the result of the operation before it or None) -> a tensor.
+EXCHANGES = "eblvm_lit"
+
+
 class CompilationError(Exception):
     """The first call of a compiled function failed, before it changed anything."""
 
@@ -148,23 +152,29 @@ def is_compiled(
     return decision
 
 
-class _MergeEqualNodes(CustomGraphPass):
-    """Computes each thing once: the graph of an iteration repeats what several gradients of one function share.
+class _OnceAndInOrder(CustomGraphPass):
+    """Computes each thing once, and keeps the order of exchanges between processes.
 
-    Inductor merges equal nodes only in graphs with a backward pass of their own, which this one has not.
+    The graph of an iteration repeats what several gradients of one function share. Inductor merges equal nodes only in
+    graphs with a backward pass of their own, which this one has not.
+
+    Each exchange is made to wait for the one before it. A compiler orders by sizes, which differ between processes, and
+    processes that exchange in different orders wait for each other forever. For the same reason two exchanges that look
+    equal in one process are both kept: they need not look equal in another.
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        """Merge, in place."""
+        """Merge and order, in place."""
         seen: dict[tuple[Any, str, str], torch.fx.Node] = {}
+        last: torch.fx.Node | None = None
         for node in list(graph.nodes):
             operator = node.target
-            pure = (
-                isinstance(operator, torch._ops.OpOverload)
-                and not operator._schema.is_mutable
-                and torch.Tag.nondeterministic_seeded not in operator.tags
-            )
-            if not pure:
+            if not isinstance(operator, torch._ops.OpOverload):
+                continue
+            if operator.namespace == EXCHANGES:
+                node.args, last = (node.args[0], last), node
+                continue
+            if operator._schema.is_mutable or torch.Tag.nondeterministic_seeded in operator.tags:
                 continue
             key = (operator, repr(node.args), repr(node.kwargs))
             if key in seen:
@@ -180,7 +190,7 @@ class _MergeEqualNodes(CustomGraphPass):
         looks for them again. Under another ``ATEN_CPU_CAPABILITY``, or on another processor with the same cache folder,
         AVX512 source was compiled for AVX2 and gave NaN.
         """
-        return f"eblvm_lit.merge_equal_nodes.1 {torch.backends.cpu.get_cpu_capability()}".encode()
+        return f"eblvm_lit.once_and_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
 class _Graph:
@@ -207,7 +217,7 @@ def _compile_graph(
 ) -> Callable[..., Sequence[Any]]:
     """What Inductor makes of a graph for inputs like these, on a device."""
     options = {
-        "post_grad_custom_pre_pass": _MergeEqualNodes(),
+        "post_grad_custom_pre_pass": _OnceAndInOrder(),
         # The graph has some hundred small kernels: called from C++ they take half the time they take from Python.
         "cpp_wrapper": device.type == "cpu",
     }
@@ -268,7 +278,11 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
     return call
 
 
-def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -> Callable[..., dict[str, Tensor]]:
+def compile_step(
+    step: Callable[..., dict[str, Tensor]],
+    device: torch.device,
+    agree: Callable[[str | None], str | None] | None = None,
+) -> Callable[..., dict[str, Tensor]]:
     """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
 
     These are not checked again, which would cost a tenth of a small iteration: the caller sees to it that they hold.
@@ -277,18 +291,37 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
         step: The function, of tensors in dicts, lists and tuples, to tensors in a dict; it may move those it is given,
             and changes nothing else.
         device: Where its tensors are.
+        agree: Where several processes compile: maps the reason for which this one could not, or None, to the reason of
+            any of them, the same in all. It is asked once, before anything is run.
 
     Returns:
-        The function; its first call compiles, and raises :class:`CompilationError` if that fails.
+        The function; its first call compiles, and raises :class:`CompilationError` if that fails in any process.
     """
 
     def iteration(*args: Any) -> Any:
         return step(*args)
 
     graphs: list[_Graph] = []
+    asked = False
+
+    def reason_of_all(own: str | None) -> str | None:
+        nonlocal asked
+        if agree is None or asked:
+            return own
+        asked = True
+        return agree(own)
 
     def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Graph:
-        graphs.append(_Graph(_compile_graph(graph, inputs, device)))
+        run = _compile_graph(graph, inputs, device)
+
+        def first(*inputs: Any) -> Sequence[Any]:
+            reason = reason_of_all(None)
+            if reason is not None:
+                raise CompilationError(reason)
+            graphs[-1].run = run
+            return run(*inputs)
+
+        graphs.append(_Graph(first))
         return graphs[-1]
 
     # Compiled code is cached with the code object. Without guards a second method of this process would be given the
@@ -305,15 +338,20 @@ def compile_step(step: Callable[..., dict[str, Tensor]], device: torch.device) -
         nonlocal settled
         if settled is not None:
             return settled(*args)
+        if agree is not None and lookup_backend is None:  # there is no moment between compiling and running to agree in
+            raise CompilationError("this version of torch compiles for one process only")
         try:
             result = compiled(*args)
-        except torch.OutOfMemoryError:  # eager code would need no less
+        except (CompilationError, torch.OutOfMemoryError):  # eager code would need no less memory
             raise
         except Exception as error:
+            if asked:  # the others run on, and wait for this one
+                raise
             # Dynamo, Inductor, the C++ compiler, a full disk: their errors have no base class in common
             cause = getattr(error, "inner_exception", error)
-            reason = next(iter(str(cause).strip().splitlines()), "no reason was given")
-            raise CompilationError(f"the iteration could not be compiled ({type(cause).__name__}: {reason})") from error
+            line = next(iter(str(cause).strip().splitlines()), "no reason was given")
+            reason = f"the iteration could not be compiled ({type(cause).__name__}: {line})"
+            raise CompilationError(reason_of_all(reason)) from error
         settled = (_straight(graphs[0], args, result) if len(graphs) == 1 else None) or compiled
         for graph in graphs:
             graph.forget()

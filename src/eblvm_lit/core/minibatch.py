@@ -54,8 +54,8 @@ class Minibatch:
         """
         return draw(v, generator)
 
-    def rows_of(self, noise: Any, draw: Callable[[int], Any]) -> Any:  # noqa: ARG002 - of processes
-        """This process' rows of ``noise``, which was drawn for all rows; ``draw(n)`` draws such noise for n rows."""
+    def rows_of(self, noise: Any, axes: Any) -> Any:  # noqa: ARG002 - of processes
+        """This process' rows of ``noise``, which was drawn for all rows; ``axes`` says which axis of a tensor they are."""
         return noise
 
     def of(self, n: int, device: torch.device, what: str) -> Minibatch:  # noqa: ARG002 - of processes

@@ -11,6 +11,7 @@ from torch import Tensor
 
 __all__ = [
     "barrier",
+    "first_reason",
     "first_rank_first",
     "gather_objects",
     "gather_rows",
@@ -114,6 +115,19 @@ def gather_objects(item: Result) -> list[Result]:
     items: list[Any] = [None] * size
     dist.all_gather_object(items, item)
     return items
+
+
+def first_reason(reason: str | None) -> str | None:
+    """Why some process cannot go on, the same answer in all of them: the reason of the first that has one.
+
+    Args:
+        reason: That of this process; None if it can.
+
+    Example:
+        >>> first_reason("no compiler"), first_reason(None)
+        ('no compiler', None)
+    """
+    return next((found for found in gather_objects(reason) if found is not None), None)
 
 
 def largest_over_ranks(number: int) -> int:

@@ -31,20 +31,28 @@ class CommCounter:
 comm_counter = CommCounter()
 
 
-def _sum(x: Tensor) -> Tensor:
-    """The sum over processes; a contiguous x is overwritten."""
-    x = x.contiguous()
-    comm_counter.add(x)
-    dist.all_reduce(x)
-    return x
+@torch.library.custom_op("eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor x, Tensor? after) -> Tensor")
+def _sum(x: Tensor, after: Tensor | None) -> Tensor:  # noqa: ARG001 - orders the sums of a compiled iteration
+    """The sum over processes: one operation, which a compiler neither looks into nor leaves out."""
+    total = x.clone(memory_format=torch.contiguous_format)
+    comm_counter.add(total)
+    dist.all_reduce(total)
+    return total
 
 
+@_sum.register_fake
+def _(x: Tensor, after: Tensor | None) -> Tensor:  # noqa: ARG001
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+# Compilers take these functions as they are, with their derivatives, instead of following them to first order only.
+@torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
     """The weighted mean over processes, which is its own adjoint: its backward pass is itself, to any order."""
 
     @staticmethod
     def forward(x: Tensor, weight: float) -> Tensor:
-        return _sum(x * weight)
+        return _sum(x * weight, None)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG004
@@ -55,12 +63,13 @@ class _Mean(torch.autograd.Function):
         return _Mean.apply(cotangent, ctx.weight), None
 
 
+@torch.compiler.allow_in_graph
 class _Gather(torch.autograd.Function):
     """All rows, each from the process that holds it."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative
-        return _sum(x.new_zeros(n, *x.shape[1:]).index_copy_(0, rows, x))
+        return _sum(x.new_zeros(n, *x.shape[1:]).index_copy(0, rows, x), None)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int, float], output: Tensor) -> None:  # noqa: ARG004

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -35,7 +34,6 @@ class Shard(NamedTuple):
         return len(self.rows) / self.n
 
 
-@lru_cache(maxsize=64)
 def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
     half = n // 2
     rows = torch.arange(half * rank // size, half * (rank + 1) // size, device=device)
@@ -118,9 +116,9 @@ class ShardedMinibatch(Minibatch):
         axes = row_axes(lambda n: draw_rows(n, torch.Generator(v.device)))
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
-    def rows_of(self, noise: Any, draw: Callable[[int], Any]) -> Any:
-        """The rows of this process of noise that was drawn for all rows."""
-        return take_rows(noise, row_axes(draw), self.shard)
+    def rows_of(self, noise: Any, axes: Any) -> Any:
+        """The rows of this process of noise that was drawn for all rows; the axes are those of :func:`row_axes`."""
+        return take_rows(noise, axes, self.shard)
 
     def of(self, n: int, device: torch.device, what: str) -> Minibatch:
         """Another set of n rows, divided among the same processes.

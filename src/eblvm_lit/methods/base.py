@@ -19,7 +19,7 @@ from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compile
 from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
-from eblvm_lit.distributed.ranks import rank_and_size
+from eblvm_lit.distributed.ranks import first_reason, rank_and_size
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
@@ -410,7 +410,9 @@ class Method(pl.LightningModule):
         self._n_processes = rank_and_size()[1]
         remaining = self.trainer.max_steps - self.iterations_done
         wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device, self._n_processes)
-        self._compiled = compile_step(self.run_iteration, self.device) if wanted else None
+        self._compiled = None
+        if wanted:
+            self.compile_iteration()
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
@@ -482,17 +484,26 @@ class Method(pl.LightningModule):
         """Draw the noise of one iteration, and run it, compiled or not."""
         draw = self.draw_noise
         noise = draw(v, generator) if minibatch is WHOLE else minibatch.draw(draw, v, generator)
+        if minibatch is WHOLE:
+            return self._advance(state, v, noise)
+        with statistics_over(self, minibatch):
+            return self._advance(state._replace(minibatch=minibatch), v, noise)
+
+    def _advance(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
+        """Run one iteration with its noise, compiled or not."""
         # A short last batch is not worth a compilation.
-        if self._compiled is not None and len(v) == self._full_batch:
+        if self._compiled is not None and state.minibatch.size(v) == self._full_batch:
             try:
                 return self._compiled(state, v, noise)
             except CompilationError as error:  # raised before anything was run
                 self._give_up_compiling(error)
         with plain_autograd():
-            if minibatch is WHOLE:
-                return self.run_iteration(state, v, noise)
-            with statistics_over(self, minibatch):
-                return self.run_iteration(state._replace(minibatch=minibatch), v, noise)
+            return self.run_iteration(state, v, noise)
+
+    def compile_iteration(self) -> None:
+        """Compile the iteration with the next full minibatch, in all processes or in none."""
+        agree = first_reason if rank_and_size()[1] > 1 else None
+        self._compiled = compile_step(self.run_iteration, self.device, agree)
 
     def _give_up_compiling(self, error: CompilationError) -> None:
         if self.compile_mode is True:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, sum_event
 from eblvm_lit.core.minibatch import Minibatch
-from eblvm_lit.distributed.shards import shard_of
+from eblvm_lit.distributed.shards import row_axes, shard_of
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
@@ -75,6 +75,7 @@ class ContrastiveDivergence(Method):
         self.validation = validation
         self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains
         self._lasting = [] if n_chains is None else list(chain.shapes(energy))
+        self._noise_axes: Any = None
         if n_chains is not None:
             self.register_buffer("chain_started", torch.tensor(False))
             for name, shape in chain.shapes(energy).items():
@@ -108,6 +109,8 @@ class ContrastiveDivergence(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
+        if self._noise_axes is None:  # found here, because nothing is drawn in a compiled iteration
+            self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
             "negative": self.chain.noise(self.energy, n, v, generator),
@@ -148,10 +151,7 @@ class ContrastiveDivergence(Method):
         start = self._persisted(new, state.buffers, self.n_chains)
         if chains.rows is not None:
             start = {name: x[chains.rows] for name, x in start.items()}
-        own_noise = chains.rows_of(
-            noise["negative"], lambda n: self.chain.noise(energy, n, v, torch.Generator(v.device))
-        )
-        return positive, self.chain.run(energy, start, own_noise)
+        return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
         """The chains that move in an iteration: the minibatch's own, or the persistent ones."""
