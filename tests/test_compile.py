@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import iterating
-from eblvm_lit.core import fast_paths
+from eblvm_lit.core import compile_choice, fast_paths
+from eblvm_lit.core.compile_choice import N_MEASURED, Choice, Measurement, compile_seconds, costs
 from eblvm_lit.core.fast_paths import CompilationError, compile_step
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
@@ -246,7 +247,7 @@ def counted(monkeypatch):
     """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
     sizes = []
 
-    def compile_counted(step, device):
+    def compile_counted(step, device, agree):
         def call(state, v, noise):
             sizes.append(len(v))
             with base.plain_autograd():
@@ -281,32 +282,73 @@ def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, 
 
 
 @pytest.mark.parametrize(
-    ("steps", "compiler", "said", "compiled"),
+    ("n_iterations", "said", "compiled"),
     [
-        (10, "g++", "compile=auto: running eagerly, 10 iterations are too few to repay compilation", False),
-        (10**6, None, "compile=auto: running eagerly, no compiler for cpu was found", False),
-        (10**6, "g++", r"compile=auto: compiling the whole iteration with g\+\+", True),
+        (1_000, "running eagerly: the other 1,000 iterations would take 20 s eagerly, 20 ms each, and compiling", False),
+        (100_000, r"compiling \(about \d+ s\): the other 100,000 iterations would take 2e\+03 s eagerly, 20 ms", True),
     ],
 )
-def test_auto_compiles_where_it_pays_and_says_so(steps, compiler, said, compiled, monkeypatch, caplog):
-    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: compiler)
+def test_auto_compiles_where_it_pays_and_says_so(n_iterations, said, compiled):
+    choice = costs(n_iterations, 0.02, compile_seconds(11, 6))
+    assert choice.compiled == compiled
+    assert re.match(f"compile=auto: {said}", choice.sentence)
+
+
+def test_the_choice_is_by_the_median_of_the_warm_iterations(tmp_path):
+    measured = Measurement(at=5, max_steps=1005, seconds=[50.0, 0.02, 9.0, 0.02, 0.02])
+    assert "1,000 iterations would take 20 s eagerly" in measured.choose(40.0).sentence
+
+
+def sure(compiled):
+    """A choice that does not depend on what is measured."""
+    return lambda n_iterations, seconds, to_compile: Choice(compiled, f"compile=auto: {n_iterations} to come.")
+
+
+def test_auto_measures_a_few_eager_iterations_and_switches(counted, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(compile_choice, "costs", sure(True))
     with caplog.at_level(logging.INFO):
-        assert fast_paths.is_compiled("auto", steps, 3, torch.device("cpu")) == compiled
-    assert re.search(said, caplog.text)
+        train(tmp_path / "auto", "method=dsm", "method.compile=auto", "iterations_per_batch=4")
+    assert counted == [64] * (10 - N_MEASURED)
+    assert [line for line in caplog.messages if "compile=" in line] == ["compile=auto: 5 to come."]
+    train(tmp_path / "eager", "method=dsm")
+    assert curves(tmp_path / "auto") == curves(tmp_path / "eager")
 
 
-def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, monkeypatch, tmp_path):
-    monkeypatch.setattr(fast_paths, "MIN_INNER_STEPS", 1)
-    train(tmp_path / "with", "method=dsm", "method.compile=auto")
-    assert len(counted) == 10
-    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: None)
-    train(tmp_path / "without", "method=dsm", "method.compile=auto")
-    assert len(counted) == 10
-    assert curves(tmp_path / "with") == curves(tmp_path / "without")
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("saved_at", [3, 7], ids=["before the choice", "after the choice"])
+def test_a_resumed_run_switches_where_the_first_one_did(compiled, saved_at, counted, monkeypatch, tmp_path):
+    monkeypatch.setattr(compile_choice, "costs", sure(compiled))
+    auto = ("method=dsm", "method.compile=auto", f"callbacks.checkpoints.every={saved_at}", "n_validations=1")
+    crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "trainer.max_steps=20")
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "first", *auto, *crash, f"+callbacks.crash.iteration={saved_at + 1}")
+    del counted[:]
+    if saved_at > N_MEASURED:  # the choice is kept, whatever would be chosen now
+        monkeypatch.setattr(compile_choice, "costs", sure(not compiled))
+    train(tmp_path / "next", *auto, "trainer.max_steps=20", "ckpt=last")
+    assert counted == [64] * (20 - max(N_MEASURED, saved_at)) * compiled
+
+
+def test_a_run_that_is_made_longer_chooses_anew(counted, monkeypatch, tmp_path):
+    auto = ("method=dsm", "method.compile=auto", "n_validations=1")
+    monkeypatch.setattr(compile_choice, "costs", sure(False))
+    train(tmp_path / "short", *auto, "trainer.max_steps=8")
+    monkeypatch.setattr(compile_choice, "costs", sure(True))
+    train(tmp_path / "long", *auto, "trainer.max_steps=20", "ckpt=last")
+    assert counted == [64] * (20 - 8 - N_MEASURED)
+
+
+def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(compile_choice, "costs", sure(True))
+    monkeypatch.setattr(compile_choice, "compiler_available", lambda device: None)
+    with caplog.at_level(logging.INFO):
+        train(tmp_path / "without", "method=dsm", "method.compile=auto")
+    assert counted == []
+    assert "compile=auto: running eagerly, no compiler for cpu was found." in caplog.text
 
 
 def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(fast_paths, "compiler_available", lambda device: None)
+    monkeypatch.setattr(compile_choice, "compiler_available", lambda device: None)
     with pytest.raises(ConfigError, match=r"method\.compile=true, but no compiler for cpu was found"):
         train(tmp_path, "method=dsm", "method.compile=true")
 
@@ -314,7 +356,7 @@ def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
 @pytest.fixture
 def broken_compiler(monkeypatch):
     """A compiler that is there and fails, as one without its headers does."""
-    monkeypatch.setattr(fast_paths, "MIN_INNER_STEPS", 1)
+    monkeypatch.setattr(compile_choice, "costs", sure(True))
 
     def fail(graph, inputs, device):
         raise OSError("Python.h: No such file or directory")

@@ -38,9 +38,9 @@ def test_without_inductors_internals_torch_compile_is_used_as_it_is(monkeypatch)
 
 def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    wide = fast_paths._MergeEqualNodes().uuid()
+    wide = fast_paths._OnceAndInOrder().uuid()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert fast_paths._MergeEqualNodes().uuid() != wide
+    assert fast_paths._OnceAndInOrder().uuid() != wide
 
 
 @pytest.mark.slow

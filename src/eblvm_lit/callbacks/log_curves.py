@@ -24,7 +24,7 @@ class LogCurves(pl.Callback):
     Attributes:
         rates: The iteration rates logged so far.
         memory: Peak memory of iterations, in MiB, above the parameters, the optimizers' state and the compiled code,
-            between the end of the first batch and the first validation. None until then, and on a CPU where it is below
+            between the end of the first batch, or of the one that compiled, and the first validation. None until then, and on a CPU where it is below
             10 MiB, which is the noise of the measurement.
     """
 
@@ -36,7 +36,7 @@ class LogCurves(pl.Callback):
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the clock, which starts after the first batch: its first iteration may be compiled."""
+        """Reset the clock, which starts after the first batch: its first iteration warms up, or compiles."""
         self._since, self._meter = None, None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002 - Lightning's
@@ -56,9 +56,10 @@ class LogCurves(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Log, if it is due."""
         iteration, now = trainer.global_step, time.perf_counter()
-        if self._since is None:
+        compiled = self._since is not None and self._since[0] < pl_module.compiled_in
+        if self._since is None or compiled:
             self._since = iteration, now
-        if self._meter is None:
+        if self._meter is None or (compiled and not self._measured):
             self._meter = MemoryMeter(pl_module.device)
         if iteration % trainer.log_every_n_steps:
             return

@@ -27,8 +27,8 @@ class IterationBar(ProgressBar):
     """A progress bar that redraws at fixed times, so that its cost does not depend on the length of an iteration.
 
     Without a terminal it prints a line at each validation instead. The log file gets these lines in both cases. The
-    rate is that of the last ten seconds, without validations; the first call, which may compile, is not counted. The
-    time left includes the validations that will come.
+    rate is that of the last ten seconds, without validations; the first call and the one that compiles are not counted.
+    The time left includes the validations that will come.
 
     Args:
         interval: Seconds between two redraws.
@@ -45,6 +45,7 @@ class IterationBar(ProgressBar):
 
     def _begin(self, iteration: int) -> None:
         self._began, self._meter, self._estimated = time.monotonic(), RateMeter(), False
+        self._compiled_in = 0
         self._validated_at, self._validation_interval = iteration, 0
         self._validations: list[float] = []
 
@@ -123,6 +124,8 @@ class IterationBar(ProgressBar):
         """Redraw, if it is due."""
         if not self._enabled:
             return
+        if pl_module.compiled_in > self._compiled_in:  # the rate before is not the one to come
+            self._compiled_in, self._meter, self._estimated = pl_module.compiled_in, RateMeter(), False
         self._meter.update(trainer.global_step)
         if not self._estimated:
             self._estimate(trainer)

@@ -14,16 +14,13 @@ docs/concepts.md has the measured gain of each; tests/test_fast_paths.py takes e
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from eblvm_lit.errors import ConfigError
 
 lookup_backend: Any
 inductor_config: Any
@@ -37,20 +34,11 @@ except ImportError:  # another torch: torch.compile is used as it is
 
 __all__ = [
     "CompilationError",
-    "compilation",
     "compile_step",
     "compiler_available",
     "inside_torch_func",
-    "is_compiled",
     "without_hooks",
-    "worth_compiling",
 ]
-
-log = logging.getLogger(__name__)
-
-# Below this many inner steps (iterations x steps an iteration) the eager run is over before the compiler is.
-MIN_INNER_STEPS = 60_000
-
 
 # The namespace of operations between processes: (a tensor, the result of the operation before it or None) -> a tensor.
 EXCHANGES = "eblvm_lit"
@@ -84,72 +72,6 @@ def compiler_available(device: torch.device) -> str | None:
         return str(get_cpp_compiler())
     except (InvalidCxxCompiler, RuntimeError, OSError):
         return None
-
-
-def worth_compiling(n_iterations: int, n_inner_steps: int, device: torch.device) -> tuple[bool, str]:
-    """The decision of ``compile=auto``, and a sentence that gives its reason.
-
-    Args:
-        n_iterations: Iterations still to run.
-        n_inner_steps: Steps in one iteration, unrolled ones included: what compile time grows with.
-        device: Where the run is.
-    """
-    if n_iterations * n_inner_steps < MIN_INNER_STEPS:
-        return False, f"compile=auto: running eagerly, {n_iterations} iterations are too few to repay compilation."
-    compiler = compiler_available(device)
-    if compiler is None:
-        return False, f"compile=auto: running eagerly, no compiler for {device.type} was found."
-    return True, f"compile=auto: compiling the whole iteration with {compiler}; the first one takes a while."
-
-
-def compilation(
-    mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device, n_processes: int = 1
-) -> tuple[bool, str]:
-    """Whether this run compiles its iteration, given ``method.compile``, and a sentence that says so.
-
-    Args:
-        mode: ``method.compile``.
-        n_iterations: Iterations still to run.
-        n_inner_steps: Gradient evaluations in one iteration.
-        device: Where the run is.
-        n_processes: Several processes run eagerly: their exchanges are not compiled.
-
-    Raises:
-        ConfigError: Where ``mode`` is true, and there is no compiler, or there are several processes.
-
-    Example:
-        >>> compilation(False, 100_000, 10, torch.device("cpu"))
-        (False, 'compile=false: running eagerly.')
-    """
-    if n_processes > 1 and mode is True:
-        raise ConfigError(
-            "method.compile=true needs trainer.devices=1, as exchanges between processes are not compiled: "
-            "use method.compile=auto or false."
-        )
-    if n_processes > 1 and mode == "auto":
-        return False, (f"compile=auto: running eagerly, exchanges between {n_processes} processes are not compiled.")
-    if mode is True and compiler_available(device) is None:
-        raise ConfigError(
-            f"method.compile=true, but no compiler for {device.type} was found: use method.compile=auto or false."
-        )
-    if mode == "auto":
-        return worth_compiling(n_iterations, n_inner_steps, device)
-    return bool(mode), "compile=true: compiling the whole iteration." if mode else "compile=false: running eagerly."
-
-
-def is_compiled(
-    mode: bool | Literal["auto"], n_iterations: int, n_inner_steps: int, device: torch.device, n_processes: int = 1
-) -> bool:
-    """The decision of :func:`compilation`; where it is the program's own, a line in the log gives its reason.
-
-    Example:
-        >>> is_compiled(False, 100_000, 10, torch.device("cpu"))
-        False
-    """
-    decision, sentence = compilation(mode, n_iterations, n_inner_steps, device, n_processes)
-    if mode == "auto":
-        log.info("%s", sentence)
-    return decision
 
 
 class _OnceAndInOrder(CustomGraphPass):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,11 +17,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.fast_paths import CompilationError, compile_step, is_compiled, without_hooks
+from eblvm_lit.core.compile_choice import Measurement, compile_seconds, compiles
+from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
 from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
-from eblvm_lit.distributed.ranks import first_reason, rank_and_size
+from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_size
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
@@ -201,6 +204,7 @@ class Method(pl.LightningModule):
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
+        compiled_in: The iteration that compiled, which took longer; 0 if none did.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
         description: The run's configuration as plain containers, kept in checkpoints.
 
@@ -222,10 +226,14 @@ class Method(pl.LightningModule):
         self.seed = seed
         self.compile_mode: bool | Literal["auto"] = compile
         self.records: dict[int, dict[str, Tensor]] = {}
+        self.compiled_in = 0
         self.stopping = False
         self.description: dict[str, Any] = {}
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
+        self._to_compile = False  # with the next full minibatch
         self._full_batch: int | None = None  # the batch size that is compiled for
+        self._measured: Measurement | None = None  # what compile=auto chooses by
+        self._compile_kept: dict[str, Any] | None = None  # what it chose before this run was interrupted
 
     # ------------------------------------------------------------------ what a method says about itself
 
@@ -405,14 +413,10 @@ class Method(pl.LightningModule):
         return [*(StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values())]
 
     def on_fit_start(self) -> None:
-        """Check what the run will need, and decide about compilation."""
+        """Check what the run will need."""
         data = self._data
         self._n_processes = rank_and_size()[1]
-        remaining = self.trainer.max_steps - self.iterations_done
-        wanted = is_compiled(self.compile_mode, remaining, self.inner_steps(), self.device, self._n_processes)
         self._compiled = None
-        if wanted:
-            self.compile_iteration()
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
@@ -445,6 +449,32 @@ class Method(pl.LightningModule):
         self._raw = dict(zip(self.groups, raw, strict=True))
         self._counted = wrapped[-1]
         self._state = self.train_state(self._raw, self._lrs)
+        self._begin_compiling()
+
+    def _begin_compiling(self) -> None:
+        """Compile, measure first, or neither."""
+        compiled, sentence = compiles(self.compile_mode, self.device)
+        if self.compile_mode == "auto":
+            missing = first_reason(sentence if compiled is False else None)  # of one machine among several
+            measured = Measurement.of(self._compile_kept, self.iterations_done, self.trainer.max_steps)
+            self._measured = measured if missing is None else None
+            compiled = measured.compiled if missing is None else False
+            if missing is not None:
+                log.info("%s", missing)
+            elif compiled is not None:
+                how = "compiling" if compiled else "running eagerly"
+                log.info("compile=auto: %s, as the run did before it was interrupted.", how)
+        if compiled:
+            self.compile_iteration()
+
+    def _choose_compiling(self, measured: Measurement) -> None:
+        """Compile from here on, or do not, by what the first process has measured."""
+        n_tensors = sum(1 for network in self.networks().values() for _ in network.parameters())
+        own = measured.choose(compile_seconds(self.inner_steps(), n_tensors))
+        measured.compiled, sentence = gather_objects(tuple(own))[0]
+        log.info("%s", sentence)
+        if measured.compiled:
+            self.compile_iteration()
 
     def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002
         """Compute the learning rates of the iterations of this call."""
@@ -469,11 +499,21 @@ class Method(pl.LightningModule):
             minibatch = WHOLE
             if self._n_processes > 1:
                 minibatch = minibatch_of(v, self._data.rows_at(iteration))
+            measured = self._measured
+            if measured is not None and measured.compiled is None and iteration == measured.at:
+                self._choose_compiling(measured)
             step = partial(self.step, self._state, minibatch, v, generator)
+            began, to_compile = time.perf_counter(), self._to_compile
             try:  # the one step that Lightning sees and counts
                 self.records[iteration + 1] = self._counted.step(closure=step)
             except torch.OutOfMemoryError as error:
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
+            if to_compile and not self._to_compile:
+                self.compiled_in = iteration + 1
+            if measured is not None and measured.compiled is None:
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                measured.seconds.append(time.perf_counter() - began)
             if self.stopping:
                 return
 
@@ -482,34 +522,33 @@ class Method(pl.LightningModule):
 
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw the noise of one iteration, and run it, compiled or not."""
-        draw = self.draw_noise
-        noise = draw(v, generator) if minibatch is WHOLE else minibatch.draw(draw, v, generator)
-        if minibatch is WHOLE:
-            return self._advance(state, v, noise)
-        with statistics_over(self, minibatch):
-            return self._advance(state._replace(minibatch=minibatch), v, noise)
-
-    def _advance(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
-        """Run one iteration with its noise, compiled or not."""
-        # A short last batch is not worth a compilation.
-        if self._compiled is not None and state.minibatch.size(v) == self._full_batch:
-            try:
-                return self._compiled(state, v, noise)
-            except CompilationError as error:  # raised before anything was run
-                self._give_up_compiling(error)
-        with plain_autograd():
-            return self.run_iteration(state, v, noise)
+        draw, whole = self.draw_noise, minibatch is WHOLE
+        noise = draw(v, generator) if whole else minibatch.draw(draw, v, generator)
+        if not whole:
+            state = state._replace(minibatch=minibatch)
+        with nullcontext() if whole else statistics_over(self, minibatch):
+            # A short last batch is not worth a compilation.
+            if self._compiled is not None and minibatch.size(v) == self._full_batch:
+                self._to_compile = False
+                try:
+                    return self._compiled(state, v, noise)
+                except CompilationError as error:  # raised before anything was run
+                    self._give_up_compiling(error)
+            with plain_autograd():
+                return self.run_iteration(state, v, noise)
 
     def compile_iteration(self) -> None:
         """Compile the iteration with the next full minibatch, in all processes or in none."""
         agree = first_reason if rank_and_size()[1] > 1 else None
-        self._compiled = compile_step(self.run_iteration, self.device, agree)
+        self._compiled, self._to_compile = compile_step(self.run_iteration, self.device, agree), True
 
     def _give_up_compiling(self, error: CompilationError) -> None:
         if self.compile_mode is True:
             raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
         log.warning("compile=auto: running eagerly, because %s.", error)
         self._compiled = None
+        if self._measured is not None:
+            self._measured.compiled = False
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path, map_location: Any = None, **options: Any) -> Self:
@@ -536,10 +575,13 @@ class Method(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Set Lightning's counts to those of this run's calls."""
         count_in_batches(checkpoint, self._data.iterations_per_batch)
+        self._compile_kept = checkpoint["eblvm_lit"].get("compile")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the iteration and the configuration: plain containers, which load as data."""
         own = {"method": class_name(self), "iteration": self.iterations_done, "config": self.description}
+        if self._measured is not None:
+            own["compile"] = self._measured.kept()
         checkpoint["eblvm_lit"] = own
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:

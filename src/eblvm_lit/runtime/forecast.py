@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.fast_paths import compilation
+from eblvm_lit.core.compile_choice import compiles
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import EblvmError
@@ -41,7 +41,7 @@ def warn_of_days(parts: Parts, trainer: pl.Trainer, start: int = 0) -> None:
     if device.type != "cpu" or trainer.world_size > 1 or n_iterations < MIN_ITERATIONS:
         return
     method, size = parts.method, min(parts.data.batch_size, len(parts.data.splits.train))
-    compiled, _ = compilation(method.compile_mode, n_iterations, method.inner_steps(), device)
+    compiled = compiles(method.compile_mode, device).compiled is not False  # a run of days repays compilation
     try:
         seconds = n_iterations * iteration_seconds(parts, size, DAY / n_iterations, overhead=not compiled)
     except (EblvmError, RuntimeError, TypeError, ValueError) as error:  # the run itself will say what is wrong

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.table import Column, Table
 from rich.text import Text
 
-from eblvm_lit.core.fast_paths import compilation
+from eblvm_lit.core.compile_choice import compiles
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime.build import Parts
@@ -46,7 +46,7 @@ def show_start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, start: int = 
         "training": f"{trainer.max_steps:,} iterations of {data.batch_size:,} examples, {cfg.n_validations} "
         f"validations, seed {cfg.seed}",
         "device": device(cfg, trainer),
-        "compile": how_compiled(method, trainer, start),
+        "compile": how_compiled(method, trainer),
         "results in": "",
     }
     grid = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
@@ -95,15 +95,9 @@ def device(cfg: DictConfig, trainer: pl.Trainer) -> str:
     return ", ".join([*found, f"precision {cfg.trainer.precision}"])
 
 
-def how_compiled(method: Method, trainer: pl.Trainer, start: int) -> str:
+def how_compiled(method: Method, trainer: pl.Trainer) -> str:
     """Whether an iteration is compiled, and why."""
-    _, sentence = compilation(
-        method.compile_mode,
-        trainer.max_steps - start,
-        method.inner_steps(),
-        trainer.strategy.root_device,
-        trainer.world_size,
-    )
+    sentence = compiles(method.compile_mode, trainer.strategy.root_device).sentence
     return sentence.removeprefix("compile=").removesuffix(".")
 
 
