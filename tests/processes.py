@@ -143,6 +143,7 @@ def iterate(method, like, n_iterations, compiled=False):
     """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
     method = copy.deepcopy(method)
     if compiled:
+        method.compile_mode = True  # an error if it cannot be
         method.compile_iteration()
         method._full_batch = BATCH
     data = Digits(batch_size=BATCH)

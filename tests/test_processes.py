@@ -1,9 +1,12 @@
 """Several processes that share each minibatch do what one does with the whole of it."""
 
+import copy
+
 import pytest
 import torch
 import torch.multiprocessing as mp
 
+from eblvm_lit.core import fast_paths
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.distributed.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
@@ -31,6 +34,7 @@ EXCHANGES = {
 }
 GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}}
 GROUPS["slow"] = {2: [*CASES], 4: [*CASES]}
+COMPILED = ["bidsm N=2", "vages_ksd all", "pcd", "vae"]  # unrolled, with gathered rows, chains, batch normalisation
 N_ITERATIONS = {"fast": 9, "slow": 20}  # a short minibatch among them
 
 
@@ -154,3 +158,82 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
 @pytest.mark.slow
 def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare("slow", tmp_path)[2] == {}
+
+
+def compare_compiled(names, sizes, n_iterations, folder):
+    """What compiled iterations in several processes make of methods, beside compiled ones in one: what differs."""
+    methods = {name: make(name, folder / "run") for name in names}
+
+    def work(rank):
+        found = {}
+        for name, parts in methods.items():
+            torch.compiler.reset()
+            found[name] = iterate(*parts, n_iterations, compiled=True)
+        return found
+
+    wrong = {}
+    one = in_processes(1, folder, work)[0]
+    for size in sizes:
+        first, *others = in_processes(size, folder, work)
+        for name in names:
+            if (far := distance(one[name][0], first[name][0])) > 1e-10 * CONDITION.get(name, 1.0):
+                wrong[name, size] = f"states differ by {far:.1e}"
+            if not all(same(other[name][:2], first[name][:2]) for other in others):
+                wrong[name, size] = "processes differ"
+            if not first[name][2]:
+                wrong[name, size] = "nothing was exchanged"
+    return wrong
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """The first stage of compilation alone."""
+    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
+
+
+def test_compiled_processes_are_one_compiled_process(traced_only, tmp_path):
+    assert compare_compiled(COMPILED, (2,), N_ITERATIONS["fast"], tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_two_and_four_compiled_processes_are_one(name, tmp_path):
+    assert compare_compiled([name], (2, 4), N_ITERATIONS["slow"], tmp_path) == {}
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_where_one_process_cannot_compile_all_run_eagerly(broken, traced_only, tmp_path, monkeypatch, caplog):
+    method, like = make("bidsm N=2", tmp_path / "run")
+
+    def work(rank):
+        own = copy.deepcopy(method)
+        if rank == broken:
+
+            def fail(graph, inputs, device):
+                raise OSError("no space left")
+
+            monkeypatch.setattr(fast_paths, "_compile_graph", fail)
+        own._full_batch = BATCH
+        monkeypatch.setattr(type(own), "__deepcopy__", lambda self, memo: self, raising=False)
+        own.compile_iteration()
+        state = iterate(own, like, 3)[0]
+        return state, own._compiled is None, caplog.messages[-1]
+
+    eager = iterate(method, like, 3)[0]
+    for state, gave_up, said in in_processes(2, tmp_path, work):
+        assert gave_up
+        assert "running eagerly, because the iteration could not be compiled (OSError: no space left)" in said
+        assert distance(eager, state) < 1e-12
+
+
+def test_exchanges_keep_their_order_and_are_never_merged():
+    exchange = torch.ops.eblvm_lit.sum_over_processes.default
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    sums = [graph.call_function(exchange, (x, None)) for _ in range(3)]
+    sines = [graph.call_function(torch.ops.aten.sin.default, (y,)) for y in (x, x)]
+    graph.output((*sums, *sines))
+    fast_paths._OnceAndInOrder()(graph)
+    left = [node for node in graph.nodes if node.op == "call_function"]
+    assert [node.target for node in left] == [exchange] * 3 + [torch.ops.aten.sin.default]
+    assert [node.args for node in left[:3]] == [(x, None), (x, left[0]), (x, left[1])]

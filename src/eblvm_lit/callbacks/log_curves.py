@@ -24,8 +24,8 @@ class LogCurves(pl.Callback):
     Attributes:
         rates: The iteration rates logged so far.
         memory: Peak memory of iterations, in MiB, above the parameters, the optimizers' state and the compiled code,
-            between the end of the first batch, or of the one that compiled, and the first validation. None until then, and on a CPU where it is below
-            10 MiB, which is the noise of the measurement.
+            between the end of the first batch, or of the one that compiled, and the first validation. None until then,
+            and on a CPU where it is below 10 MiB, which is the noise of the measurement.
     """
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ import torch
 from eblvm_lit.core.fast_paths import compiler_available
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["Choice", "Measurement", "compile_seconds", "compiles", "costs"]
+__all__ = ["Choice", "Measurement", "compiles", "costs"]
 
 # Eager iterations that ``auto`` measures before it chooses; the first one warms up and is not counted.
 N_MEASURED = 5
-# Compilation takes BASE seconds and PER_STEP for each gradient evaluation of an iteration and each parameter tensor.
-BASE, PER_STEP = 20.0, 0.6
-# The part of an eager iteration that a compiled one saves at least, where its time is overhead.
-SAVED = 0.5
+# The size of an iteration is its gradient evaluations times the parameter tensors, which tell a network's depth.
+# Compilation takes BASE seconds, and PER_SIZE times the size. A compiled iteration saves OVERHEAD seconds times the size,
+# and at least the part SAVED of the eager one. docs/concepts.md has the measurements.
+BASE, PER_SIZE, OVERHEAD, SAVED = 11.0, 0.27, 1e-4, 1 / 3
 
 
 class Choice(NamedTuple):
@@ -61,39 +61,28 @@ def compiles(mode: bool | Literal["auto"], device: torch.device) -> Choice:
     return Choice(None, f"compile=auto: chosen after {N_MEASURED} eager iterations; {compiler} was found.")
 
 
-def compile_seconds(n_inner_steps: int, n_tensors: int) -> float:
-    """An estimate of the time that compiling an iteration takes.
-
-    Args:
-        n_inner_steps: Gradient evaluations in the iteration, unrolled ones included.
-        n_tensors: Parameter tensors of all networks: what a network's depth is known by.
-
-    Example:
-        >>> compile_seconds(1, 3) < compile_seconds(10, 3) < compile_seconds(10, 60)
-        True
-    """
-    return BASE + PER_STEP * n_inner_steps * n_tensors
-
-
-def costs(n_iterations: int, eager_seconds: float, to_compile: float) -> Choice:
+def costs(n_iterations: int, eager_seconds: float, size: int) -> Choice:
     """Compile where that takes less time than it saves.
 
     Args:
         n_iterations: Iterations still to run.
         eager_seconds: Of one iteration, measured.
-        to_compile: Seconds.
+        size: Gradient evaluations of an iteration times the number of parameter tensors.
 
     Example:
-        >>> costs(10_000, 0.02, 40.0).sentence
-        'compile=auto: compiling (about 40 s): the other 10,000 iterations would take 200 s eagerly, 20 ms each.'
-        >>> costs(100, 0.02, 40.0).compiled
+        >>> costs(10_000, 0.007, 66).sentence
+        'compile=auto: compiling, which takes about 29 s and saves about 63 s: 10,000 iterations to come, each of 7 ms.'
+        >>> costs(100, 0.007, 66).compiled
         False
     """
-    rest = n_iterations * eager_seconds
-    told = f"the other {n_iterations:,} iterations would take {rest:.3g} s eagerly, {1e3 * eager_seconds:.3g} ms each."
-    if SAVED * rest > to_compile:
-        return Choice(True, f"compile=auto: compiling (about {to_compile:.2g} s): {told}")
-    return Choice(False, f"compile=auto: running eagerly: {told[:-1]}, and compiling about {to_compile:.2g} s.")
+    to_compile = BASE + PER_SIZE * size
+    saved = n_iterations * max(SAVED * eager_seconds, min(0.9 * eager_seconds, OVERHEAD * size))
+    rest = f"{n_iterations:,} iterations to come, each of {1e3 * eager_seconds:.2g} ms."
+    if saved > to_compile:
+        about = f"takes about {to_compile:.0f} s and saves about {saved:.0f} s"
+        return Choice(True, f"compile=auto: compiling, which {about}: {rest}")
+    about = f"would take about {to_compile:.0f} s and save about {saved:.0f} s"
+    return Choice(False, f"compile=auto: running eagerly, compiling {about}: {rest}")
 
 
 @dataclass
@@ -122,7 +111,13 @@ class Measurement:
 
     @classmethod
     def of(cls, kept: dict[str, Any] | None, start: int, max_steps: int) -> Measurement:
-        """Where a run begins that starts with an iteration, and goes on from what a checkpoint kept, if there is one."""
+        """Where a run begins.
+
+        Args:
+            kept: What a checkpoint kept, if it resumes one.
+            start: Its first iteration.
+            max_steps: Its last one.
+        """
         if kept and kept["max_steps"] == max_steps and (kept["compiled"] is not None or kept["at"] > start):
             return cls(kept["at"], max_steps, kept["compiled"])
         return cls(start + N_MEASURED, max_steps)
@@ -131,7 +126,7 @@ class Measurement:
         """What a checkpoint keeps."""
         return {"at": self.at, "max_steps": self.max_steps, "compiled": self.compiled}
 
-    def choose(self, to_compile: float) -> Choice:
-        """The choice by the measured iterations."""
+    def choose(self, size: int) -> Choice:
+        """The choice for an iteration of a size, by the measured ones."""
         counted = self.seconds[1:] or self.seconds
-        return costs(self.max_steps - self.at, median(counted), to_compile)
+        return costs(self.max_steps - self.at, median(counted), size)

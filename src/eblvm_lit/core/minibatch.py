@@ -55,7 +55,7 @@ class Minibatch:
         return draw(v, generator)
 
     def rows_of(self, noise: Any, axes: Any) -> Any:  # noqa: ARG002 - of processes
-        """This process' rows of ``noise``, which was drawn for all rows; ``axes`` says which axis of a tensor they are."""
+        """This process' rows of ``noise``, which was drawn for all rows; ``axes`` are the row axes of its tensors."""
         return noise
 
     def of(self, n: int, device: torch.device, what: str) -> Minibatch:  # noqa: ARG002 - of processes

@@ -11,8 +11,8 @@ from torch import Tensor
 
 __all__ = [
     "barrier",
-    "first_reason",
     "first_rank_first",
+    "first_reason",
     "gather_objects",
     "gather_rows",
     "largest_over_ranks",

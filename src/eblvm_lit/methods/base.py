@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.compile_choice import Measurement, compile_seconds, compiles
+from eblvm_lit.core.compile_choice import Measurement, compiles
 from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
 from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
@@ -200,7 +200,7 @@ class Method(pl.LightningModule):
 
     Args:
         seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
-        compile: Whether the iteration is compiled; ``auto`` compiles where a compiler is found and the run is long.
+        compile: Whether the iteration is compiled; ``auto`` measures a few eager ones, and compiles where that pays.
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
@@ -470,7 +470,7 @@ class Method(pl.LightningModule):
     def _choose_compiling(self, measured: Measurement) -> None:
         """Compile from here on, or do not, by what the first process has measured."""
         n_tensors = sum(1 for network in self.networks().values() for _ in network.parameters())
-        own = measured.choose(compile_seconds(self.inner_steps(), n_tensors))
+        own = measured.choose(self.inner_steps() * n_tensors)
         measured.compiled, sentence = gather_objects(tuple(own))[0]
         log.info("%s", sentence)
         if measured.compiled:

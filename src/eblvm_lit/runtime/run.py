@@ -116,7 +116,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
         on_cpu = trainer.strategy.root_device.type == "cpu"
         with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
             if cfg.get("summary", True) and is_first():
-                show_start(cfg, parts, trainer, start)
+                show_start(cfg, parts, trainer)
                 warn_of_days(parts, trainer, start)
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
         best = {}

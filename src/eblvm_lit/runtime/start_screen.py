@@ -27,14 +27,13 @@ from eblvm_lit.utils.printing import is_worker, show
 __all__ = ["next_steps", "show_next_steps", "show_start"]
 
 
-def show_start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, start: int = 0) -> None:
+def show_start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer) -> None:
     """Print what will run, on one screen; nothing in a worker of a parallel sweep, whose screens would interleave.
 
     Args:
         cfg: The configuration of the run.
         parts: Its parts; the data are loaded.
         trainer: Its trainer.
-        start: The iteration that it resumes from.
     """
     if is_worker():
         return
