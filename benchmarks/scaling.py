@@ -1,4 +1,4 @@
-"""Weak scaling over processes of this machine, and what they exchange: python -m benchmarks.scaling --help."""
+"""Weak and strong scaling over processes of one machine, and what they exchange: python -m benchmarks.scaling -h."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -46,12 +46,26 @@ CELLS = {
 }
 
 
+class Row(NamedTuple):
+    """One measurement of all cells."""
+
+    compiled: bool
+    processes: int
+    threads: int
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     add = parser.add_argument
     add("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes")
     add("--batch", type=int, default=100, help="rows of a minibatch in each process")
     add("--iterations", type=int, default=50, help=f"iterations, of which {WARM} are not counted")
+    add("--compile", action="store_true", help="measure compiled iterations beside the eager ones")
+    add(
+        "--strong",
+        action="store_true",
+        help="one minibatch of --batch rows for all processes, and as many threads in one",
+    )
     add("--only", default="", help="cells whose name has this in it")
     add("--list", action="store_true", help="print the names of the cells and run nothing")
     add("--out", type=Path, default=ROOT / "outputs" / "bench" / "scaling.json")
@@ -66,54 +80,72 @@ def method_of(overrides: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
     return parts.method.train(), tuple(parts.data.event_shape)
 
 
-def iterate(cell: tuple[Any, tuple[int, ...]], batch: int, n: int) -> dict[str, float]:
-    """Seconds, exchanges and bytes of one iteration with random examples."""
+def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bool) -> dict[str, float]:
+    """Seconds, exchanges and bytes of one iteration with random examples, of all processes together."""
     method, shape = cell
-    size = dist.get_world_size() if dist.is_initialized() else 1
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
-    state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.groups})
-    whole = torch.rand(batch * size, *shape, generator=keyed_generator(0, "scaling"))
+    state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.rates})
+    whole = torch.rand(n_rows, *shape, generator=keyed_generator(0, "scaling"))
     shard = shard_of(len(whole))
     v, seconds = whole if shard is None else whole[shard.rows], []
+    method.compile_mode, method._full_batch = compiled, n_rows
+    if compiled:
+        method.compile_iteration()
     for i in range(n):
         before, begin = (comm_counter.calls, comm_counter.bytes), time.perf_counter()
         method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "noise", i))
         seconds.append(time.perf_counter() - begin)
     warm = seconds[WARM:] or seconds
     calls, bytes_ = comm_counter.calls - before[0], comm_counter.bytes - before[1]
-    return {"seconds": median(warm), "fastest": min(warm), "calls": calls, "bytes": bytes_}
+    return {"seconds": median(warm), "fastest": min(warm), "first": seconds[0], "calls": calls, "bytes": bytes_}
 
 
-def process(rank: int, size: int, port: int, folder: str, cells: dict[str, Any], chosen: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
+def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], chosen: argparse.Namespace) -> None:
+    torch.set_num_threads(row.threads)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    if size > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=size)
-    found = {name: iterate(cell, chosen.batch, chosen.iterations) for name, cell in cells.items()}
+    if row.processes > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=row.processes)
+    n_rows = chosen.batch * (1 if chosen.strong else row.processes)
+    found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
-    if size > 1:
+    if row.processes > 1:
         dist.destroy_process_group()
 
 
-def measure(size: int, cells: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
+def measure(row: Row, cells: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
     """All cells in some processes that part from this one."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
         s.close()
-        mp.start_processes(process, (size, port, folder, cells, chosen), nprocs=size, start_method="fork")
+        mp.start_processes(process, (row, port, folder, cells, chosen), nprocs=row.processes, start_method="fork")
         return json.loads(Path(folder, "found.json").read_text())
 
 
-def show(rows: dict[int, dict[str, Any]]) -> None:
-    table = Table("cell", "processes", "ms an iteration", "efficiency", "exchanges", "KiB")
-    for name in next(iter(rows.values())):
-        base = next(iter(rows.values()))[name]["fastest"]
-        for size, found in rows.items():
-            cell = found[name]
-            numbers = (f"{1e3 * cell['fastest']:.2f}", f"{base / cell['fastest']:.2f}", str(cell["calls"]))
-            table.add_row(name, str(size), *numbers, f"{cell['bytes'] / 1024:.1f}")
+def rows_of(chosen: argparse.Namespace) -> list[Row]:
+    """What is measured, and what it is compared to: one process, of as many threads where scaling is strong."""
+    rows: list[Row] = []
+    for compiled in (False, True) if chosen.compile else (False,):
+        for size in chosen.processes:
+            if chosen.strong and size > 1:
+                rows.append(Row(compiled, 1, size))
+            rows.append(Row(compiled, size, 1))
+    return list(dict.fromkeys(rows))
+
+
+def show(found: dict[Row, dict[str, Any]], strong: bool) -> None:
+    """Efficiency: the time of one process, of as many threads if they share one minibatch, over that of several."""
+    table = Table(
+        "cell", "mode", "processes", "threads", "ms an iteration", "efficiency", "exchanges", "KiB", "first, s"
+    )
+    for name in next(iter(found.values())):
+        for row, cells in found.items():
+            cell, alone = cells[name], Row(row.compiled, 1, row.processes if strong else 1)
+            efficiency = f"{found[alone][name]['fastest'] / cell['fastest']:.2f}" if alone in found else ""
+            mode = "compiled" if row.compiled else "eager"
+            numbers = (f"{1e3 * cell['fastest']:.2f}", efficiency, str(cell["calls"]), f"{cell['bytes'] / 1024:.1f}")
+            table.add_row(name, mode, str(row.processes), str(row.threads), *numbers, f"{cell['first']:.1f}")
     Console().print(table)
 
 
@@ -124,12 +156,14 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     cells = {name: method_of(overrides) for name, overrides in CELLS.items() if chosen.only in name}
-    rows = {size: measure(size, cells, chosen) for size in chosen.processes}
+    rows = {row: measure(row, cells, chosen) for row in rows_of(chosen)}
     machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "torch": torch.__version__}
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine, "batch": chosen.batch, "rows": rows}
+    kind = "strong" if chosen.strong else "weak"
+    measured = [{**row._asdict(), "cells": cells} for row, cells in rows.items()]
+    content = {"machine": machine, "scaling": kind, "batch": chosen.batch, "rows": measured}
     chosen.out.write_text(json.dumps(content, indent=2) + "\n")
-    show(rows)
+    show(rows, chosen.strong)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+
+from eblvm_lit.distributed.shared_memory import sum_
 
 __all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_mean"]
 
@@ -36,7 +37,7 @@ def _sum(x: Tensor, after: Tensor | None) -> Tensor:  # noqa: ARG001 - orders th
     """The sum over processes: one operation, which a compiler neither looks into nor leaves out."""
     total = x.clone(memory_format=torch.contiguous_format)
     comm_counter.add(total)
-    dist.all_reduce(total)
+    sum_(total)
     return total
 
 

@@ -1,0 +1,141 @@
+"""Sums over processes of one machine through memory that they share, in a fraction of the time that sockets take."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_size
+
+__all__ = ["SharedMemory", "sum_"]
+
+FOLDER = Path("/dev/shm")
+SLOT = 2**20  # bytes that each process writes at a time
+LINE = 64  # bytes between the counters of two processes, which then do not slow each other down
+LARGEST = 8  # processes: each of them adds up what all have written
+# How often a waiting process looks again at once, and the seconds between two looks after that, and between two looks
+# whether the others are still there.
+SPINS, PAUSE, ALIVE = 2000, 1e-4, 1.0
+
+
+class SharedMemory:
+    """Two slots for each of a few processes, and a counter that says how many it has filled.
+
+    A process fills a slot of its own, waits until all have, and adds the slots up in the order of the ranks, so that
+    all get the same bits. It fills the other slot next. When all have filled that one, all have read the first.
+
+    Args:
+        memory: Zeros that all processes see, :meth:`n_bytes` of them.
+        rank: Of this process.
+        pids: The numbers that the system gives the processes, by rank.
+    """
+
+    def __init__(self, memory: Tensor, rank: int, pids: list[int]) -> None:
+        size, self.rank, self.pids, self.turn = len(pids), rank, pids, 0
+        self.counters = memory[: LINE * size].view(torch.int64).numpy()[:: LINE // 8]
+        self.slots = memory[LINE * size :].view(2, size, SLOT)
+
+    @staticmethod
+    def n_bytes(size: int) -> int:
+        """Of the memory of some processes.
+
+        Example:
+            >>> SharedMemory.n_bytes(2) < 5 * 2**20
+            True
+        """
+        return (LINE + 2 * SLOT) * size
+
+    def sum_(self, x: Tensor) -> None:
+        """Sum a contiguous tensor on the CPU over the processes, in place.
+
+        Raises:
+            RuntimeError: If another process has ended.
+        """
+        for part in x.view(-1).split(SLOT // x.element_size()):
+            self.turn += 1
+            slots = self.slots[self.turn % 2].view(x.dtype)[:, : len(part)]
+            slots[self.rank].copy_(part)
+            self.counters[self.rank] = self.turn
+            self._wait()
+            torch.sum(slots, 0, out=part)
+
+    def _wait(self) -> None:
+        n_looks, checked = 0, time.monotonic()
+        while self.counters.min() < self.turn:
+            n_looks += 1
+            if n_looks < SPINS:
+                os.sched_yield()
+                continue
+            time.sleep(PAUSE)
+            if time.monotonic() - checked > ALIVE:
+                checked = time.monotonic()
+                self._check()
+
+    def _check(self) -> None:
+        for rank, pid in enumerate(self.pids):
+            try:
+                os.kill(pid, 0)  # no signal: only whether it could be sent
+            except ProcessLookupError:
+                raise RuntimeError(f"process {rank} has ended") from None
+
+
+def _make() -> SharedMemory | None:
+    """The memory that all processes of the group share; None, in all of them, where they cannot share any."""
+    rank, size = rank_and_size()
+    # a counter written after a slot must be seen after it, which other processors do not promise
+    fit = size <= LARGEST and FOLDER.is_dir() and platform.machine() in ("x86_64", "AMD64")
+    hosts, pids = zip(*gather_objects((socket.gethostname() if fit else None, os.getpid())), strict=True)
+    if hosts[0] is None or len({*hosts}) > 1 or len({*pids}) < size:
+        return None
+    path, memory, n_bytes = None, None, SharedMemory.n_bytes(size)
+    try:
+        if rank == 0:
+            descriptor, path = tempfile.mkstemp(prefix="eblvm_lit_", dir=FOLDER)
+            os.posix_fallocate(descriptor, 0, n_bytes)  # an error now instead of a crash later, if there is too little
+            os.close(descriptor)
+        reason = None
+    except OSError as error:
+        reason = str(error)
+    path = gather_objects(path)[0]
+    try:
+        if first_reason(reason) is not None:
+            return None
+        try:
+            memory = torch.from_file(path, shared=True, size=n_bytes, dtype=torch.uint8)
+        except (OSError, RuntimeError) as error:  # another machine of the same name
+            reason = str(error)
+        if first_reason(reason) is not None or memory is None:
+            return None
+        return SharedMemory(memory, rank, list(pids))
+    finally:
+        if rank == 0 and path is not None:
+            Path(path).unlink(missing_ok=True)
+
+
+# The group of processes, and what they share.
+_of_group: tuple[object, SharedMemory | None] = (None, None)
+
+
+def sum_(x: Tensor) -> None:
+    """Sum a contiguous tensor over the processes, in place: through shared memory where they can, by torch elsewhere.
+
+    Args:
+        x: Of the same shape in all processes.
+    """
+    global _of_group
+    if x.device.type == "cpu":
+        if _of_group[0] is not dist.group.WORLD:
+            _of_group = (dist.group.WORLD, _make())
+        memory = _of_group[1]
+        if memory is not None:
+            memory.sum_(x)
+            return
+    dist.all_reduce(x)
