@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_size
+from eblvm_lit.distributed.ranks import barrier, first_reason, gather_objects, rank_and_size
 
 __all__ = ["SharedMemory", "sum_"]
 
@@ -95,28 +95,27 @@ def _make() -> SharedMemory | None:
     hosts, pids = zip(*gather_objects((socket.gethostname() if fit else None, os.getpid())), strict=True)
     if hosts[0] is None or len({*hosts}) > 1 or len({*pids}) < size:
         return None
-    path, memory, n_bytes = None, None, SharedMemory.n_bytes(size)
+    path, reason, n_bytes = "", None, SharedMemory.n_bytes(size)
     try:
         if rank == 0:
             descriptor, path = tempfile.mkstemp(prefix="eblvm_lit_", dir=FOLDER)
             os.posix_fallocate(descriptor, 0, n_bytes)  # an error now instead of a crash later, if there is too little
             os.close(descriptor)
-        reason = None
     except OSError as error:
         reason = str(error)
     path = gather_objects(path)[0]
     try:
         if first_reason(reason) is not None:
             return None
-        try:
-            memory = torch.from_file(path, shared=True, size=n_bytes, dtype=torch.uint8)
-        except (OSError, RuntimeError) as error:  # another machine of the same name
-            reason = str(error)
-        if first_reason(reason) is not None or memory is None:
+        if not Path(path).is_file():
+            reason = "another machine of the same name"
+        if first_reason(reason) is not None:
             return None
+        memory = torch.from_file(path, shared=True, size=n_bytes, dtype=torch.uint8)
+        barrier()  # all have opened it before it loses its name
         return SharedMemory(memory, rank, list(pids))
     finally:
-        if rank == 0 and path is not None:
+        if rank == 0 and path:
             Path(path).unlink(missing_ok=True)
 
 

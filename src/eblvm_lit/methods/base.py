@@ -470,10 +470,10 @@ class Method(pl.LightningModule):
     def _choose_compiling(self, measured: Measurement) -> None:
         """Compile from here on, or do not, by what the first process has measured."""
         n_tensors = sum(1 for network in self.networks().values() for _ in network.parameters())
-        own = measured.choose(self.inner_steps() * n_tensors)
-        measured.compiled, sentence = gather_objects(tuple(own))[0]
-        log.info("%s", sentence)
-        if measured.compiled:
+        choice = gather_objects(measured.choose(self.inner_steps() * n_tensors))[0]
+        measured.compiled = choice.compiled
+        log.info("%s", choice.sentence)
+        if choice.compiled:
             self.compile_iteration()
 
     def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002
