@@ -18,7 +18,7 @@ N_MEASURED = 5
 # The size of an iteration is its gradient evaluations times the parameter tensors, which tell a network's depth.
 # Compilation takes BASE seconds, and PER_SIZE times the size. A compiled iteration saves OVERHEAD seconds times the
 # size, and at least the part SAVED of the eager one. docs/concepts.md has the measurements.
-BASE, PER_SIZE, OVERHEAD, SAVED = 11.0, 0.27, 1e-4, 1 / 3
+BASE, PER_SIZE, OVERHEAD, SAVED = 11.0, 0.27, 1e-4, 0.15
 
 
 class Choice(NamedTuple):
