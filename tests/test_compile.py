@@ -284,7 +284,7 @@ def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, 
 @pytest.mark.parametrize(
     ("n_iterations", "seconds", "size", "said"),
     [
-        (1_000, 0.007, 66, "running eagerly, compiling would take about 29 s and save about 6 s: 1,000 iterations to"),
+        (1_000, 0.007, 66, "running eagerly, compiling would take about 29 s and save 6 s: 1,000 iterations to"),
         (10_000, 0.007, 66, "compiling, which takes about 29 s and saves about 63 s: 10,000 it"),
         (100, 9.0, 66, "compiling, which takes about 29 s and saves about 135 s: 100 it"),
         (22, 9.0, 66, "compiling, which takes about 29 s and saves about 30 s"),

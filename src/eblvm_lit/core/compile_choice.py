@@ -79,10 +79,10 @@ def costs(n_iterations: int, eager_seconds: float, size: int) -> Choice:
     saved = n_iterations * max(SAVED * eager_seconds, min(0.9 * eager_seconds, OVERHEAD * size))
     rest = f"{n_iterations:,} iterations to come, each of {1e3 * eager_seconds:.2g} ms."
     if saved > to_compile:
-        about = f"takes about {to_compile:.0f} s and saves about {saved:.0f} s"
-        return Choice(True, f"compile=auto: compiling, which {about}: {rest}")
-    about = f"would take about {to_compile:.0f} s and save about {saved:.0f} s"
-    return Choice(False, f"compile=auto: running eagerly, compiling {about}: {rest}")
+        about = f"compile=auto: compiling, which takes about {to_compile:.0f} s and saves about {saved:.0f} s"
+    else:
+        about = f"compile=auto: running eagerly, compiling would take about {to_compile:.0f} s and save {saved:.0f} s"
+    return Choice(saved > to_compile, f"{about}: {rest}")
 
 
 @dataclass
