@@ -200,6 +200,10 @@ class BiDVL(GeneratorMethod):
         """Unrolled ones included."""
         return 1 + self.loss.regularises_encoder + self.n_lower_steps + self.unroll.n_draws
 
+    def float32_reason(self) -> str | None:
+        """Unrolled steps, which the upper level differentiates."""
+        return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
+
     def memory_hints(self) -> list[str]:
         """Fewer unrolled steps, if there are any."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]

@@ -291,6 +291,10 @@ class Method(pl.LightningModule):
         """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
         return None
 
+    def float32_reason(self) -> str | None:
+        """Why ``trainer.precision=auto`` keeps this method in float32; None where the faster dtype is taken."""
+        return None
+
     def memory_hints(self) -> list[str]:
         """What makes an iteration need less memory, the most effective first."""
         return ["lower data.batch_size"]

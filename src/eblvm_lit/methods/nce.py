@@ -134,6 +134,10 @@ class NCE(LossMethod):
         other = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
         return -data, -other.view(self.nu, -1).sum(0)
 
+    def float32_reason(self) -> str | None:
+        """A logit is a difference of log-densities, which are large in many dimensions."""
+        return "as its logits are small differences of log-densities"
+
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """The loss per example, shape (B,)."""
         at_data, at_noise = self.terms(state, v, noise)

@@ -47,6 +47,10 @@ class Objective(ABC):
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,), of the perturbed v."""
 
+    def float32_reason(self) -> str | None:
+        """Why mixed precision does not fit: a loss that differentiates the score takes second derivatives of E."""
+        return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
+
     def on_minibatch(self, minibatch: Minibatch) -> Objective:  # noqa: ARG002 - of objectives of pairs
         """This objective of the rows of one minibatch; itself, unless its loss couples examples."""
         return self

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytorch_lightning as pl
+import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.accelerators import CUDAAccelerator, MPSAccelerator, XLAAccelerator
 from pytorch_lightning.callbacks import Checkpoint
@@ -23,7 +24,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime.instantiate import LIGHTNING, check_arguments, instantiate, resolve_target
 from eblvm_lit.runtime.own_packages import import_packages
 
-__all__ = ["Parts", "build", "build_trainer"]
+__all__ = ["Parts", "build", "build_trainer", "root_device"]
 
 
 # Options of Lightning's automatic optimization, and what this package has instead.
@@ -117,17 +118,34 @@ def n_processes(cfg: DictConfig) -> int:
     """The number of processes: one per device of ``trainer.devices`` and machine."""
     if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
         return 1
-    devices = OmegaConf.to_container(cfg.trainer, resolve=True)["devices"]
-    trainer = pl.Trainer(
+    return _bare_trainer(cfg).world_size
+
+
+def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
+    """The device of this process, and the number of processes.
+
+    Raises:
+        ConfigError: If this machine has no such devices.
+    """
+    check_accelerator(cfg.trainer.get("accelerator"))
+    try:
+        trainer = _bare_trainer(cfg)
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        raise ConfigError(f"trainer: {error}") from error
+    return trainer.strategy.root_device, trainer.world_size
+
+
+def _bare_trainer(cfg: DictConfig) -> pl.Trainer:
+    """A trainer with the devices of a run and nothing else of it."""
+    return pl.Trainer(
         accelerator=cfg.trainer.accelerator,
-        devices=devices,
+        devices=OmegaConf.to_container(cfg.trainer, resolve=True)["devices"],
         num_nodes=cfg.trainer.num_nodes,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    return trainer.world_size
 
 
 def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:

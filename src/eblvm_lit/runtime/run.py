@@ -27,6 +27,7 @@ from eblvm_lit.runtime.forecast import warn_of_days
 from eblvm_lit.runtime.instantiate import LIGHTNING
 from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.optimized import check_optimized
+from eblvm_lit.runtime.precision import AUTO, choose_precision, stored_precision
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
@@ -90,8 +91,12 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
         check_optimized(cfg, parts)
-    parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
+    if cfg.trainer.precision == AUTO:
+        cfg.trainer.precision = choose_precision(cfg, parts, resume_from)
+        if is_first():  # further processes read it, and take the same
+            write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+    parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     trainer = build_trainer(cfg, parts)
     notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
     notes["threads"] = cfg.threads or torch.get_num_threads()
@@ -163,6 +168,9 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
             "or evaluate the checkpoint with evaluate.py."
         )
     log.info("Resuming from iteration %d of %s.", start, resume_from)
+    before = stored_precision(checkpoint)
+    if before not in (None, trainer.precision):
+        log.warning("The checkpoint is of trainer.precision=%s; the run goes on with %s.", before, trainer.precision)
     for callback in parts.callbacks.values():
         if isinstance(callback, Checkpoints):
             callback.adopt(resume_from)

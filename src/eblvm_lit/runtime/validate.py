@@ -23,7 +23,7 @@ __all__ = ["check_config", "check_integer", "check_keys", "drop_unread", "refuse
 PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
 PATH_KEYS |= {"cache_dir", "run_dir", "outputs_dir", "data_root"}
 
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+PRECISIONS = ("32-true", "64-true", "bf16-mixed", "auto")
 # What not every method reads. A choice nobody reads must not look as if it had been used.
 PARTS = (
     *("model", "marginal_model", "objective", "posterior", "divergence", "n_unroll", "hypergradient", "score"),

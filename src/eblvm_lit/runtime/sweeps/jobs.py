@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -41,7 +41,7 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
     except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
         log.warning("%s cannot be read (%s): the job is run again.", folder, type(error).__name__)
         return None
-    if not isinstance(metrics, dict) or _identity(stored) != _identity(OmegaConf.to_container(cfg, resolve=True)):
+    if not isinstance(metrics, dict) or not _is_of(stored, cfg):
         log.warning("%s holds the results of another configuration: the job is run anew.", folder)
         return None
     log.info("%s has finished before.", folder)
@@ -67,10 +67,19 @@ def earlier_checkpoint(cfg: DictConfig) -> Path | None:
     except DataError as error:
         log.warning("%s The job is run from its beginning.", error)
         return None
-    if _identity(stored) != _identity(OmegaConf.to_container(cfg, resolve=True)):
+    if not _is_of(stored, cfg):
         log.warning("%s is of another configuration: the job is run from its beginning.", path)
         return None
     return path
+
+
+def _is_of(stored: Any, cfg: DictConfig) -> bool:
+    """Whether a stored configuration is that of a job; it has the precision that ``auto`` has chosen."""
+    own = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
+    trainer, before = own.get("trainer"), stored.get("trainer")
+    if isinstance(trainer, dict) and isinstance(before, dict) and trainer.get("precision") == "auto":
+        trainer["precision"] = before.get("precision")
+    return _identity(stored) == _identity(own)
 
 
 def _identity(plain: Mapping[str, Any]) -> str:
