@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.stamp
 ARGS =
 
-.PHONY: help train test test-slow test-portable docs docs-check bench lint audit format clean
+.PHONY: help train test test-slow test-portable docs docs-check bench gpu-check lint audit format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ docs-check: $(STAMP) ## run every command of README and docs/, shortened
 bench: $(STAMP) ## measure time and memory of every method, and how they grow; ARGS=--help: the first alone
 	$(BIN)/python -m benchmarks.run $(ARGS)
 	@test -n "$$ARGS" || $(BIN)/python -m benchmarks.growth
+
+gpu-check: $(STAMP) ## on a machine with a GPU: are methods right and fast there? Writes docs/gpu.md in ten minutes
+	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 lint: $(STAMP) ## check style, formatting and types
 	$(BIN)/python -m ruff check .

@@ -16,6 +16,7 @@ from benchmarks.measure import COMMON, ROOT, block_seconds, peak_memory, wait
 from eblvm_lit.runtime.build import build
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.utils.torch_settings import tf32
 
 N_BLOCKS = 5
 
@@ -48,17 +49,19 @@ def main(result: str, *overrides: str) -> None:
         method, stamps = parts.method.to(device).eval(), Stamps(device)
         sampler = instantiate(cfg.sampler, "sampler")
         published, n_steps = sampler.langevin.n_steps, cfg.trainer.max_steps
-        sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0)
+        capture = sampler.langevin.capture
+        sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
         before = peak_memory(device)
-        sampler.draw(
-            method.parts.energy,
-            range(sampler.batch_size),
-            seed=0,
-            posterior=method.parts.posterior,
-            examples=parts.data.splits.train,
-            as_float=parts.data.as_float,
-            on_step=stamps,
-        )
+        with tf32(cfg.tf32):
+            sampler.draw(
+                method.parts.energy,
+                range(sampler.batch_size),
+                seed=0,
+                posterior=method.parts.posterior,
+                examples=parts.data.splits.train,
+                as_float=parts.data.as_float,
+                on_step=stamps,
+            )
     warm = stamps.stamps[n_steps // 10 :]
     seconds = median(block_seconds(warm, max(1, len(warm) // N_BLOCKS)))
     found = {

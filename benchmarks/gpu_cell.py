@@ -1,0 +1,262 @@
+"""One part of the GPU check in its own process: python -m benchmarks.gpu_cell KIND DEVICE RESULT.json OVERRIDE..."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from torch import Tensor
+
+from benchmarks.measure import ROOT, peak_memory, wait
+from eblvm_lit.core.fast_paths import compile_step
+from eblvm_lit.core.functional import copy_tree, plain_autograd, tree_map
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.methods.base import Method, TrainState
+from eblvm_lit.runtime.build import build
+from eblvm_lit.utils.torch_settings import tf32
+
+MODES = ("eager", "compiled", "graphed")
+PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # TF32 allowed, autocast
+N_STEPS = 3
+# Modes may be this many times as far from float64 as float32 is on the processor: another order of each sum.
+FACTOR = 30.0
+FLOOR = 256 * torch.finfo(torch.float32).eps
+CLOSE = 0.25  # how far bfloat16 may be: its eps is 1/128
+N_WARM_UP = 2
+N_BLOCKS, BLOCK_SECONDS = 5, 0.4
+
+Step = Callable[[TrainState, Tensor, Any], dict[str, Tensor]]
+Capture = Callable[[Callable[[], dict[str, Tensor]]], tuple[Callable[[], None], dict[str, Tensor]]]
+
+
+def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
+    """A function as a CUDA graph: its replay, and the tensors that each replay writes."""
+    run()  # compiles, where it does
+    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        for _ in range(N_WARM_UP):
+            run()
+    main.wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = run()
+    return graph.replay, outputs
+
+
+class Captured:
+    """A step as one graph, which reads and moves the tensors of one state; minibatch and noise are copied in.
+
+    Args:
+        step: It moves the state's tensors in place.
+        state: The state; it is as before when the graph is made.
+        v: A minibatch.
+        noise: Its noise.
+        capture: What makes the graph.
+    """
+
+    def __init__(self, step: Step, state: TrainState, v: Tensor, noise: Any, capture: Capture = cuda_graph) -> None:
+        self.inputs = tree_map(torch.clone, [v, noise])
+        moving = {"params": state.params, "optimizers": state.optimizers, "buffers": state.buffers}
+        before = tree_map(torch.clone, moving)
+        self.replay, self.outputs = capture(lambda: step(state, *self.inputs))
+        with torch.no_grad():
+            copy_tree(moving, before)
+
+    def __call__(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:  # noqa: ARG002 - the captured one
+        tree_map(lambda place, x: place.copy_(x), self.inputs, [v, noise])
+        self.replay()
+        return {name: x.clone() for name, x in self.outputs.items()}
+
+
+def eager(method: Method) -> Step:
+    def step(state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
+        with plain_autograd():
+            return method.run_iteration(state, v, noise)
+
+    return step
+
+
+def step_of(mode: str, method: Method, device: torch.device, capture: Capture = cuda_graph) -> Step:
+    """The iteration in one mode; graphed is the compiled one as a CUDA graph, which torch calls reduce-overhead."""
+    if mode == "eager":
+        return eager(method)
+    compiled = compile_step(method.run_iteration, device)
+    if mode == "compiled":
+        return compiled
+    made: list[Captured] = []
+
+    def graphed(state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
+        if not made:
+            made.append(Captured(compiled, state, v, noise, capture))
+        return made[0](state, v, noise)
+
+    return graphed
+
+
+def start(method: Method, device: torch.device, dtype: torch.dtype = torch.float32) -> TrainState:
+    """Where a first iteration starts, each group at its own rate."""
+    method.to(device, dtype).train()
+    optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
+    rates = {
+        name: torch.tensor(group.optimizer.lr, device=device, dtype=dtype) for name, (group, _) in method.rates.items()
+    }
+    return method.train_state(optimizers, rates)
+
+
+def moved(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Tensors on another device; those of floats in another dtype."""
+    return tree_map(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), tree)
+
+
+@contextmanager
+def precision(name: str, device: torch.device) -> Iterator[None]:
+    allowed, half = PRECISIONS[name]
+    with tf32(allowed), torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+        yield
+
+
+def flat(tensors: Any) -> Tensor:
+    parts = [x.detach().double().cpu().flatten() for x in tensors if x.is_floating_point()]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def advance(
+    method: Method,
+    inputs: Sequence[tuple[Tensor, Any]],
+    mode: str,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    capture: Capture = cuda_graph,
+) -> tuple[Tensor, Tensor]:
+    """How far some iterations move parameters and buffers, and their losses and gradient norms; all in float64."""
+    method = copy.deepcopy(method)
+    state, begin = start(method, device, dtype), flat(method.state_dict().values())
+    step, records = step_of(mode, method, device, capture), []
+    for v, noise in inputs:
+        records.append(step(state, moved(v, device, dtype), moved(noise, device, dtype)))
+    wait(device)
+    return flat(method.state_dict().values()) - begin, flat(x for record in records for x in record.values())
+
+
+def distance(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> float:
+    """The larger of the relative distances of moves and of records; infinite where one is not finite."""
+    found = 0.0
+    for a, b in zip(one, other, strict=True):
+        gap = ((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)).item()
+        found = max(found, gap if math.isfinite(gap) else math.inf)
+    return found
+
+
+def reason(error: BaseException) -> str:
+    text = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {text}"[:200]
+
+
+def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = cuda_graph) -> dict[str, Any]:
+    """Every mode in float32 against float64 on the processor, and bfloat16.
+
+    Noise is drawn once, on the processor. What float32 loses there tells what float32 may lose on the device.
+    """
+    inputs = [(v, method.draw_noise(v, keyed_generator(0, "gpu_check", i))) for i in range(N_STEPS)]
+    cpu = torch.device("cpu")
+    exact = advance(method, inputs, "eager", cpu, torch.float64)
+    rounding = distance(advance(method, inputs, "eager", cpu), exact)
+    found: dict[str, Any] = {"rounding": rounding, "tolerance": FACTOR * rounding + FLOOR, "errors": {}}
+    for mode in MODES:
+        try:
+            with precision("float32", device):
+                found[mode] = distance(advance(method, inputs, mode, device, capture=capture), exact)
+        except Exception as error:  # one mode of one method: a row of the page
+            found["errors"][mode] = reason(error)
+    try:
+        with precision("bf16", device):
+            found["bf16"] = distance(advance(method, inputs, "eager", device), exact)
+    except Exception as error:
+        found["errors"]["bf16"] = reason(error)
+    found["float32_reason"] = method.float32_reason()
+    return found
+
+
+def rates(method: Method, v: Tensor, device: torch.device, name: str, capture: Capture = cuda_graph) -> Iterator[dict]:
+    """Iterations a second in each mode, noise included; no loader, trainer, log or bar."""
+    for mode in MODES:
+        try:
+            with precision(name, device):
+                yield {"mode": mode, **rate(copy.deepcopy(method), v, device, mode, capture)}
+        except Exception as error:
+            yield {"mode": mode, "error": reason(error)}
+
+
+def rate(method: Method, v: Tensor, device: torch.device, mode: str, capture: Capture) -> dict[str, Any]:
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    state, v, generator = start(method, device), v.to(device), torch.Generator(device)
+    step = step_of(mode, method, device, capture)
+
+    def seconds(n: int) -> float:
+        wait(device)
+        begin = time.perf_counter()
+        for i in range(n):
+            step(state, v, method.draw_noise(v, generator.manual_seed(i)))
+        wait(device)
+        return time.perf_counter() - begin
+
+    first = seconds(1)
+    size = max(1, math.ceil(BLOCK_SECONDS / max(seconds(2) / 2, 1e-6)))
+    found = sorted(size / seconds(size) for _ in range(N_BLOCKS))
+    return {
+        "per_second": median(found),
+        "range": [found[0], found[-1]],
+        "n": N_BLOCKS,
+        "first_seconds": first,
+        "peak_mib": peak_memory(device),
+    }
+
+
+def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
+    """A method, and a minibatch of its data."""
+    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        own = ("allow_packages=[benchmarks]", "method.compile=false", f"run_dir={folder}")
+        cfg = compose("config", [*overrides, *own])
+        if "root" in cfg.data:
+            cfg.data.root = folder
+        parts = build(cfg)
+        parts.data.setup()
+        return parts.method, parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
+
+
+def main(kind: str, device: str, result: str, *overrides: str) -> None:
+    """Write what was found after each step, so that a part that is stopped leaves the rest."""
+    method, v = load(overrides)
+    target, path = torch.device(device), Path(result)
+    if kind == "equal":
+        path.write_text(json.dumps(compare(method, v, target)))
+        return
+    name, rows = kind.removeprefix("compile ").removeprefix("speed "), []
+    if kind.startswith("compile "):  # into the compiler's cache
+        with precision(name, target):
+            state, generator = start(method, target), torch.Generator(target)
+            v = v.to(target)
+            step_of("compiled", method, target)(state, v, method.draw_noise(v, generator))
+        path.write_text("[]")
+        return
+    for row in rates(method, v, target, name):
+        rows.append(row)
+        path.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
