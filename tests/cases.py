@@ -236,6 +236,15 @@ ENERGIES = [
         event_shape=IMAGE,
     ),
     EnergyCase(
+        name="deep-visible-terms",
+        make=lambda: randomise(
+            DeepLatentEnergy(
+                network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6, visible_head="quadratic", reference_std=0.7
+            ),
+            0.4,
+        ),
+    ),
+    EnergyCase(
         name="joint-spectral",  # with the spectral norms it has: each pass in training moves them
         make=lambda: randomise(
             JointSpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, h_widths=[4, 4], output="identity"),
@@ -272,6 +281,10 @@ VISIBLE_ENERGIES = [
         )
         for head in ("quadratic", "squared_norm")
         for shape, network in (((V_DIM,), lambda: MLP(sizes=[V_DIM, 5, 4])), (IMAGE, tiny_resnet))
+    ),
+    EnergyCase(
+        name="deep-reference",
+        make=lambda: randomise(DeepEnergy(network=MLP(sizes=[V_DIM, 5, 4]), reference_std=0.7), 0.3),
     ),
 ]
 

@@ -87,6 +87,26 @@ def test_the_coupling_keeps_volume_and_shifts_the_first_copy_alone(float64):
     torch.testing.assert_close(moved, energy(v, h))
 
 
+def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
+    network = randomise(MLP(sizes=[2, 5, 4]), 0.5)
+    v, h = torch.randn(4, 2, requires_grad=True), torch.randn(5, 4, 3, requires_grad=True)
+    tilted = randomise(
+        DeepLatentEnergy(network=network, h_dim=3, head_dim=6, visible_head="quadratic", reference_std=0.7), 0.5
+    )
+    plain = DeepLatentEnergy(network=network, h_dim=3, head_dim=6)
+    plain.load_state_dict({name: value for name, value in tilted.state_dict().items() if "visible" not in name})
+    alone = tilted.visible_head(network(v)) + v.square().sum(1) / (2 * 0.49)
+    torch.testing.assert_close(tilted(v, h), plain(v, h) + alone)
+    of_h = [torch.autograd.grad(energy(v, h).sum(), h)[0] for energy in (tilted, plain)]
+    torch.testing.assert_close(*of_h)  # p(h|v) is the same
+    reference = DeepEnergy(network=network, reference_std=0.7)
+    score, untilted = -torch.autograd.grad(reference(v).sum(), v)[0], DeepEnergy(network=network)
+    untilted.load_state_dict(reference.state_dict())
+    torch.testing.assert_close(score, -torch.autograd.grad(untilted(v).sum(), v)[0] - v / 0.49)
+    image = DeepEnergy(network=Convolutional(), reference_std=2.0)  # all axes of an image are summed over
+    torch.testing.assert_close(image.reference.energy(torch.ones(5, 1, 4, 6)), torch.full((5,), 24 / 8))
+
+
 @pytest.mark.parametrize("negative_slope", [None, 0.2])
 def test_residual_network_has_its_formula(negative_slope, float64):
     network, x = randomise(ResidualMLP(sizes=[2, 5, 4, 4], negative_slope=negative_slope)), torch.randn(6, 2)
@@ -180,6 +200,11 @@ def test_gradients_are_finite_far_from_the_data_and_right(float64):
         (lambda: DeepVectorEnergy(v_dim=2, widths=[]), "at least an input and an output"),
         (lambda: DeepVectorEnergy(v_dim=2, h_dim=0), "h_dim >= 1 and head_dim >= 1, not 0"),
         (lambda: DeepVectorEnergy(v_dim=2, head_dim=0), "not 10 and 0"),
+        (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, reference_std=0), "reference_std must be > 0"),
+        (lambda: DeepEnergy(network=MLP(sizes=[2, 4]), reference_std=-1.0), "reference_std must be > 0, or null"),
+        (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, visible_head="cubic"), "'none' or 'quadratic'"),
+        (lambda: ResNet(v_shape=[1, 24, 24], n_blocks=1, channels=2, stem_stride=3), "stem_stride is 1 or an even"),
+        (lambda: ResNet(v_shape=[1, 24, 24], n_blocks=1, channels=2, stem_stride=2), "multiples of 16"),
         (lambda: VectorField(v_dim=0), "v_dim and n_layers >= 1"),
         (lambda: VectorField(v_dim=2, n_layers=0), "v_dim and n_layers >= 1"),
     ],
@@ -192,8 +217,8 @@ def test_refusals(make, words):
 # --- networks of images -----------------------------------------------------------------------------------
 
 
-def resnet_by_hand(network, v):
-    x = conv2d(v, network.stem.weight, network.stem.bias, padding=1)
+def resnet_by_hand(network, v, stride=1, padding=1):
+    x = conv2d(v, network.stem.weight, network.stem.bias, stride=stride, padding=padding)
     for i, block in enumerate(network.blocks):
         y = conv2d(torch_elu(x), block.first.weight, None, padding=1)
         y = conv2d(torch_elu(y), block.second.weight, block.second.bias, padding=1)
@@ -211,6 +236,18 @@ def test_resnet_has_its_formula(float64):
     weights = [block.first for block in network.blocks]
     assert [conv.in_channels for conv in weights] == [3, 6, 6, 12, 12, 24]
     assert all(conv.bias is None for conv in weights)
+
+
+@pytest.mark.parametrize(("stride", "kernel", "padding"), [(2, 4, 1), (4, 8, 2)])
+def test_a_strided_stem_has_its_formula_and_sees_each_pixel(stride, kernel, padding, float64):
+    size = 8 * stride
+    network = ResNet(v_shape=[2, size, 2 * size], n_blocks=2, channels=3, stem_stride=stride)
+    randomise(network, 0.3)
+    v = torch.randn(5, 2, size, 2 * size, requires_grad=True)
+    assert network.stem.kernel_size == (kernel, kernel)
+    torch.testing.assert_close(network(v), resnet_by_hand(network, v, stride, padding), rtol=1e-10, atol=1e-10)
+    assert network.out_dim == 1 * 2 * 24 == network(v).shape[1]
+    assert (torch.autograd.grad(network(v).sum(), v)[0] != 0).all()
 
 
 @pytest.mark.parametrize("make", [lambda: ResNet(v_shape=[3, 8, 8], n_blocks=1, channels=4), None])
@@ -574,9 +611,10 @@ SMALL = ["data.size=8", "model.network.n_blocks=1", "model.network.channels=2"]
 def test_the_deep_model_of_images_brings_its_parts():
     cfg = configure("model=deep", "method=bimdsm", "data=cifar10")
     network = {"_target_": RESNET, "v_shape": [3, 32, 32], "n_blocks": 3, "channels": 128, "checkpoint": False}
+    network["stem_stride"] = 1
     assert cfg.model == {
         **{"_target_": "eblvm_lit.energies.deep.DeepLatentEnergy", "network": network},
-        **{"h_dim": 50, "head_dim": None},
+        **{"h_dim": 50, "head_dim": None, "visible_head": "none", "reference_std": None},
     }
     assert cfg.posterior._target_.endswith("NetworkGaussianPosterior")
     assert (cfg.posterior.network.v_shape, cfg.posterior.network.widths) == ([3, 32, 32], [64, 128, 256])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from eblvm_lit.core.functional import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
@@ -24,6 +26,19 @@ def _recompute(network: object) -> list[str]:
     return []
 
 
+class _Reference:
+    """The energy |v|^2 / (2 s^2) of N(0, s^2 I), which a deep energy tilts; nothing where s is None."""
+
+    def __init__(self, std: float | None) -> None:
+        if std is not None and not std > 0:
+            raise ConfigError(f"reference_std must be > 0, or null for no reference distribution, not {std}.")
+        self.std = std
+
+    def energy(self, v: Tensor) -> Tensor:
+        """Shape (B,), of v (B, *event)."""
+        return at_least_float32(v).flatten(1).square().sum(1) / (2 * cast(float, self.std) ** 2)
+
+
 class DeepEnergy(VisibleEnergy):
     r"""A network's features under one of two heads, without latents: the fully visible baseline.
 
@@ -37,9 +52,10 @@ class DeepEnergy(VisibleEnergy):
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
         head: ``quadratic`` or ``squared_norm``.
         head_dim: Rows of A; half as many as g_1 has features if not given. Of no meaning to the quadratic head.
+        reference_std: s, where the model tilts N(0, s^2 I): F has :math:`\|v\|^2 / (2 s^2)` beside the head.
 
     Raises:
-        ConfigError: For an unknown head, a size below one, or a head_dim that is not used.
+        ConfigError: For an unknown head, a size below one, a head_dim that is not used, or s <= 0.
 
     Example:
         >>> import torch
@@ -55,8 +71,10 @@ class DeepEnergy(VisibleEnergy):
         network: FeatureNetwork,
         head: Literal["quadratic", "squared_norm"] = "quadratic",
         head_dim: int | None = None,
+        reference_std: float | None = None,
     ) -> None:
         super().__init__()
+        self.reference = _Reference(reference_std)
         if head not in ("quadratic", "squared_norm"):
             raise ConfigError(f"The head of a deep energy is 'quadratic' or 'squared_norm', not {head!r}.")
         if head == "quadratic" and head_dim is not None:
@@ -68,7 +86,8 @@ class DeepEnergy(VisibleEnergy):
 
     def free_energy(self, v: Tensor) -> Tensor:
         """F(v), shape (B,), of v (B, *event)."""
-        return self.head(self.network(v))
+        value = self.head(self.network(v))
+        return value if self.reference.std is None else value + self.reference.energy(v)
 
     def memory_hints(self) -> list[str]:
         """Recomputed activations, where the network can do that."""
@@ -83,13 +102,24 @@ class DeepLatentEnergy(FeatureEnergy):
     The features g(v) cost a pass through the network, and are computed once for all latents. E >= 0. Reference: Bao et
     al. 2020, section 5.2, and code; Bao et al. 2021.
 
+    With ``reference_std`` the model tilts a normal distribution, as Xie et al. 2016 (arXiv 1602.03264) do:
+
+    .. math:: p(v, h) \propto e^{-E(v, h)}\, N(v; 0, s^2 I)
+
+    which adds :math:`\|v\|^2 / (2 s^2)` to E, and leaves p(h|v) as it is. Multi-scale denoising asks for the score
+    :math:`(\mathrm{E}[v|\tilde v] - \tilde v) / \sigma_0^2`: with s = sigma_0 the network learns the denoised image,
+    and not to subtract the noise.
+
     Args:
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
         h_dim: Number of latents m.
         head_dim: Rows of A; half as many as g_1 has features if not given, as published.
+        visible_head: ``quadratic`` adds that head of :class:`DeepEnergy` on g_1(v), an energy of v alone; ``none``, as
+            published, leaves all to the latents' head, which sees v through m numbers.
+        reference_std: s; null, as published, for no such term.
 
     Raises:
-        ConfigError: For a size below one.
+        ConfigError: For an unknown head, a size below one, or s <= 0.
 
     Example:
         >>> import torch
@@ -101,8 +131,19 @@ class DeepLatentEnergy(FeatureEnergy):
 
     continuous = True
 
-    def __init__(self, *, network: FeatureNetwork, h_dim: int, head_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        network: FeatureNetwork,
+        h_dim: int,
+        head_dim: int | None = None,
+        visible_head: Literal["none", "quadratic"] = "none",
+        reference_std: float | None = None,
+    ) -> None:
         super().__init__()
+        if visible_head not in ("none", "quadratic"):
+            raise ConfigError(f"The visible head of a deep energy is 'none' or 'quadratic', not {visible_head!r}.")
+        self.reference = _Reference(reference_std)
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
         if h_dim < 1 or head_dim < 1:
             raise ConfigError(f"A deep energy needs h_dim >= 1 and head_dim >= 1, not {h_dim} and {head_dim}.")
@@ -110,24 +151,34 @@ class DeepLatentEnergy(FeatureEnergy):
         self.network = network
         self.f2h = nn.Linear(network.out_dim, h_dim)
         self.head = SquaredNormHead(in_dim=2 * h_dim, width=head_dim)
+        self.visible_head = QuadraticHead(in_dim=network.out_dim) if visible_head == "quadratic" else None
 
     def memory_hints(self) -> list[str]:
         """Recomputed activations, where the network can do that."""
         return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
-        """g(v), shape (B, m), of v (B, *event)."""
-        return self.f2h(self.network(v))
+        """g(v), shape (B, m), of v (B, *event); where E has terms of v alone, their sum in one more column."""
+        of_network = self.network(v)
+        features, alone = self.f2h(of_network), []
+        if self.visible_head is not None:
+            alone.append(self.visible_head(of_network))
+        if self.reference.std is not None:
+            alone.append(self.reference.energy(v))
+        if not alone:
+            return features
+        return torch.cat([at_least_float32(features), sum(alone).unsqueeze(1)], dim=1)
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
-        """E, shape (*L, B), of g(v) (B, m) and h (*L, B, m)."""
+        """E, shape (*L, B), of features (B, m) and h (*L, B, m)."""
         return self.at_features(features)(h)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
         r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
-        of_features, weight = linear(features, of_sum, self.head.bias), of_sum + of_h
-        return lambda h: self.head.squared_norm(of_features + linear(h, weight))
+        of_features, weight = linear(features[:, : self.h_dim], of_sum, self.head.bias), of_sum + of_h
+        of_v = features[:, self.h_dim :].sum(1)  # no column, no term
+        return lambda h: self.head.squared_norm(of_features + linear(h, weight)) + of_v
 
 
 class DeepVectorEnergy(DeepLatentEnergy):

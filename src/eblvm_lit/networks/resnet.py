@@ -45,17 +45,19 @@ class ResNet(nn.Module):
     Kernels are kept in the order that convolutions are fastest in (channels last), and so is what they compute.
 
     Args:
-        v_shape: Channels, height and width of the image; both multiples of 8.
+        v_shape: Channels, height and width of the image; both multiples of 8 times ``stem_stride``.
         n_blocks: k, residual blocks in a stage.
         channels: C.
+        stem_stride: Stride of the first convolution: 1, as published, or an even number s. Its kernel is then 2 s wide,
+            the stages see an image of 1/s of the size, and a pass costs 1/s^2.
         checkpoint: Whether a block's activations are computed again for a gradient, instead of kept. It is for
             gradients of first order by plain autograd: those of contrastive divergence that is not compiled, and of
             samplers. Score matching differentiates a gradient, whose graph holds the recomputed activations, too: it
             would take twice the memory.
 
     Raises:
-        ConfigError: For a shape that is not an image's or cannot be halved three times, or a number below one; and,
-            in training, where recomputing activations saves no memory.
+        ConfigError: For a shape that is not an image's or cannot be halved three times, a number below one, or an odd
+            stride above one; and, in training, where recomputing activations saves no memory.
 
     Example:
         >>> network = ResNet(v_shape=[3, 32, 32], n_blocks=1, channels=4)
@@ -63,14 +65,19 @@ class ResNet(nn.Module):
         (512, torch.Size([5, 512]))
     """
 
-    def __init__(self, *, v_shape: Sequence[int], n_blocks: int, channels: int, checkpoint: bool = False) -> None:
+    def __init__(
+        self, *, v_shape: Sequence[int], n_blocks: int, channels: int, stem_stride: int = 1, checkpoint: bool = False
+    ) -> None:
         super().__init__()
-        self.event_shape = image_shape(v_shape, 8)
+        if stem_stride != 1 and (stem_stride < 2 or stem_stride % 2):
+            raise ConfigError(f"A ResNet's stem_stride is 1 or an even number, not {stem_stride}.")
+        self.event_shape, total = image_shape(v_shape, 8 * stem_stride), 8 * stem_stride
         if n_blocks < 1 or channels < 1:
             raise ConfigError(f"A ResNet needs n_blocks >= 1 and channels >= 1, not {n_blocks} and {channels}.")
         depth, height, width = self.event_shape
-        self.checkpoint, self.out_dim = checkpoint, (height // 8) * (width // 8) * 8 * channels
-        self.stem = nn.Conv2d(depth, channels, 3, padding=1)
+        self.checkpoint, self.out_dim = checkpoint, (height // total) * (width // total) * 8 * channels
+        size, padding = (3, 1) if stem_stride == 1 else (2 * stem_stride, stem_stride // 2)
+        self.stem = nn.Conv2d(depth, channels, size, stride=stem_stride, padding=padding)
         blocks = []
         for n in (channels, 2 * channels, 4 * channels):
             blocks.append(_Block(n, 2 * n, down=True))
