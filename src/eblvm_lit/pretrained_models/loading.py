@@ -17,7 +17,7 @@ from eblvm_lit.runtime.trained_run import TrainedRun
 __all__ = ["MODELS", "pretrained"]
 
 # SHA-256 of each file of parameters: it is the file that the model card describes.
-MODELS = {"grbm_digits": "192670d3c03095ac4b561cc26f03c5342b076eca259cc6be9a8c7a908dc5d3f6"}
+MODELS = {"grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f"}
 
 
 def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
@@ -54,6 +54,6 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     config = cast(DictConfig, OmegaConf.create(card["config"]))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
         method = instantiate(config.method, "method")
-    method.energy.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    method.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     method.to(device).eval().requires_grad_(False)
     return TrainedRun(method=method, config=config, iteration=card["iteration"], metrics=card["metrics"])
