@@ -86,7 +86,11 @@ class ParticleML(ContrastiveDivergence):
     @property
     def title(self) -> str:
         """With k."""
-        return f"Maximum likelihood by joint particles, {self.n_chains:,} of the model, k = {self.chain.n_steps}"
+        of_data = "one for each example" if self.per_example else "p(h|v) for each example"
+        return (
+            f"ParticleML: maximum likelihood by {self.n_chains:,} particles of the model and {of_data}, "
+            f"k = {self.chain.n_steps}"
+        )
 
     def keep_examples(self, n: int) -> None:
         """Start h_n at N(0, I) for n training examples, unless there are n already."""
@@ -94,11 +98,18 @@ class ParticleML(ContrastiveDivergence):
             return
         drawn = torch.randn(n, self.energy.h_dim, generator=keyed_generator(self.seed, "latents"))
         self.register_buffer("latents", drawn.to(self.latents))
-        log.info("%s latents for each of %s training examples: %.1f MiB.", *self._memory())
 
-    def _memory(self) -> tuple[str, str, float]:
-        n, m = self.latents.shape
-        return f"{m:,}", f"{n:,}", self.latents.nbytes / 2**20
+    def setup(self, stage: str) -> None:
+        """Make room for the training examples, and say how much that is."""
+        super().setup(stage)
+        if stage == "fit" and self.per_example:
+            n, m = self.latents.shape
+            log.info(
+                "Keeping %d latents for each of %s training examples: %.1f MiB.",
+                m,
+                f"{n:,}",
+                self.latents.nbytes / 2**20,
+            )
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """The particles of the model, and those of the data."""
