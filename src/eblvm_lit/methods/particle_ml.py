@@ -57,6 +57,8 @@ class ParticleML(ContrastiveDivergence):
         {'chain_started': (), 'chain_v': (10, 2), 'chain_h': (10, 3), 'latents': (50, 3)}
     """
 
+    latents: Tensor
+
     def __init__(
         self,
         *,
@@ -103,13 +105,8 @@ class ParticleML(ContrastiveDivergence):
         """Make room for the training examples, and say how much that is."""
         super().setup(stage)
         if stage == "fit" and self.per_example:
-            n, m = self.latents.shape
-            log.info(
-                "Keeping %d latents for each of %s training examples: %.1f MiB.",
-                m,
-                f"{n:,}",
-                self.latents.nbytes / 2**20,
-            )
+            (n, m), size = self.latents.shape, self.latents.nbytes / 2**20
+            log.info("Keeping %d latents for each of %s training examples: %.1f MiB.", m, f"{n:,}", size)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """The particles of the model, and those of the data."""
