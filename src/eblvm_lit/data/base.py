@@ -178,9 +178,10 @@ class ArrayDataModule(LightningDataModule, ABC):
             ConfigError: For an option of Lightning that ends epochs early, after which the order is another.
         """
         if self._order is None:
-            trainer = cast(Any, self.trainer)
-            whole = trainer is None or trainer.overfit_batches or trainer.fast_dev_run
-            if not whole and trainer.limit_train_batches != 1.0:
+            # no trainer outside of a run, and one without options where a single iteration is timed
+            trainer = self.trainer
+            in_order = getattr(trainer, "overfit_batches", 0) or getattr(trainer, "fast_dev_run", False)
+            if not in_order and getattr(trainer, "limit_train_batches", 1.0) != 1.0:
                 raise ConfigError(
                     "This method keeps something of each training example, and trainer.limit_train_batches reorders "
                     "them: leave it out, and lower trainer.max_steps."
