@@ -235,6 +235,7 @@ def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
             cfg.data.root = folder
         parts = build(cfg)
         parts.data.setup()
+        parts.method.keep_examples(parts.data.batch_size)
         return parts.method, parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
 
 

@@ -48,6 +48,9 @@ SHORT = {
     **dict.fromkeys(("ksd", "is_ksd"), (WIDE,)),
     "vages_ksd": (K, WIDE),
     "sm": ("model=gaussian",),
+    "snl": ("method.n_proposals=2",),
+    "vsnl": (K, "model=gaussian", "method.n_proposals=2"),
+    "particle_ml": ("method.n_chains=20",),
 }
 DEEP = {"mdsm": (), "dsm": (), "pcd": (), "bimdsm": (K,), "vages_mdsm": (K,)}
 TIMED = {

@@ -31,6 +31,7 @@ __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
 
 IMAGE = (1, 8, 8)
 BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
+N_EXAMPLES = 1100
 NEUMANN = ("hypergradient.solver=neumann", "hypergradient.step_size=0.01")
 K = "method.n_lower_steps=1"
 ADAM_ADJOINT = (
@@ -95,6 +96,13 @@ CASES = {
     ),
     "nce": ("method=nce", "method.nu=2"),
     "vnce": ("method=vnce", K, "method.nu=2"),
+    "snl": ("method=snl", "method.n_proposals=2", "noise_distribution=standard_normal"),
+    "vsnl": ("method=vsnl", K, "model=gaussian", "method.n_proposals=2", "noise_distribution=standard_normal"),
+    "particle_ml": ("method=particle_ml", "method.n_chains=37"),
+    "particle_ml langevin": (
+        *("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
+        "method.n_chains=37",
+    ),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
     "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level
@@ -116,6 +124,7 @@ def make(name, folder):
         like = torch.zeros(1, *method.energy.event_shape)
     else:
         method, like = parts(), torch.zeros(1, *IMAGE)
+    method.keep_examples(N_EXAMPLES)
     return method.double().train(), like.double()
 
 
@@ -153,10 +162,11 @@ def iterate(method, like, n_iterations, compiled=False):
     lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.rates}
     before = comm_counter.calls, comm_counter.bytes
     for i in range(n_iterations):
-        whole = examples[(BATCH * i) % 1000 :][: SHORT if i == 7 else BATCH]
+        indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: SHORT if i == 7 else BATCH]
+        whole = examples[indices]
         shard = shard_of(len(whole))
         v = whole if shard is None else whole[shard.rows]
-        state = method.train_state(optimizers, lrs)
+        state = method.train_state(optimizers, lrs)._replace(indices=indices)
         record = method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "test", i))
     return method.state_dict(), record, comm_counter.calls - before[0], comm_counter.bytes - before[1]
 

@@ -31,13 +31,14 @@ def start_of(folder, *overrides, n=3):
 
 def advance(method, batches, step=None):
     """State dict and records after an iteration a minibatch, eager or by a compiled step, in double precision."""
-    method.double()
+    method.double().keep_examples(24)
     state = iterating.start(method, lr=0.01)
     iteration = method.run_iteration if step is None else step(method.run_iteration, torch.device("cpu"))
     records = []
     for i, v in enumerate(batches):
         noise = method.draw_noise(v.double(), keyed_generator(0, "test", i))
-        records.append(iteration(state, v.double(), noise))
+        found = state._replace(indices=torch.arange(8 * i, 8 * i + 8)) if method.per_example else state
+        records.append(iteration(found, v.double(), noise))
     return method.state_dict(), records
 
 
@@ -57,6 +58,7 @@ def hyper(k, name, *options):
     return ("method=bidsm", f"method.n_lower_steps={k}", f"hypergradient={name}", *options)
 
 
+PARTICLES = ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2")
 SHARED = ("model=deep_toy", "method.lower_noise=shared")
 FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
 
@@ -82,6 +84,10 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         pytest.param(("method=nce", "noise_distribution=fitted_normal"), marks=pytest.mark.slow),
         pytest.param(("method=vnce", "method.n_lower_steps=1"), marks=pytest.mark.slow),
         pytest.param(("method=vnce", "method.posterior=null", "method.divergence=null"), marks=pytest.mark.slow),
+        pytest.param(("method=snl", "method.n_proposals=2"), marks=pytest.mark.slow),
+        pytest.param(("method=vsnl", "model=gaussian", "method.n_lower_steps=1"), marks=pytest.mark.slow),
+        pytest.param(("method=particle_ml", "method.n_chains=5"), marks=pytest.mark.slow),
+        pytest.param((*PARTICLES, "method.n_chains=5"), marks=pytest.mark.slow),
         pytest.param(("method=vages_fisher", "method.n_lower_steps=2"), marks=pytest.mark.slow),
         pytest.param(("method=bimdsm", "model=deep_toy", "method.n_lower_steps=1"), marks=pytest.mark.slow),
         pytest.param((*SHARED, "method=bimdsm", "method.n_lower_steps=2"), marks=pytest.mark.slow),
@@ -104,6 +110,10 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         "nce",
         "vnce",
         "vnce-true",
+        "snl",
+        "vsnl",
+        "particle-ml",
+        "particle-ml-langevin",
         "vages-fisher",
         "deep",
         "deep-shared",
@@ -130,10 +140,11 @@ def traced_only(monkeypatch):
         (hyper(0, "warm", "hypergradient.step_size=0.01", "hypergradient.reset_every=2"), {"adjoint", "adjoint_age"}),
         (hyper(0, "penalty", *FEW), {"penalty_shift", "penalty_multiplier"}),
         (hyper(0, "fixed_point", "model=gaussian", "hypergradient.precision=stepped"), set()),
+        ((*PARTICLES, "method.n_chains=5"), {"chain_started", "chain_v", "chain_h", "latents"}),
     ],
-    ids=["warm", "penalty", "fixed-point"],
+    ids=["warm", "penalty", "fixed-point", "particles"],
 )
-def test_a_compiled_iteration_keeps_what_its_hypergradient_keeps(overrides, moved, traced_only, tmp_path):
+def test_a_compiled_iteration_keeps_what_an_eager_one_keeps(overrides, moved, traced_only, tmp_path):
     method, batches = start_of(tmp_path, *overrides)
     before = {name: value.clone() for name, value in method.double().persistent_buffers().items()}
     assert_same(advance(copy.deepcopy(method), batches, compile_step), method, batches)

@@ -72,6 +72,7 @@ COMPANIONS |= {
     "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
     "method=bidvl": ["data=cifar10", *NARROW],
 }
+COMPANIONS["method=vsnl"] = ["model=gaussian"]
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}

@@ -627,8 +627,8 @@ def test_the_deep_model_of_images_brings_its_parts():
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
-        *((name, "Deep") for name in ("mdsm", "dsm", "ssm", "sm", "cd", "pcd", "nce")),
-        *((name, "DeepLatent") for name in ("bimdsm", "bissm", "vages_dsm", "vnce")),
+        *((name, "Deep") for name in ("mdsm", "dsm", "ssm", "sm", "cd", "pcd", "nce", "snl")),
+        *((name, "DeepLatent") for name in ("bimdsm", "bissm", "vages_dsm", "vnce", "vsnl", "particle_ml")),
     ],
 )
 def test_the_deep_model_fits_the_method(method, kind):
@@ -652,6 +652,7 @@ def test_variational_methods_refine_the_particles_of_deep_models_of_images():
         ["method=vages_mdsm"],
         ["method=mdsm", "marginal_model.head=squared_norm"],
         ["method=pcd", "chain=langevin", "method.n_chains=4"],
+        ["method=particle_ml", "method.n_chains=4"],
     ],
 )
 def test_methods_on_images_are_built(overrides, tmp_path):

@@ -88,7 +88,8 @@ def test_numbers_have_significant_digits_and_units(tmp_path, capsys):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_title(name, tmp_path):
     data = "line_blobs" if name not in ("bidvl", "bidvl_resnet", "sngan", "vae") else "fashion_mnist"
-    title = build(configured(f"method={name}", f"data={data}", f"run_dir={tmp_path}")).method.title
+    model = ("model=gaussian",) if name == "vsnl" else ()
+    title = build(configured(f"method={name}", f"data={data}", *model, f"run_dir={tmp_path}")).method.title
     assert re.match(r"[A-Za-z-]+: .{10}", title)
 
 

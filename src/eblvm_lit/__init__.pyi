@@ -44,9 +44,12 @@ from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
 from .methods.loss_method import LossMethod
 from .methods.nce import NCE
+from .methods.particle_ml import ParticleML
 from .methods.score_matching import ScoreMatching
+from .methods.snl import SNL
 from .methods.vages import VaGES
 from .methods.vnce import VNCE
+from .methods.vsnl import VSNL
 from .networks.conv_encoder import ConvEncoder
 from .networks.mlp import MLP
 from .networks.resnet import ResNet
@@ -93,10 +96,12 @@ __all__ = [
     "SGD",
     "SM",
     "SNGAN",
+    "SNL",
     "SSM",
     "SVHN",
     "VAE",
     "VNCE",
+    "VSNL",
     "Adam",
     "AdamAdjoint",
     "AnnealedLangevin",
@@ -155,6 +160,7 @@ __all__ = [
     "Objective",
     "Optimizer",
     "ParamGroup",
+    "ParticleML",
     "Penalty",
     "PerturbedGRBM",
     "Picture",

@@ -74,6 +74,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.iterations_per_batch = 1
         self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
         self.labels: Splits | None = None
+        self._order: BatchStream | OrderedBatches | None = None  # where indices are looked up
 
     def __str__(self) -> str:
         """The options; Lightning's own text needs loaders of another kind."""
@@ -156,6 +157,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         With ``trainer.overfit_batches`` = n, the first n batches are repeated.
         """
         self.setup()
+        self._order = None
         n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
         if n_overfit:
             return OrderedBatches(self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size)
@@ -166,6 +168,27 @@ class ArrayDataModule(LightningDataModule, ABC):
             self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
         )
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
+
+    def indices_at(self, iteration: int) -> torch.Tensor:
+        """The numbers, in the training split, of the examples of the training batch at an iteration, int64.
+
+        They are a function of the seed and the iteration, as the batches are.
+
+        Raises:
+            ConfigError: For an option of Lightning that ends epochs early, after which the order is another.
+        """
+        if self._order is None:
+            # no trainer outside of a run, and one without options where a single iteration is timed
+            trainer = self.trainer
+            in_order = getattr(trainer, "overfit_batches", 0) or getattr(trainer, "fast_dev_run", False)
+            if not in_order and getattr(trainer, "limit_train_batches", 1.0) != 1.0:
+                raise ConfigError(
+                    "This method keeps something of each training example, and trainer.limit_train_batches reorders "
+                    "them: leave it out, and lower trainer.max_steps."
+                )
+            loader = self.train_dataloader()
+            self._order = loader.stream if isinstance(loader, Blocks) else loader
+        return self._order.rows(iteration)
 
     def batch_sizes(self) -> list[int]:
         """All sizes of training and validation batches, including the short last ones."""

@@ -44,8 +44,8 @@ class BatchStream:
         >>> [len(batch) for batch in epoch], sorted(torch.cat(epoch).tolist()), stream.position
         ([2, 2, 1], [0, 1, 2, 3, 4], 3)
         >>> resumed = BatchStream(torch.arange(5), batch_size=2, seed=3, position=2)
-        >>> bool((next(iter(resumed)) == epoch[2]).all())
-        True
+        >>> bool((next(iter(resumed)) == epoch[2]).all()), bool((stream.rows(2) == epoch[2]).all())
+        (True, True)
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class BatchStream:
         self.seed = seed
         self.position = position
         self.augment = augment
+        self._last: tuple[int, torch.Tensor] | None = None  # an epoch and its order
 
     @property
     def batches_per_epoch(self) -> int:
@@ -71,6 +72,13 @@ class BatchStream:
     def order(self, epoch: int) -> torch.Tensor:
         """π_e, the row indices in the order of an epoch, shape (n,)."""
         return torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
+
+    def rows(self, position: int) -> torch.Tensor:
+        """The row indices of the batch at a position, in its order, whatever process holds them."""
+        epoch, i = divmod(position, self.batches_per_epoch)
+        if self._last is None or self._last[0] != epoch:
+            self._last = epoch, self.order(epoch)
+        return self._last[1][i * self.batch_size : (i + 1) * self.batch_size]
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         position = self.position
@@ -136,6 +144,11 @@ class OrderedBatches:
 
     def __len__(self) -> int:
         return -(-len(self.array) // (self.batch_size * self.size))
+
+    def rows(self, position: int) -> torch.Tensor:
+        """The row indices of the batch at a position, counted through all passes, in one process."""
+        start = position % len(self) * self.batch_size
+        return torch.arange(start, min(start + self.batch_size, len(self.array)))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for first in range(0, len(self) * self.size, self.size):

@@ -18,6 +18,7 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["LogLikelihood", "exact_log_partition"]
 
+LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # of methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
 
 
@@ -54,7 +55,9 @@ class LogLikelihood(ExampleMetric):
     annealed importance sampling. Reference: Bao et al. 2020, section 5.1 (2000 chains, 2000 temperatures).
 
     Gives ``log_likelihood``; where log Z is estimated also ``log_z``, ``log_z_standard_error`` and
-    ``ais_effective_sample_size``. Applies to energies with a tractable free energy and a known or estimable log Z.
+    ``ais_effective_sample_size``. For a method that learns log Z as a number c (NCE, SNL) also ``learned_log_z``, which
+    is c; ``learned_log_z_error``, c less the log Z above; and ``learned_log_likelihood``, with c in its place. Applies
+    to energies with a tractable free energy and a known or estimable log Z.
 
     Args:
         max_enumerated: Largest number of a GRBM's latents that are enumerated.
@@ -86,9 +89,10 @@ class LogLikelihood(ExampleMetric):
         energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):
             return []
+        learned = [] if method.parts.log_z is None else LEARNED
         if _has_exact_log_partition(energy, self.max_enumerated):
-            return ["log_likelihood"]
-        return ["log_likelihood", *ESTIMATED] if isinstance(energy, GRBM) else []
+            return ["log_likelihood", *learned]
+        return ["log_likelihood", *ESTIMATED, *learned] if isinstance(energy, GRBM) else []
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
@@ -103,6 +107,9 @@ class LogLikelihood(ExampleMetric):
         found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         if estimate is not None:
             found |= dict(zip(ESTIMATED, estimate, strict=True))
+        if method.parts.log_z is not None:
+            error = float(method.parts.log_z) - log_z
+            found |= dict(zip(LEARNED, (log_z + error, error, found["log_likelihood"] - error), strict=True))
         return found
 
     def log_partition(

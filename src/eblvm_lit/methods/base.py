@@ -26,7 +26,7 @@ from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_s
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
@@ -90,6 +90,8 @@ class TrainState(NamedTuple):
         lrs: Learning rate of each group.
         buffers: What else lasts from one iteration to the next: persistent chains, running statistics.
         minibatch: Means and rows of the whole minibatch, of which this process may hold a shard.
+        indices: The numbers of the whole minibatch's examples in the training split, int64, for methods with buffers
+            :attr:`Method.per_example`; None: the first ones.
         in_place: Whether steps may overwrite the tensors of this state, which is faster outside of a compiler.
         steps: The last step of each group in this iteration.
     """
@@ -99,6 +101,7 @@ class TrainState(NamedTuple):
     lrs: dict[str, Tensor]
     buffers: dict[str, Tensor] = {}  # noqa: RUF012 - nothing of a state is changed but by its owner
     minibatch: Minibatch = WHOLE
+    indices: Tensor | None = None
     in_place: bool = False
     steps: dict[str, Step] = {}  # noqa: RUF012
 
@@ -182,6 +185,7 @@ class MethodParts(NamedTuple):
         generator: A module that maps h (B, H) to v (B, *event).
         objective: The functional of the score that is minimised.
         divergence: What fits the posterior.
+        log_z: A learned estimate of the energy's log Z, a number.
     """
 
     energy: Energy | None = None
@@ -189,6 +193,7 @@ class MethodParts(NamedTuple):
     generator: nn.Module | None = None
     objective: Objective | None = None
     divergence: Divergence | None = None
+    log_z: Tensor | None = None
 
 
 class Method(pl.LightningModule):
@@ -205,6 +210,7 @@ class Method(pl.LightningModule):
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
         compiled_in: The iteration that compiled, which took longer; 0 if none did.
+        per_example: The names of the persistent buffers that have one row for each training example.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
         description: The run's configuration as plain containers, kept in checkpoints.
 
@@ -217,6 +223,8 @@ class Method(pl.LightningModule):
         >>> list(method.networks()), list(method.param_groups()), method.parts.energy
         (['theta'], ['upper'], GRBM(event_shape=(2,), h_dim=3))
     """
+
+    per_example: tuple[str, ...] = ()
 
     def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
@@ -275,6 +283,9 @@ class Method(pl.LightningModule):
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
         return {}
+
+    def keep_examples(self, n: int) -> None:
+        """Make room for n training examples in the buffers :attr:`per_example`, unless there is that already."""
 
     def inner_steps(self) -> int:
         """Gradient evaluations in one iteration, unrolled ones included."""
@@ -416,6 +427,24 @@ class Method(pl.LightningModule):
 
         return [*(StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values())]
 
+    def setup(self, stage: str) -> None:
+        """Make room for the training examples; a checkpoint that is resumed has its own number of them.
+
+        Raises:
+            DataError: If they are not as many as this run's.
+        """
+        if stage != "fit" or not self.per_example:
+            return
+        n = len(self._data.splits.train)
+        for name in self.per_example:
+            kept = len(self.get_buffer(name))
+            if kept not in (0, n):
+                raise DataError(
+                    f"The checkpoint holds {name} of {kept:,} training examples, and the data have {n:,}: resume with "
+                    "the data that the run began with."
+                )
+        self.keep_examples(n)
+
     def on_fit_start(self) -> None:
         """Check what the run will need."""
         data = self._data
@@ -506,7 +535,10 @@ class Method(pl.LightningModule):
             measured = self._measured
             if measured is not None and measured.compiled is None and iteration == measured.at:
                 self._choose_compiling(measured)
-            step = partial(self.step, self._state, minibatch, v, generator)
+            state = self._state
+            if self.per_example:
+                state = state._replace(indices=self._data.indices_at(iteration).to(self.device))
+            step = partial(self.step, state, minibatch, v, generator)
             began, to_compile = time.perf_counter(), self._to_compile
             try:  # the one step that Lightning sees and counts
                 self.records[iteration + 1] = self._counted.step(closure=step)

@@ -24,6 +24,7 @@ __all__ = [
     "class_name",
     "count_in_batches",
     "load_weights",
+    "make_room",
     "parameters_of",
 ]
 
@@ -99,6 +100,18 @@ def class_name(method: nn.Module) -> str:
         'torch.nn.modules.linear.Linear'
     """
     return f"{type(method).__module__}.{type(method).__qualname__}"
+
+
+def make_room(method: Method, checkpoint: Mapping[str, Any]) -> None:
+    """Give a method room for as many training examples as a checkpoint holds something of.
+
+    Args:
+        method: Of the same kind or not, which :func:`check_resumable` tells.
+        checkpoint: Its content.
+    """
+    kept = [checkpoint["state_dict"][name] for name in method.per_example if name in checkpoint["state_dict"]]
+    if kept:
+        method.keep_examples(len(kept[0]))
 
 
 def check_resumable(method: nn.Module, checkpoint: Mapping[str, Any], path: Path) -> int:

@@ -125,13 +125,22 @@ class ContrastiveDivergence(Method):
 
         def loss(theta: Params) -> Tensor:
             energy = bind(self.energy, theta)
-            return energy_of(energy, positive).mean() - weight * energy_of(energy, negative).mean()
+            return self.energy_of(energy, positive).mean() - weight * self.energy_of(energy, negative).mean()
 
         state = self.descend(state, "upper", loss)
+        return state._replace(buffers=self.kept(state, chains, positive, negative))
+
+    @staticmethod
+    def energy_of(energy: Energy, state: State) -> Tensor:
+        """What is low at the data and high at the chains, shape (B,)."""
+        return energy_of(energy, state)
+
+    def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:  # noqa: ARG002
+        """The persistent buffers after an iteration's phases."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(state.buffers["chain_started"])
-        return state._replace(buffers=lasting)
+        return lasting
 
     def phases(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> tuple[State, State]:
         """The states of positive and negative phase.
@@ -142,7 +151,7 @@ class ContrastiveDivergence(Method):
             v: The minibatch, shape (B, *event).
             noise: Their random numbers.
         """
-        positive = self.chain.start(energy, v, noise["positive"])
+        positive = self.positive_phase(energy, state, v, noise["positive"])
         if self.n_chains is None:
             start = self.chain.begin(positive, noise["negative"])
             return positive, self.chain.run(energy, start, noise["negative"])
@@ -152,6 +161,10 @@ class ContrastiveDivergence(Method):
         if chains.rows is not None:
             start = {name: x[chains.rows] for name, x in start.items()}
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
+
+    def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:  # noqa: ARG002
+        """The minibatch, and latents for it where the chain has them."""
+        return self.chain.start(energy, v, noise)
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
         """The chains that move in an iteration: the minibatch's own, or the persistent ones."""

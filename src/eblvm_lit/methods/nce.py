@@ -5,42 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import TrainState
-from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 
-__all__ = ["NCE", "SelfNormalised"]
-
-ROWS = 10_000  # of the training split at a time
+__all__ = ["NCE"]
 
 
-class SelfNormalised(nn.Module):
-    """An energy and a learned estimate c of its log Z; together they are theta.
-
-    Args:
-        energy: The energy.
-
-    Example:
-        >>> from eblvm_lit.energies.grbm import GRBM
-        >>> [name for name, _ in SelfNormalised(GRBM(v_dim=2, h_dim=3)).named_parameters()]
-        ['c', 'energy.W', 'energy.b', 'energy.c', 'energy.log_std']
-    """
-
-    def __init__(self, energy: Energy) -> None:
-        super().__init__()
-        self.energy: Any = energy  # of the kind that the method's check_energy asks for
-        self.c = nn.Parameter(torch.zeros(()))
-
-
-class NCE(LossMethod):
+class NCE(SelfNormalisedMethod):
     r"""Noise-contrastive estimation: theta and c by telling data from noise.
 
     .. math:: -\log \sigma(-F(v) - c - \log\nu - \log p_n(v)) - \sum_{i \le \nu} \log \sigma(F(y_i) + c + \log\nu
@@ -81,12 +60,17 @@ class NCE(LossMethod):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(optimizer=optimizer, seed=seed, compile=compile)
+        super().__init__(
+            energy=energy,
+            noise_distribution=noise_distribution,
+            optimizer=optimizer,
+            n_noise=nu,
+            seed=seed,
+            compile=compile,
+        )
         if nu < 1:
             raise ConfigError(f"Noise-contrastive estimation needs nu >= 1 noise samples for each v, not {nu}.")
-        self.check_energy(energy)
-        self.model, self.noise_distribution, self.nu = SelfNormalised(energy), noise_distribution, nu
-        noise_distribution.prepare(energy.event_shape)
+        self.nu = nu
 
     @staticmethod
     def check_energy(energy: Energy) -> None:
@@ -100,30 +84,6 @@ class NCE(LossMethod):
     def title(self) -> str:
         """With nu."""
         return f"NCE: noise-contrastive estimation, nu = {self.nu}"
-
-    @property
-    def energy(self) -> Energy:
-        """The model without c."""
-        return self.model.energy
-
-    def networks(self) -> dict[str, nn.Module]:
-        """The model with c."""
-        return {"theta": self.model}
-
-    def on_fit_start(self) -> None:
-        """Fit p_n to the training split."""
-        super().on_fit_start()
-        data = self._data
-        self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
-
-    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one evaluation of the loss."""
-        return {"noise_distribution": self.noise_distribution.noise((self.nu,), v, generator)}
-
-    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Log of the density up to Z, at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
-        energy = bind(self.model, state.theta).energy
-        return -energy.free_energy(v), -energy.free_energy(y)
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""

@@ -142,8 +142,8 @@ class VNCE(NCE):
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, without c; the posterior and its divergence."""
-        return MethodParts(energy=self.energy, posterior=self.posterior, divergence=self.divergence)
+        """The energy and c; the posterior and its divergence."""
+        return super().parts._replace(posterior=self.posterior, divergence=self.divergence)
 
     def inner_steps(self) -> int:
         """K + 1."""

@@ -76,6 +76,7 @@ def iteration_seconds(parts: Parts, n: int, enough: float, *, overhead: bool = T
         overhead: Whether the time that does not grow with the examples is counted; compiled iterations have little.
     """
     method = copy.deepcopy(parts.method)
+    method.keep_examples(MORE)
     v = parts.data.as_float(parts.data.splits.train[:MORE].clone())
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     lrs = {name: torch.zeros(()) for name in method.rates}

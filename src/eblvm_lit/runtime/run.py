@@ -18,7 +18,7 @@ from eblvm_lit.callbacks.ema import ExponentialAverage
 from eblvm_lit.distributed.launch import is_first, launched
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
-from eblvm_lit.methods.checkpoint_weights import check_resumable
+from eblvm_lit.methods.checkpoint_weights import check_resumable, make_room
 from eblvm_lit.runtime.adapt import adapt
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
@@ -158,6 +158,7 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
         ConfigError: If the checkpoint has another method or other sizes, or lies beyond the end of this run.
     """
     checkpoint = load_checkpoint(resume_from)
+    make_room(parts.method, checkpoint)
     start = check_resumable(parts.method, checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
     # Lightning loads before it converts the dtype, which would round float64 parameters
@@ -199,6 +200,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
+    make_room(parts.method, checkpoint)
     check_resumable(parts.method, checkpoint, Path(cfg.ckpt))
     loggers = build_loggers(cfg)
     for logger in loggers:

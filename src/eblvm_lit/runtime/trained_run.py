@@ -22,7 +22,7 @@ from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.generator_images import GeneratedImages
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights
+from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.instantiate import instantiate
@@ -263,6 +263,7 @@ def load(
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
         method = instantiate(config.method, "method", packages)
+    make_room(method, content)
     iteration = check_resumable(method, content, file)
     method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
     load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")

@@ -37,9 +37,11 @@ class Chain(ABC):
 
     Attributes:
         n_steps: k, the steps of a negative phase.
+        keeps_latents: Whether :meth:`latents` moves the latents it is given; false where it draws new ones.
     """
 
     n_steps: int
+    keeps_latents: bool
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
@@ -60,6 +62,14 @@ class Chain(ABC):
     @abstractmethod
     def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
         """The positive phase: v, and latents that are drawn from p(h|v), exactly or approximately."""
+
+    @abstractmethod
+    def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: Any) -> Tensor:
+        """h (B, H) after a positive phase's steps towards p(h|v) from h, given the noise of :meth:`start`."""
+
+    def jointly(self) -> Chain:
+        """This chain on (v, h), even where F is tractable."""
+        return self
 
     @abstractmethod
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:

@@ -34,6 +34,8 @@ class GibbsChain(Chain):
         (torch.Size([7, 2]), torch.Size([7, 3]))
     """
 
+    keeps_latents = False
+
     def __init__(self, *, n_steps: int = 1) -> None:
         if n_steps < 1:
             raise ConfigError(f"A Gibbs chain needs n_steps >= 1, not {n_steps}.")
@@ -58,6 +60,10 @@ class GibbsChain(Chain):
     def start(self, energy: ConditionalEnergy, v: Tensor, noise: Tensor) -> State:
         """v and h ~ p(h|v)."""
         return {"v": v, "h": energy.draw_latent(v, noise)}
+
+    def latents(self, energy: ConditionalEnergy, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """h ~ p(h|v), whatever they were."""
+        return energy.draw_latent(v, noise).detach()
 
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
         """Noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""

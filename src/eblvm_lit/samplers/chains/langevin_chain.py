@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -42,6 +43,9 @@ class LangevinChain(Chain):
         torch.Size([7, 2])
     """
 
+    keeps_latents = True
+    joint = False
+
     def __init__(
         self,
         *,
@@ -65,8 +69,18 @@ class LangevinChain(Chain):
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
         self.mean_step = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
 
+    def jointly(self) -> LangevinChain:
+        """This chain with steps on (v, h), even where F is tractable."""
+        chain = copy.copy(self)
+        chain.joint = True
+        return chain
+
     def check(self, energy: Energy) -> None:
         """Refuse binary latents that would have to move."""
+        if self.joint and not energy.continuous and isinstance(energy, MarginalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs."
+            )
         if not energy.continuous and not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has binary latents and no free energy: Langevin dynamics cannot move them; "
@@ -76,7 +90,7 @@ class LangevinChain(Chain):
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
         """v, and h if F is not tractable."""
         shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
-        return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) else shapes
+        return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) and not self.joint else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
         """The start of the latents, shape (B, H), and the noise of their steps, if there are latents."""
@@ -89,9 +103,12 @@ class LangevinChain(Chain):
         """v, and latents after Langevin steps towards p(h|v)."""
         if "h" not in self.shapes(energy):
             return {"v": v}
+        return {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
+
+    def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: State) -> Tensor:
+        """h after Langevin steps at v."""
         energy_at_v = energy.at(v)
-        (h,) = self.latent_steps.run(lambda h: energy_at_v(h).sum(), (noise["h"],), (noise["steps"],))
-        return {"v": v, "h": h}
+        return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
         """Noise of each variable, shape (k, n, *its shape), and its start under ``<name>_start``."""
@@ -125,4 +142,6 @@ class LangevinChain(Chain):
 
     @staticmethod
     def _total(energy: Energy, state: State) -> Callable[..., Tensor]:
-        return lambda *x: energy_of(energy, dict(zip(state, x, strict=True))).sum()
+        if "h" in state:
+            return lambda v, h: energy.energy(v, h).sum()
+        return lambda v: energy_of(energy, {"v": v}).sum()

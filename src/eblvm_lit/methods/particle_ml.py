@@ -1,0 +1,147 @@
+"""Maximum likelihood by joint particles: chains of (v, h) for the model, and one chain of h for each datum."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.minibatch import Minibatch
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import TrainState
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.samplers.chains.base import Chain, State
+
+__all__ = ["ParticleML"]
+
+log = logging.getLogger(__name__)
+
+
+class ParticleML(ContrastiveDivergence):
+    r"""Maximum likelihood with particles (v_i, h_i) of the model and a particle h_n of the posterior at each datum v_n.
+
+    .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
+        h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
+
+    All particles are held fixed, so that the gradient tends to that of -log p(v) as they follow theta. Those of a
+    minibatch and those of the model move a few steps in each iteration and persist, in checkpoints too; the memory of
+    h_n is n_train x m numbers. With ``chain=gibbs`` h_n are drawn from p(h|v_n) itself, and no datum has memory.
+    Neither a posterior nor the free energy is needed. Processes that share the minibatch share all particles, and
+    each holds all of them. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both.
+
+    Args:
+        energy: The model, E(v, h).
+        chain: Moves the particles: Langevin steps, or block Gibbs sweeps for a model with conditionals.
+        optimizer: Rule of the only level.
+        n_chains: Number of the model's particles.
+        validation: As in :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy the chain cannot sample, or fewer than one particle.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+        >>> method = ParticleML(energy=GaussianLatentModel(v_dim=2, h_dim=3), n_chains=10, optimizer=Adam(lr=1e-3),
+        ...                     chain=LangevinChain(n_steps=5, step_size=0.01))
+        >>> method.keep_examples(50)
+        >>> {name: tuple(value.shape) for name, value in method.persistent_buffers().items()}
+        {'chain_started': (), 'chain_v': (10, 2), 'chain_h': (10, 3), 'latents': (50, 3)}
+    """
+
+    latents: Tensor
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        chain: Chain,
+        optimizer: Optimizer,
+        n_chains: int,
+        validation: Literal["mean", "draw"] = "mean",
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        if n_chains is None:
+            raise ConfigError("Joint particles persist: n_chains, the number of the model's, must be >= 1, not null.")
+        super().__init__(
+            energy=energy,
+            chain=chain.jointly(),
+            optimizer=optimizer,
+            n_chains=n_chains,
+            validation=validation,
+            seed=seed,
+            compile=compile,
+        )
+        if chain.keeps_latents:
+            self.per_example = ("latents",)
+            self.register_buffer("latents", torch.zeros(0, energy.h_dim))
+
+    @property
+    def title(self) -> str:
+        """With k."""
+        of_data = "one for each example" if self.per_example else "p(h|v) for each example"
+        return (
+            f"ParticleML: maximum likelihood by {self.n_chains:,} particles of the model and {of_data}, "
+            f"k = {self.chain.n_steps}"
+        )
+
+    def keep_examples(self, n: int) -> None:
+        """Start h_n at N(0, I) for n training examples, unless there are n already."""
+        if not self.per_example or len(self.latents) == n:
+            return
+        drawn = torch.randn(n, self.energy.h_dim, generator=keyed_generator(self.seed, "latents"))
+        self.register_buffer("latents", drawn.to(self.latents))
+
+    def setup(self, stage: str) -> None:
+        """Make room for the training examples, and say how much that is."""
+        super().setup(stage)
+        if stage == "fit" and self.per_example:
+            (n, m), size = self.latents.shape, self.latents.nbytes / 2**20
+            log.info("Keeping %d latents for each of %s training examples: %.1f MiB.", m, f"{n:,}", size)
+
+    def persistent_buffers(self) -> dict[str, Tensor]:
+        """The particles of the model, and those of the data."""
+        return {**super().persistent_buffers(), **{name: self.get_buffer(name) for name in self.per_example}}
+
+    @staticmethod
+    def energy_of(energy: Energy, state: State) -> Tensor:
+        """E(v, h), shape (B,)."""
+        return energy.energy(state["v"], state["h"])
+
+    def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
+        """The minibatch, and where its h_n are after their steps."""
+        if not self.per_example:
+            return super().positive_phase(energy, state, v, noise)
+        rows, indices = state.minibatch.rows, self._indices(state, v)
+        h = state.buffers["latents"][indices if rows is None else indices[rows]]
+        return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
+
+    def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
+        """All particles after an iteration."""
+        kept = super().kept(state, chains, positive, negative)
+        if self.per_example:
+            indices, h = self._indices(state, positive["v"]), state.minibatch.gather(positive["h"]).detach()
+            latents = state.buffers["latents"]
+            copy = latents.index_copy_ if state.in_place else latents.index_copy
+            kept["latents"] = copy(0, indices, h)
+        return kept
+
+    @staticmethod
+    def _indices(state: TrainState, v: Tensor) -> Tensor:
+        """The numbers of the whole minibatch's examples, of which this process holds v."""
+        return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
+
+    def failure_hint(self, quantity: str) -> str | None:
+        """What keeps particles from leaving for infinity."""
+        if quantity != "loss":
+            return None
+        return "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."

@@ -1,0 +1,120 @@
+"""The self-normalised likelihood of models whose latents cannot be summed out."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import TrainState
+from eblvm_lit.methods.snl import HINT, negative_bound
+from eblvm_lit.methods.vnce import VNCE
+from eblvm_lit.noise_distributions.base import NoiseDistribution
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["VSNL"]
+
+
+class VSNL(VNCE):
+    r"""Self-normalised likelihood with the evidence bound at the data and weights of (y, h) at the proposal.
+
+    .. math:: \mathrm{loss} = E(v, h) + \log q(h|v) + c + \frac1n \sum_{i \le n} \frac1L \sum_{l \le L}
+        \frac{\exp(-E(y_i, h_l) - c)}{q(h_l|y_i)\, p_n(y_i)} - 1, \quad h, h_l \sim q, \; y_i \sim p_n
+
+    The weights have the mean exp(-c) Z whatever q is, so the loss is a bound of the negative log-likelihood as SNL's
+    is, and tight where q(h|v) = p(h|v). An iteration is K steps on phi as in VNCE, then one on theta and c. Relaxed
+    binary latents would give the weights another mean, and are refused. Reference: Senetaire et al. 2025, arXiv
+    2503.07021, for a learned prior; the form for any E(v, h) is ours.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        noise_distribution: p_n, the proposal.
+        optimizer: Rule of the upper level, which moves theta and c.
+        posterior: q(h|v; phi); null for p(h|v).
+        divergence: Of q from p; null where there is no q.
+        n_lower_steps: K.
+        n_particles: L.
+        n_proposals: n, the samples y for each v.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For a number below its range, a posterior of binary latents, or parts that do not fit together.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> vsnl = VSNL(energy=GaussianLatentModel(v_dim=2, h_dim=3), noise_distribution=StandardNormal(),
+        ...             posterior=LinearGaussianPosterior(v_dim=2, h_dim=3), divergence=KL(), optimizer=Adam(lr=1e-3))
+        >>> vsnl.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        noise_distribution: NoiseDistribution,
+        optimizer: Optimizer,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: int = 5,
+        n_particles: int = 5,
+        n_proposals: int = 1,
+        lower_optimizer: Optimizer | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        if n_proposals < 1:
+            raise ConfigError(f"The self-normalised likelihood needs n_proposals >= 1 for each v, not {n_proposals}.")
+        if posterior is not None and not posterior.continuous:
+            raise ConfigError(
+                f"Samples of {type(posterior).__name__} are relaxed, and their weights are not those of binary "
+                "latents: the self-normalised likelihood would be no bound; use method=snl, or "
+                "method.posterior=null method.divergence=null."
+            )
+        super().__init__(
+            energy=energy,
+            noise_distribution=noise_distribution,
+            optimizer=optimizer,
+            posterior=posterior,
+            divergence=divergence,
+            n_lower_steps=n_lower_steps,
+            n_particles=n_particles,
+            nu=n_proposals,
+            lower_optimizer=lower_optimizer,
+            seed=seed,
+            compile=compile,
+        )
+
+    @property
+    def title(self) -> str:
+        """With n and K."""
+        n = f"{self.n_noise} samples of the proposal for each example"
+        return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
+
+    def on_fit_start(self) -> None:
+        """Fit p_n, and start c."""
+        super().on_fit_start()
+        self.start_at_log_z()
+
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,); see :func:`~eblvm_lit.methods.snl.negative_bound`."""
+        return negative_bound(self, state, v, noise)
+
+    def failure_hint(self, quantity: str) -> str | None:
+        """What keeps the weights finite."""
+        return HINT if quantity == "loss" else None
+
+    def float32_reason(self) -> str | None:
+        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
+        return "as its weights are exponentials of small differences of log-densities"
