@@ -95,6 +95,8 @@ CASES = {
     ),
     "nce": ("method=nce", "method.nu=2"),
     "vnce": ("method=vnce", K, "method.nu=2"),
+    "ed": ("method=ed",),
+    "ed_latent": ("method=ed_latent", K, "method.n_negatives=2", "method.n_particles=3"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
     "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level
