@@ -265,7 +265,7 @@ def test_the_true_posterior_is_a_constant_to_the_gradient(float64):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"noise_std": 0.0}, r"needs noise_std > 0 and n_negatives \(M\) >= 1, not 0.0 and 4"),
+        ({"noise_std": 0.0}, r"take noise_std > 0 and n_negatives \(M\) >= 1, not 0.0 and 4"),
         ({"noise_std": -1.0}, "noise_std > 0"),
         ({"noise_std": math.inf}, "noise_std > 0"),
         ({"noise_std": math.nan}, "noise_std > 0"),
@@ -285,7 +285,7 @@ def test_energies_that_do_not_fit_are_told_which_method_does():
     deep, visible, grbm = DeepVectorEnergy(v_dim=2), MLPEnergy(v_dim=2), GRBM(v_dim=V_DIM, h_dim=H_DIM)
     q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
     for make, words in (
-        (lambda: ed(deep), "DeepVectorEnergy has no tractable free energy, which method=ed needs: use method=ed_latent"),
+        (lambda: ed(deep), "DeepVectorEnergy has no tractable free energy, which method=ed needs: use method=ed_l"),
         (lambda: latent(visible), "MLPEnergy has no latents, which method=ed_latent needs: use method=ed"),
         (lambda: latent(deep), r"DeepVectorEnergy has no p\(h\|v\) to draw from"),
         (lambda: LatentEnergyDiscrepancy(energy=grbm, posterior=q, optimizer=RATE), "A posterior needs a divergence"),

@@ -67,7 +67,7 @@ class TwoSpirals(ToyDataModule):
     bounds = ((-4.0, 4.0), (-4.0, 4.0))
     std = 0.1
     jitter = 1 / 6
-    n_nodes = 400  # midpoints of a: the arc between two is less than a standard deviation
+    n_nodes = 300  # midpoints of a: the arc between two is less than a standard deviation
 
     @staticmethod
     def curve(a: Tensor) -> Tensor:

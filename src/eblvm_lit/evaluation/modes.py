@@ -35,17 +35,17 @@ class Modes(Metric):
     r"""How many modes of a mixture of Gaussians are found by samples of the model, and how many samples are near one.
 
     A sample belongs to a mode if it is within 3 standard deviations of its centre. A mode counts as found if it has at
-    least ``min_share`` of the samples it has in the data, so that samples all over the plane find none. Gives ``modes``,
-    their number; ``samples_at_modes``, the share of samples near any; and ``rarest_mode``, the smallest share of a mode
-    times the number of modes, 0.989 in the data. ``modes.json`` has the share of each. Samples are drawn by Langevin
-    dynamics from uniform points of the window, which rarely leave a narrow mode: shares tell where the model has modes,
-    not how much mass they have. Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
+    least ``min_share`` of its fair share of the samples, so that samples all over the plane find none. Gives the number
+    of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and ``rarest_mode``, the smallest
+    share of a mode times the number of modes, 0.989 in the data. ``modes.json`` has the share of each. Samples are
+    drawn by Langevin dynamics from uniform points of the window. They rarely leave a narrow mode, so shares tell where the
+    model has modes, not how much mass these have. Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
 
     Args:
         n_samples: Number of samples.
         n_steps: Steps of Langevin dynamics.
         step_size: Their size; well below the square of the modes' standard deviation.
-        min_share: Of its share in the data, which a mode needs to count as found.
+        min_share: Of 1 / C, for C modes, which a mode needs to count as found.
         save_dir: Folder of ``modes.json``; null writes none.
 
     Raises:
@@ -88,11 +88,12 @@ class Modes(Metric):
         if not self.names(method, data) or not isinstance(data, Blobs):
             return {}
         samples = self.samples(method, data, generator)
-        shares = shares_of_modes(samples, *(torch.tensor(x).to(samples) for x in (data.centres, data.stds)))
-        relative = (shares * len(data.centres)).tolist()
+        centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))
+        shares = shares_of_modes(samples, centres, stds)
+        relative = (shares * len(centres)).tolist()
         if self.save_dir is not None:
-            at = [{"centre": list(c), "share": s / len(data.centres)} for c, s in zip(data.centres, relative, strict=True)]
-            write_json(Path(self.save_dir) / "modes.json", {"split": split, "n_samples": self.n_samples, "modes": at})
+            each = [{"centre": c, "share": s} for c, s in zip(centres.tolist(), shares.tolist(), strict=True)]
+            write_json(Path(self.save_dir) / "modes.json", {"split": split, "n_samples": self.n_samples, "modes": each})
         n_found = sum(share >= self.min_share for share in relative)
         return {"modes": float(n_found), "samples_at_modes": float(shares.sum()), "rarest_mode": min(relative)}
 

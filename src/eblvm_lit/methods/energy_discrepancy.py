@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class EnergyDiscrepancy(LossMethod):
         self.check_energy(energy)
         if not 0 < noise_std < math.inf or n_negatives < 1:
             raise ConfigError(
-                "Energy discrepancy compares data with perturbed data: it needs noise_std > 0 and n_negatives (M) >= 1, "
+                "Energy discrepancy compares data with perturbed data: take noise_std > 0 and n_negatives (M) >= 1, "
                 f"not {noise_std} and {n_negatives}."
             )
         if not 0 <= w < math.inf:
@@ -97,8 +97,8 @@ class EnergyDiscrepancy(LossMethod):
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:  # noqa: ARG002
         """F(v) - F(u_i), shape (M, B), of v (B, *event) and u (M, B, *event)."""
-        free_energy = bind(self.energy, state.theta).free_energy
-        at_v, at_u = free_energy(torch.cat([v, u.flatten(0, 1)])).tensor_split([len(v)])
+        energy = cast(MarginalEnergy, bind(self.energy, state.theta))
+        at_v, at_u = energy.free_energy(torch.cat([v, u.flatten(0, 1)])).tensor_split([len(v)])
         return at_v - at_u.view(u.shape[:2])
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -127,7 +127,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss: perturbations, and latents at v and at each u."""
-        q = TruePosterior(self.energy) if self.posterior is None else self.posterior  # pyright: ignore[reportArgumentType]
+        q = TruePosterior(cast(ConditionalEnergy, self.energy)) if self.posterior is None else self.posterior
         at_negatives = (self.at_negatives.n_particles, self.n_negatives)
         return {
             **super().noise(v, generator),
@@ -156,7 +156,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     def posterior_at(self, state: TrainState) -> Any:
         """q(h|v; phi), or p(h|v; theta) as a :class:`TruePosterior`; a constant to the gradient of the loss."""
         if self.posterior is None:
-            return TruePosterior(bind(self.energy, tree_map(Tensor.detach, state.theta)))  # pyright: ignore
+            return TruePosterior(cast(ConditionalEnergy, bind(self.energy, tree_map(Tensor.detach, state.theta))))
         return bind(self.posterior, state.phi)
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
