@@ -38,8 +38,8 @@ class Modes(Metric):
     least ``min_share`` of its fair share of the samples, so that samples all over the plane find none. Gives the number
     of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and ``rarest_mode``, the smallest
     share of a mode times the number of modes, 0.989 in the data. ``modes.json`` has the share of each. Samples are
-    drawn by Langevin dynamics from uniform points of the window. They rarely leave a narrow mode, so shares tell where the
-    model has modes, not how much mass these have. Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
+    drawn by Langevin dynamics from uniform points of the window. They rarely leave a narrow mode, so shares tell where
+    the model has modes, not how much mass these have. Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
 
     Args:
         n_samples: Number of samples.
