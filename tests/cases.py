@@ -21,6 +21,7 @@ from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.energies.quadrature import QuadratureMarginal
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
@@ -296,6 +297,14 @@ VISIBLE_ENERGIES += [
         ).eval(),
     )
     for hidden in (True, False)
+]
+
+VISIBLE_ENERGIES += [
+    EnergyCase(
+        name="mlp" if base_std is None else "mlp-normal",
+        make=lambda base_std=base_std: randomise(MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=base_std), 0.4),
+    )
+    for base_std in (None, 2.0)
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------

@@ -103,6 +103,8 @@ CASES = {
         *("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
         "method.n_chains=37",
     ),
+    "ed": ("method=ed",),
+    "ed_latent": ("method=ed_latent", K, "method.n_negatives=2", "method.n_particles=3"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
     "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level

@@ -90,7 +90,7 @@ RESULTS = {
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
     "model=joint_conv": "test/upper_critic_loss_grad_norm",
-    "model=deep_toy": "test/posterior_fisher",
+    **dict.fromkeys(("model=deep_toy", "model.h_dim=2"), "test/posterior_fisher"),
     "bidvl_table4": "test/auroc_celeba",
     "bism_table2_mdsm": "iteration",  # FID apart
     "bism_table3": "train/iterations_per_second",
@@ -100,7 +100,9 @@ RESULTS = {
 }
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 ERROR = "callbacks.evaluation.metrics.hypergradient_error"
+PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5, "modes.n_steps": 2}
 SHORTER = {
+    "toy_comparison": [f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()],
     "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
     "hypergradient_comparison": [f"{ERROR}.{k}=3" for k in ("batch_size", "n_repeats", "n_reference_steps")],
     "bism_fig1": [
@@ -377,7 +379,7 @@ def test_parts_can_be_composed_anew():
 # a baseline needs a tractable marginal
 OF_IMAGES = ("deep", "deep_small", "joint_conv", "spectral_conv", "spectral_resnet")
 FITTING = [("bidsm", model) for model in names("model") if model not in OF_IMAGES]
-FITTING += [("dsm", model) for model in names("model") if model not in (*OF_IMAGES, "deep_toy")]
+FITTING += [("dsm", model) for model in names("model") if model not in OF_IMAGES]
 
 
 @pytest.mark.parametrize(("method", "model"), FITTING)

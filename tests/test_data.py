@@ -18,9 +18,10 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits, make_moons, make_swiss_roll
 
 from eblvm_lit.data.base import ArrayDataModule, BatchStream, OrderedBatches, Splits
-from eblvm_lit.data.blobs import DiamondBlobs, LineBlobs, TriangleBlobs, TwoBlobs
+from eblvm_lit.data.blobs import DiamondBlobs, LineBlobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import FreyFace
+from eblvm_lit.data.noisy_curves import Rings, TwoSpirals
 from eblvm_lit.data.plane_curves import Circle, Moons, SwissRoll
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import ConfigError, DataError
@@ -29,7 +30,8 @@ from shell import configure
 
 REPO = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", REPO.parent / "shared" / "data"))
-TOYS = [Checkerboard, DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, SwissRoll, Moons, Circle]
+BLOBS = [DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, TwentyFiveGaussians]
+TOYS = [Checkerboard, *BLOBS, SwissRoll, Moons, Circle, Rings, TwoSpirals]
 
 
 class Rows(ArrayDataModule):
@@ -251,6 +253,53 @@ def test_blobs_are_round_even_and_where_they_should_be(toy, centres):
         assert len(blob) / len(v) == pytest.approx(1 / len(centres), abs=0.015)
         torch.testing.assert_close(blob.mean(0), torch.tensor(centre, dtype=torch.float32), atol=0.01, rtol=0)
         torch.testing.assert_close(blob.T.cov(), std**2 * torch.eye(2), atol=0.05 * std**2, rtol=0)
+
+
+@pytest.mark.parametrize("toy", [Checkerboard, *BLOBS, Rings, TwoSpirals])
+def test_densities_are_those_of_the_points(toy):
+    data, n = toy(), 240
+    v = data.load().train.double()
+    (x0, x1), (y0, y1) = data.bounds
+    x, y = ((low + (torch.arange(n).double() + 0.5) * (high - low) / n) for low, high in data.bounds)
+    area, grid = (x1 - x0) * (y1 - y0) / n**2, torch.cartesian_prod(x, y)
+    log_p = data.log_density(grid)
+    p = log_p.exp()
+    assert p.sum() * area == pytest.approx(1, abs=1e-6)
+    # counts in 400 larger cells: Pearson's statistic has a mean below the number of cells that are not empty
+    counts = torch.histogramdd(v, bins=[20, 20], range=[x0, x1, y0, y1]).hist.flatten()
+    expected = p.view(20, 12, 20, 12).sum((1, 3)).flatten() * area * len(v)
+    full = expected > 5
+    statistic, k = ((counts - expected)[full].square() / expected[full]).sum().item(), int(full.sum())
+    assert k >= 8
+    assert statistic < k + 5 * (2 * k) ** 0.5
+    assert counts[~full].sum() <= expected[~full].sum() + 5 * expected[~full].sum().sqrt() + 1e-6
+    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])  # row by row
+
+
+def test_curves_without_noise_have_no_density():
+    assert [toy().log_density(torch.zeros(3, 2)) for toy in (SwissRoll, Moons, Circle)] == [None] * 3
+
+
+def test_twenty_five_gaussians_are_a_grid():
+    v = TwentyFiveGaussians().load().train
+    nodes, counts = (v / 2).round().unique(dim=0, return_counts=True)
+    assert len(nodes) == 25
+    assert nodes.abs().max() == 2
+    assert (counts - 2000).abs().max() < 5 * 2000**0.5
+    residual = v - 2 * (v / 2).round()
+    torch.testing.assert_close(residual.T.cov(), 0.05**2 * torch.eye(2), atol=0.03 * 0.05**2, rtol=0)
+
+
+def test_two_spirals_are_the_usual_ones():
+    v = TwoSpirals().load().train.double()
+    a = 3 * torch.pi * torch.linspace(0, 1, 20_000).double().sqrt()
+    curve = torch.stack([-a * a.cos() + 0.25, a * a.sin() + 0.25], dim=1) / 3  # the mean of the uniform noise is 1/4
+    both = torch.cat([curve, -curve])
+    distance = torch.cdist(v[:2000], both).min(1).values
+    assert distance.max() < 0.1 * 5 + 1 / 12 * 2**0.5
+    assert distance.median() > 0.03
+    assert torch.cdist(both[::400], v).min(1).values.max() < 0.2
+    assert v.mean(0).norm() < 0.05
 
 
 def test_swiss_roll_follows_the_law_of_scikit_learn():

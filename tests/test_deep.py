@@ -17,6 +17,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
+from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
@@ -676,9 +677,15 @@ def test_a_run_on_images_in_bfloat16(method, tmp_path):
     assert {value.dtype for value in weights.values()} == {torch.float32}
 
 
-def test_methods_that_need_the_exact_score_are_refused(tmp_path):
+def test_methods_that_need_the_exact_score_are_refused():
     with pytest.raises(ConfigError, match="DeepVectorEnergy has no tractable marginal"):
-        build(tiny(tmp_path, "model=deep_toy", "method=dsm"))
+        ScoreMatching(energy=DeepVectorEnergy(v_dim=2), objective=OBJECTIVE, optimizer=Adam(lr=1e-3))
+
+
+def test_the_deep_toy_model_of_methods_of_a_marginal_is_a_multilayer_perceptron(tmp_path):
+    energy = build(tiny(tmp_path, "model=deep_toy", "method=dsm", "data=checkerboard")).method.energy
+    assert (type(energy), energy.event_shape, energy.h_dim, energy.base_std) == (MLPEnergy, (2,), 0, None)
+    assert [p.shape[0] for name, p in energy.named_parameters() if "bias" in name] == [128] * 4
 
 
 def test_a_run_leaves_samples_and_how_far_the_posterior_is(tmp_path):

@@ -28,6 +28,7 @@ SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pc
 EXCHANGES = {
     **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
     **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
+    **{"ed": 1, "ed_latent": 2},
     # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
     **{"bidsm fixed point": 2, "bidsm warm": 2 + 1 + 2, "bidsm finite difference": 2 + 1 + 2},
     **{"bidsm Adam's diagonal": 2 + 1, "bidsm penalty": 2 + 2 * 2},

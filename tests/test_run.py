@@ -1,6 +1,7 @@
 """train and evaluate: what a run counts, changes and leaves."""
 
 import copy
+import inspect
 import json
 import math
 import re
@@ -387,3 +388,18 @@ def test_help_names_the_groups_without_waiting_for_torch(tmp_path):
         assert re.search(rf"(?m)^{group}:", out), group
     assert "bidsm" in out
     assert "train.py ckpt=last" in out
+
+
+@pytest.mark.parametrize("inside", ["training_step", "validation_step"])
+def test_subnormal_numbers_count_as_zero_in_a_run_and_not_after_it(inside, tmp_path, monkeypatch):
+    step, seen = getattr(Method, inside), []
+
+    def look(self, v, i):
+        seen.append(float(torch.tensor(1e-39) * 1.0))
+        return step(self, v, i)
+
+    look.__signature__ = inspect.signature(step)
+    monkeypatch.setattr(Method, inside, look)
+    train(tmp_path, "method=dsm", "trainer.max_steps=2", "n_validations=1")
+    assert set(seen) == {0.0}
+    assert torch.tensor(1e-39) * 1.0 > 0

@@ -5,12 +5,14 @@ from .bidvl.sngan import SNGAN
 from .bidvl.vae import VAE
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
+from .data.blobs import TwentyFiveGaussians
 from .data.celeba import CelebA
 from .data.cifar10 import CIFAR10
 from .data.digits import Digits
 from .data.frey_face import FreyFace
 from .data.image_folder import ImageFolder
 from .data.mnist import MNIST, FashionMNIST
+from .data.noisy_curves import Rings, TwoSpirals
 from .data.plane_curves import Circle, Moons, SwissRoll
 from .data.svhn import SVHN
 from .data.toy import Checkerboard
@@ -22,6 +24,7 @@ from .energies.coupled_grbm import CoupledGRBM
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
+from .energies.mlp_energy import MLPEnergy
 from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
 from .energies.spectral import SpectralEnergy
@@ -29,6 +32,8 @@ from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
 from .evaluation.base import ExampleMetric, Metric
 from .evaluation.likelihood import LogLikelihood, exact_log_partition
+from .evaluation.modes import Modes
+from .evaluation.plane_quadrature import PlaneQuadrature
 from .figures.base import Picture
 from .generation.annealed_samples import AnnealedSamples
 from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
@@ -42,6 +47,8 @@ from .methods.base import Method, MethodParts, ParamGroup, TrainState
 from .methods.bism import BiSM, PosteriorFit
 from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
+from .methods.energy_discrepancy import EnergyDiscrepancy
+from .methods.latent_discrepancy import LatentEnergyDiscrepancy
 from .methods.loss_method import LossMethod
 from .methods.nce import NCE
 from .methods.particle_ml import ParticleML
@@ -128,6 +135,7 @@ __all__ = [
     "Divergence",
     "EblvmError",
     "Energy",
+    "EnergyDiscrepancy",
     "Exact",
     "ExactScore",
     "ExampleMetric",
@@ -147,14 +155,17 @@ __all__ = [
     "Importance",
     "ImportanceScore",
     "Langevin",
+    "LatentEnergyDiscrepancy",
     "LinearGaussianPosterior",
     "LogLikelihood",
     "LossMethod",
     "LowerLevel",
+    "MLPEnergy",
     "MarginalEnergy",
     "Method",
     "MethodParts",
     "Metric",
+    "Modes",
     "Moons",
     "NetworkGaussianPosterior",
     "Objective",
@@ -164,11 +175,13 @@ __all__ = [
     "Penalty",
     "PerturbedGRBM",
     "Picture",
+    "PlaneQuadrature",
     "Posterior",
     "PosteriorFit",
     "PosteriorParticles",
     "QuadratureMarginal",
     "ResNet",
+    "Rings",
     "Sampler",
     "ScoreEstimator",
     "ScoreMatching",
@@ -176,6 +189,8 @@ __all__ = [
     "SwissRoll",
     "TrainState",
     "TrainedRun",
+    "TwentyFiveGaussians",
+    "TwoSpirals",
     "Unroll",
     "VaES",
     "VaGES",

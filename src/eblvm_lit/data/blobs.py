@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from eblvm_lit.data.toy import ToyDataModule
 
-__all__ = ["Blobs", "DiamondBlobs", "LineBlobs", "TriangleBlobs", "TwoBlobs"]
+__all__ = ["Blobs", "DiamondBlobs", "LineBlobs", "TriangleBlobs", "TwentyFiveGaussians", "TwoBlobs"]
 
 
 class Blobs(ToyDataModule):
@@ -29,6 +31,12 @@ class Blobs(ToyDataModule):
         c = torch.randint(len(centres), (n,), generator=generator)
         eps = torch.randn(n, 2, generator=generator, dtype=torch.float32)
         return centres[c] + stds[c].unsqueeze(1) * eps
+
+    def log_density(self, v: torch.Tensor) -> torch.Tensor:
+        """log p(v), shape (B,), of v (B, 2)."""
+        centres, stds = (torch.tensor(x, dtype=v.dtype, device=v.device) for x in (self.centres, self.stds))
+        squares = (v.unsqueeze(1) - centres).square().sum(-1) / stds.square()
+        return (-0.5 * squares - (2 * math.pi * stds.square()).log()).logsumexp(1) - math.log(len(centres))
 
 
 class DiamondBlobs(Blobs):
@@ -105,3 +113,23 @@ class TwoBlobs(Blobs):
     bounds = ((-2.0, 2.0), (-2.0, 2.0))
     centres = ((-1.0, -1.0), (1.0, 1.0))
     stds = (0.1, 0.2)
+
+
+class TwentyFiveGaussians(Blobs):
+    """Twenty-five Gaussians of std 0.05 on a grid of five times five, two units apart.
+
+        p(v) = 1/25 Σ_c N(v; μ_c, 0.05² I),  μ = (2i, 2j),  i, j = −2, ..., 2
+
+    Modes are forty standard deviations apart: the usual test of whether a method finds them all. Reference: Gulrajani
+    et al. 2017, arXiv:1704.00028, code, before it divides by 2.828. Splits are of shape (n, 2).
+
+    Example:
+        >>> v = TwentyFiveGaussians().sample(1000, torch.Generator().manual_seed(0))
+        >>> len((v / 2).round().unique(dim=0))
+        25
+    """
+
+    sample_name = "twenty_five_gaussians"
+    bounds = ((-5.0, 5.0), (-5.0, 5.0))
+    centres = tuple((2.0 * i, 2.0 * j) for i in range(-2, 3) for j in range(-2, 3))
+    stds = (0.05,) * 25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -48,6 +49,10 @@ class ToyDataModule(ArrayDataModule):
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
         """Draw n points, shape (n, 2), float32."""
 
+    def log_density(self, v: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - of those that have a density
+        """log p(v), shape (B,), of v (B, 2); None where there is no density, or none that is known."""
+        return None
+
     def load(self) -> Splits:
         """Draw the three splits."""
         return Splits(
@@ -82,3 +87,8 @@ class Checkerboard(ToyDataModule):
         """Draw v = (u + k) / 2, u uniform on the unit square and k ∈ {0, 1} the square; shape (n, 2)."""
         square = torch.randint(2, (n, 1), generator=generator)
         return (torch.rand(n, 2, generator=generator, dtype=torch.float32) + square) / 2
+
+    def log_density(self, v: torch.Tensor) -> torch.Tensor:
+        """log 2 on the two squares and minus infinity elsewhere, shape (B,), of v (B, 2)."""
+        lower, upper = ((v >= 0) & (v < 0.5)).all(1), ((v >= 0.5) & (v <= 1)).all(1)
+        return torch.where(lower | upper, math.log(2), -math.inf).to(v.dtype)

@@ -21,7 +21,7 @@ from eblvm_lit.reports.runs import SPEED
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
 
 MEMORY = "train/peak_memory_mib"
-QUALITIES = ("test/log_likelihood", "test/fisher", "test/fd_classifier", "val/hypergradient_error")
+QUALITIES = ("test/log_likelihood", "test/kl", "test/fisher", "test/fd_classifier", "val/hypergradient_error")
 WIDE = 8.0  # costs that span a larger ratio get a logarithmic axis
 MOST_NAMED = 16  # points of a panel
 HYPERGRADIENT = "hypergradient"

@@ -30,7 +30,10 @@ from eblvm_lit.reports.groups import Group
 
 __all__ = ["WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "save_figure", "stem_of"]
 
-WORDS = {"log_likelihood": "log-likelihood", "fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL"}
+WORDS = {
+    **{"log_likelihood": "log-likelihood", "quadrature_log_likelihood": "log-likelihood"},
+    **{"fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL", "kl": "KL(data || model)"},
+}
 FIRST = "val/log_likelihood"
 
 

@@ -37,7 +37,7 @@ from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import keep_freed_cpu_memory
-from eblvm_lit.utils.torch_settings import tf32, threads
+from eblvm_lit.utils.torch_settings import flush_subnormals, tf32, threads
 
 __all__ = ["evaluate", "train"]
 
@@ -117,7 +117,7 @@ def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> Non
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None, start: int) -> dict[str, float]:
     """Run the iterations from ``start`` on and write the results."""
-    with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")):
+    with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")), flush_subnormals():
         on_cpu = trainer.strategy.root_device.type == "cpu"
         with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
             if cfg.get("summary", True) and is_first():
@@ -208,7 +208,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
             raise ConfigError(f"logger={type(logger).__name__} logs training alone: use logger=csv, wandb or none.")
     with closing(loggers):
         begin(loggers, this_job("evaluate"), {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
-        with tf32(stored.get("tf32")):
+        with tf32(stored.get("tf32")), flush_subnormals():
             metrics = final_metrics(parts, checkpoint, stored.eval_weights)
         write_results(folder / "evaluation.json", metrics, parts, loggers)
     return metrics

@@ -1,0 +1,97 @@
+"""Curves in the plane with noise around them, whose densities are known."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import by_rows
+from eblvm_lit.data.toy import ToyDataModule
+
+__all__ = ["Rings", "TwoSpirals"]
+
+
+class Rings(ToyDataModule):
+    """Four rings of equal weight around the origin, with Gaussian noise of std s = 0.08.
+
+        v = r (cos a, sin a) + s ε,  r uniform on {0.75, 1.5, 2.25, 3},  a uniform on [0, 2π]
+        p(v) = ¼ Σ_r exp(−(|v|² + r²) / 2s²) I₀(|v| r / s²) / 2πs²
+
+    Reference: "rings" of Grathwohl et al. 2019, arXiv:1810.01367, code. Splits are of shape (n, 2).
+
+    Example:
+        >>> v = Rings().sample(1000, torch.Generator().manual_seed(0))
+        >>> (v.norm(dim=1) / 0.75).round().unique().tolist()
+        [1.0, 2.0, 3.0, 4.0]
+    """
+
+    sample_name = "rings"
+    bounds = ((-4.0, 4.0), (-4.0, 4.0))
+    radii = (0.75, 1.5, 2.25, 3.0)
+    std = 0.08
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n independent points, shape (n, 2)."""
+        r = torch.tensor(self.radii, dtype=torch.float32)[torch.randint(len(self.radii), (n,), generator=generator)]
+        a = 2 * math.pi * torch.rand(n, generator=generator, dtype=torch.float32)
+        eps = torch.randn(n, 2, generator=generator, dtype=torch.float32)
+        return torch.stack([r * a.cos(), r * a.sin()], dim=1) + self.std * eps
+
+    def log_density(self, v: Tensor) -> Tensor:
+        """log p(v), shape (B,), of v (B, 2)."""
+        r, variance = torch.tensor(self.radii, dtype=v.dtype, device=v.device), self.std**2
+        distance = v.norm(dim=1, keepdim=True)
+        # i0e(x) is exp(-x) I_0(x), which completes the square and does not overflow
+        terms = -0.5 * (distance - r).square() / variance + torch.special.i0e(distance * r / variance).log()
+        return terms.logsumexp(1) - math.log(2 * math.pi * variance * len(self.radii))
+
+
+class TwoSpirals(ToyDataModule):
+    """Two spirals, each the other's reflection through the origin, with noise of two kinds.
+
+        v = ± (−a cos a + u₁/2, a sin a + u₂/2) / 3 + s ε,  a = 3π √u₀,  s = 0.1
+
+    with u uniform on [0, 1] and ε standard normal. The density is an integral over a, of a product of two differences
+    of normal distribution functions. Reference: "2spirals" of Grathwohl et al. 2019, arXiv:1810.01367, code. Splits are
+    of shape (n, 2).
+
+    Example:
+        >>> v = TwoSpirals().sample(1000, torch.Generator().manual_seed(0))
+        >>> bool(v.norm(dim=1).max() < 3.8), bool(v.mean(0).norm() < 0.2)
+        (True, True)
+    """
+
+    sample_name = "two_spirals"
+    bounds = ((-4.0, 4.0), (-4.0, 4.0))
+    std = 0.1
+    jitter = 1 / 6
+    n_nodes = 300  # midpoints of a: the arc between two is less than a standard deviation
+
+    @staticmethod
+    def curve(a: Tensor) -> Tensor:
+        """The first spiral, shape (n, 2), of a (n,)."""
+        return torch.stack([-a * a.cos(), a * a.sin()], dim=1) / 3
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n independent points, shape (n, 2)."""
+        u = torch.rand(n, 3, generator=generator, dtype=torch.float32)
+        sign = 1 - 2 * torch.randint(2, (n, 1), generator=generator)
+        eps = torch.randn(n, 2, generator=generator, dtype=torch.float32)
+        return sign * (self.curve(3 * math.pi * u[:, 0].sqrt()) + self.jitter * u[:, 1:]) + self.std * eps
+
+    def log_density(self, v: Tensor) -> Tensor:
+        """log p(v), shape (B,), of v (B, 2), by quadrature over a."""
+        a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
+        starts, weights = self.curve(a), a / a.sum()  # a has the density 2a / 9π²
+
+        def density(v: Tensor) -> Tensor:
+            total = torch.zeros_like(v[:, 0])
+            for sign in (1, -1):
+                gap = sign * v.unsqueeze(1) - starts
+                ends = torch.special.ndtr(gap / self.std) - torch.special.ndtr((gap - self.jitter) / self.std)
+                total = total + (ends / self.jitter).prod(-1) @ weights
+            return total / 2
+
+        return by_rows(density, 2**18 // self.n_nodes, v).log()
