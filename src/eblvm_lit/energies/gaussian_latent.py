@@ -102,6 +102,21 @@ class GaussianLatentModel(ConditionalEnergy):
         mean = torch.linalg.solve(precision, eta)
         return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 
+    @torch.no_grad()
+    def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
+        """Independent draws of p(v), shape (n, d).
+
+        Args:
+            n: Number of draws.
+            generator: Source of all randomness, on the energy's device.
+
+        Raises:
+            ValueError: If the joint cannot be normalised.
+        """
+        v = self.marginal()
+        noise = torch.randn((n, *self.event_shape), generator=generator, dtype=self.b.dtype, device=self.b.device)
+        return v.loc + noise @ v.scale_tril.T
+
     def log_partition(self) -> Tensor:
         """log Z = -F(v) - log p(v), at the origin."""
         origin = self.b.new_zeros(1, *self.event_shape)
