@@ -86,7 +86,8 @@ class AIS:
         = \sum_{k,j} \log\frac{1 + e^{\beta_k x_{kj}}}{1 + e^{\beta_{k-1} x_{kj}}}, \; x_k = c + U^\top v_k.
 
     From exact samples of the GRBM it passes the same path backwards, with the same moves, and bounds log Z from above.
-    Reference: Neal 2001; Salakhutdinov and Murray 2008; Grosse et al. 2015, arXiv 1511.02543; 2000 chains and temperatures from Bao et al. 2020.
+    Reference: Neal 2001; Salakhutdinov and Murray 2008; Grosse et al. 2015, arXiv 1511.02543; 2000 chains and
+    temperatures from Bao et al. 2020.
 
     Args:
         n_chains: Number of independent chains.

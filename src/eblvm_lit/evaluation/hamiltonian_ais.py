@@ -21,7 +21,7 @@ RowEnergy = Callable[[Tensor], Tensor]
 
 
 class HamiltonianAIS:
-    r"""Annealed importance sampling from a normal distribution to a model, with moves that a Metropolis step makes exact.
+    r"""Annealed importance sampling from a normal distribution to a model, by moves with a Metropolis step.
 
     .. math:: U_\beta(x) = (1 - \beta)\, \tfrac12 |S^{-1}(x - m)|^2 + \beta\, E(x), \qquad
         \hat Z = Z_0\, \frac1n \sum_i w_i, \quad E[\hat Z] = Z
@@ -45,7 +45,8 @@ class HamiltonianAIS:
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-        >>> model, ais, g = GaussianLatentModel(v_dim=2, h_dim=3), HamiltonianAIS(n_chains=200, n_betas=20), torch.Generator()
+        >>> model, g = GaussianLatentModel(v_dim=2, h_dim=3), torch.Generator()
+        >>> ais = HamiltonianAIS(n_chains=200, n_betas=20)
         >>> estimate = ais.estimate(model, torch.randn(100, 2, generator=g), g)
         >>> abs(estimate.log_z - model.log_partition().item()) < 5 * estimate.standard_error
         True

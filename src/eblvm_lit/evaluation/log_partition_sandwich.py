@@ -18,7 +18,10 @@ from eblvm_lit.methods.base import Method
 __all__ = ["LogPartitionSandwich"]
 
 SIDES = ("log_z_lower", "log_z_upper")
-OF_A_SIDE = ("", "_standard_error", "_effective_sample_size")
+NAMES = (  # of the three numbers of an estimate, for each side
+    (SIDES[0], f"{SIDES[0]}_standard_error", "forward_ais_effective_sample_size"),
+    (SIDES[1], f"{SIDES[1]}_standard_error", "backward_ais_effective_sample_size"),
+)
 
 
 class LogPartitionSandwich(ExampleMetric):
@@ -60,9 +63,11 @@ class LogPartitionSandwich(ExampleMetric):
             return False
         return self.ais.supports(energy) and (energy.continuous or energy.h_dim <= self.max_enumerated)
 
-    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002
         """The names of the numbers; see :meth:`Metric.names`."""
-        return [f"{side}{number}" for side in SIDES for number in OF_A_SIDE] if self._applies(method.parts.energy) else []
+        if not self._applies(method.parts.energy):
+            return []
+        return [name for side in NAMES for name in side]
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """By which moves; see :meth:`Metric.describe`."""
@@ -78,8 +83,5 @@ class LogPartitionSandwich(ExampleMetric):
         found = self.ais.sandwich(energy, v, generator)
         if found is None:
             return {}
-        return {
-            f"{side}{number}": value
-            for side, estimate in zip(SIDES, found, strict=True)
-            for number, value in zip(OF_A_SIDE, estimate, strict=True)
-        }
+        lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
+        return lower | upper
