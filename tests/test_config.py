@@ -88,6 +88,9 @@ COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
     for name in names("outliers")
 }
+FID = "evaluation@callbacks.evaluation.metrics=fid"
+WITHOUT_CLASSES = [FID, "callbacks.evaluation.metrics.fid.criteria.inception_score=null"]
+COMPANIONS |= {"criteria=coverage": [FID], **{f"features={name}": WITHOUT_CLASSES for name in names("features")}}
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment, or a word of its command, computes, if not what all others do; and what takes too long for a test.
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")

@@ -1,5 +1,6 @@
 """Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
 
+import json
 import math
 
 import pytest
@@ -19,6 +20,7 @@ from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
 from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from shell import evaluate, of_checkpoint, train
 from test_evaluation import LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 
 F64 = torch.float64
@@ -454,3 +456,31 @@ class LatentOnlyBinary(LatentOnly):
 
     def __init__(self):
         super().__init__(random_grbm(3, 4))
+
+
+# ---------------------------------------------------------------------- from the command line
+
+
+def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):
+    node = "callbacks.evaluation.metrics"
+    parts = (f"{node}.log_likelihood.hamiltonian_ais", f"{node}.sandwich.ais")
+    small = [f"{part}.{key}=20" for part in parts for key in ("n_chains", "n_betas", "n_adapting")]
+    chosen = ["evaluation@callbacks.evaluation.metrics=likelihood", *small]
+    metrics = train(tmp_path / "run", "data=checkerboard", "method=dsm", *chosen)
+    bounds = {"test/log_z_lower", "test/log_z_upper", "test/forward_ais_effective_sample_size"}
+    assert bounds < set(metrics)
+    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert again == of_checkpoint(metrics)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["estimators"]["log_z_lower"] == "AIS with Hamiltonian moves"
+
+
+def test_a_deep_energy_of_points_has_a_log_likelihood(tmp_path):
+    """A joint energy without a tractable marginal: both of its terms are estimated."""
+    node = "callbacks.evaluation.metrics.log_likelihood.hamiltonian_ais"
+    small = [f"{node}.{key}=10" for key in ("n_chains", "n_betas", "n_adapting")]
+    chosen = ["evaluation@callbacks.evaluation.metrics=likelihood", *small, "callbacks.evaluation.at_validation=[]"]
+    found = train(tmp_path, "data=checkerboard", "model=deep_toy", "divergence=fisher", "method=bidsm", *chosen)
+    assert {"test/log_likelihood", "test/log_z", "test/ais_effective_sample_size"} < set(found)
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["estimators"] == {"log_likelihood": "log Z and F(v) by AIS with Hamiltonian moves"}
