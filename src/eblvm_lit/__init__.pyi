@@ -28,7 +28,9 @@ from .energies.spectral import SpectralEnergy
 from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
 from .evaluation.base import ExampleMetric, Metric
+from .evaluation.hamiltonian_ais import HamiltonianAIS
 from .evaluation.likelihood import LogLikelihood, exact_log_partition
+from .evaluation.visible_quadrature import VisibleQuadrature
 from .figures.base import Picture
 from .generation.annealed_samples import AnnealedSamples
 from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
@@ -68,6 +70,7 @@ from .runtime.trained_run import TrainedRun, load
 from .samplers.annealed_langevin import AnnealedLangevin
 from .samplers.base import Sampler
 from .samplers.gibbs import Gibbs
+from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
 from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
@@ -83,6 +86,7 @@ __all__ = [
     "CIFAR10",
     "DSM",
     "GRBM",
+    "HMC",
     "IWAE",
     "KL",
     "KSD",
@@ -135,6 +139,7 @@ __all__ = [
     "GaussianLatentModel",
     "GaussianPosterior",
     "Gibbs",
+    "HamiltonianAIS",
     "Hypergradient",
     "HypergradientStep",
     "ImageFolder",
@@ -176,6 +181,7 @@ __all__ = [
     "VaGESFisher",
     "VariationalScore",
     "VisibleEnergy",
+    "VisibleQuadrature",
     "Warm",
     "bind",
     "exact_log_partition",

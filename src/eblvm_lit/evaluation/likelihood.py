@@ -55,7 +55,8 @@ class LogLikelihood(ExampleMetric):
     log Z is exact where the latents can be enumerated or a closed form exists; else a GRBM's is estimated by annealed
     importance sampling with Gibbs sweeps. For other energies two estimators may be given: quadrature, where v is of one
     or two dimensions and F is tractable, and annealed importance sampling with Hamiltonian moves. The latter also
-    estimates F(v_i) where it is not tractable, from below, as it does log Z. :meth:`describe` says which one it is.
+    estimates F(v_i) where it is not tractable, of as many examples as it has chains; their mean is then biased down by
+    one estimate and up by the other. :meth:`describe` says which one it is.
     Reference: Bao et al. 2020, section 5.1 (2000 chains, 2000 temperatures).
 
     Gives ``log_likelihood``; where log Z is estimated by importance sampling also ``log_z``, ``log_z_standard_error``
@@ -139,7 +140,8 @@ class LogLikelihood(ExampleMetric):
             found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         else:
             ais = self.hamiltonian_ais or HamiltonianAIS()
-            found = {"log_likelihood": -float(ais.free_energy(energy, v, generator).mean()) - log_z}
+            some = v[: ais.n_chains]
+            found = {"log_likelihood": -float(ais.free_energy(energy, some, generator).mean()) - log_z}
         if estimate is not None:
             found |= dict(zip(ESTIMATED, estimate, strict=True))
         return found
