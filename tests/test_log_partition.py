@@ -236,6 +236,13 @@ def test_exact_samples_of_the_gaussian_model_are_of_its_marginal():
     assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n)
 
 
+def test_a_joint_without_a_normaliser_has_no_samples():
+    model = random_gaussian_model()
+    model.W.mul_(10)
+    with pytest.raises(ConfigError, match="The joint cannot be normalised, so it has no samples"):
+        model.sample_exact(5, generator())
+
+
 def coupled():
     with torch.random.fork_rng():
         torch.manual_seed(3)

@@ -111,9 +111,14 @@ class GaussianLatentModel(ConditionalEnergy):
             generator: Source of all randomness, on the energy's device.
 
         Raises:
-            ValueError: If the joint cannot be normalised.
+            ConfigError: If the joint cannot be normalised.
         """
-        v = self.marginal()
+        try:
+            v = self.marginal()
+        except (ValueError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+            raise ConfigError(
+                "The joint cannot be normalised, so it has no samples: its weights are too large."
+            ) from error
         noise = torch.randn((n, *self.event_shape), generator=generator, dtype=self.b.dtype, device=self.b.device)
         return v.loc + noise @ v.scale_tril.T
 

@@ -68,7 +68,9 @@ def _tempered(target: RowEnergy, beta: float) -> RowEnergy:
     return lambda z: (1 - beta) * 0.5 * z.square().sum(-1) + beta * target(z)
 
 
-def step_sizes(target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator) -> list:
+def step_sizes(
+    target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator
+) -> list[float]:
     """A step size for each inverse temperature, by chains that adapt them on the way and are then thrown away.
 
     Args:
