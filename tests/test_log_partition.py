@@ -249,9 +249,18 @@ def coupled():
         return CoupledGRBM(v_dim=3, h_dim=4).double().requires_grad_(False)
 
 
+def far_gaussian():
+    """A narrow model far from the origin, where the whitened variable is another one than v."""
+    model = random_gaussian_model()
+    model.b.add_(3)
+    model.log_std.sub_(1)
+    return model
+
+
 # ---------------------------------------------------------------------- the sandwich
 
 MODELS = {
+    "far gaussian": far_gaussian,
     "grbm": lambda: random_grbm(3, 6),
     "grbm, paper": lambda: random_grbm(3, 6, "paper"),
     "coupled grbm": coupled,

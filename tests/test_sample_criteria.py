@@ -16,6 +16,7 @@ from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
 from eblvm_lit.evaluation.criteria.mean_discrepancy import MeanDiscrepancy
+from eblvm_lit.evaluation.criteria.neighbours import counts, squared_radii
 from eblvm_lit.evaluation.criteria.precision_recall import PrecisionRecall
 from eblvm_lit.evaluation.features.clip import CLIPFeatures
 from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
@@ -87,6 +88,18 @@ def test_equal_sets_have_precision_recall_and_coverage_one(offset):
     assert found["density"] == pytest.approx(6 / 5)  # each ball holds its k neighbours and itself
     doubled = torch.cat([x, x, x, x])  # balls without extent
     assert prdc(doubled, doubled, k=2)["precision"] == 1
+
+
+def test_rounding_does_not_move_what_lies_on_the_edge_of_a_ball(monkeypatch):
+    """Products of rows and of matrices are rounded differently; the k-th neighbour stays in the ball it defines."""
+    x = normal(60, 40) + 1e3
+    radii = squared_radii(x, 5)
+    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 60)  # one row at a time
+    of_x, of_balls = counts(x, x, radii)
+    assert of_balls.tolist() == [6] * 60
+    assert int(of_x.sum()) == 6 * 60
+    zeros = torch.zeros(5, 2, dtype=torch.float64)  # balls without extent are closed, too
+    assert counts(zeros, zeros, squared_radii(zeros, 2))[1].tolist() == [5] * 5
 
 
 def test_precision_is_not_recall():
