@@ -20,6 +20,12 @@ from eblvm_lit.runtime.validate import check_config, drop_unread
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 
+
+def names(group):
+    """The options of a group; files with an underscore are what others have in common."""
+    return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
+
+
 # Where a group's choice goes, if not under its own name.
 PLACES = {
     "schedule": "schedule@optimizer.schedule",
@@ -27,6 +33,8 @@ PLACES = {
     "figures": "figures@callbacks.figures.figures",
     "mask": "mask@callbacks.figures.figures.inpainting.mask",
     "outliers": "+outliers@callbacks.evaluation.metrics.out_of_distribution.sets.others",
+    "criteria": "+criteria@callbacks.evaluation.metrics.fid.criteria",
+    "features": "+features@callbacks.evaluation.metrics.fid.features",
 }
 VARIATIONAL_PARTS = [
     ("score", "vages"),
@@ -79,8 +87,11 @@ COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {
     f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
-    for name in ("celeba", "cifar10", "digits", "fashion_mnist", "image_folder", "mnist", "svhn")
+    for name in names("outliers")
 }
+FID = "evaluation@callbacks.evaluation.metrics=fid"
+WITHOUT_CLASSES = [FID, "callbacks.evaluation.metrics.fid.criteria.inception_score=null"]
+COMPANIONS |= {"criteria=coverage": [FID], **{f"features={name}": WITHOUT_CLASSES for name in names("features")}}
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment, or a word of its command, computes, if not what all others do; and what takes too long for a test.
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
@@ -113,11 +124,6 @@ SHORTER = {
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 LOWER = "method.lower_optimizer"
 NOT_AXES = ("experiment", "hydra", "published")
-
-
-def names(group):
-    """The options of a group; files with an underscore are what others have in common."""
-    return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
 
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)

@@ -433,7 +433,8 @@ NOT_RUN = {  # by how a word ends
     "experiment_name: eblvm}": "needs MLflow",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
-AIS = "callbacks.evaluation.metrics.log_likelihood"
+AT = "callbacks.evaluation.metrics"
+AIS = f"{AT}.log_likelihood"
 
 
 @pytest.fixture(scope="module")
@@ -495,6 +496,16 @@ def shortened(overrides, project):
     short += ["logger.wandb.offline=true"] if "wandb" in (cfg.get("logger") or {}) else []
     if cfg.callbacks.evaluation.metrics.get("log_likelihood"):
         short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
+    parts = ("log_likelihood.hamiltonian_ais", "sandwich.ais")
+    few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
+    few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20, "points.images.n_steps": 5}
+    few |= (
+        {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}
+        if "+criteria@" in "".join(first)
+        else {}
+    )  # more than k
+    metrics = cfg.callbacks.evaluation.metrics
+    short += [f"{AT}.{key}={n}" for key, n in few.items() if OmegaConf.select(metrics, key) is not None]
     short += ["n_validations=4"] if experiment == "bism_fig3" else []  # the mean of the last three is shown
     if any(word.startswith("trainer.devices=") for word in first):
         short += ["data.batch_size=12", *(["data.val_size=12"] if "val_size" in cfg.data else [])]

@@ -1,16 +1,23 @@
 """Detection of outliers: against the definition, at energies of any size, and end to end."""
 
+import pickle
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import datasets
 
+from eblvm_lit.data.cifar100 import CIFAR100
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise, detection
+from eblvm_lit.evaluation.photographs import Places365, Textures
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import run
-from image_files import write_images, write_svhn
+from image_files import pixels, write_images, write_svhn
 from shell import configure, evaluate, of_checkpoint, train
 from stand_in import StandIn
 
@@ -194,3 +201,106 @@ def test_missing_outliers_stop_a_run_before_its_first_iteration(tmp_path):
 def test_an_empty_range_is_refused(kind):
     with pytest.raises(ConfigError, match="low < high"):
         kind(low=1.0, high=1.0)
+
+
+# --- CIFAR100, textures and places ------------------------------------------------------------------------
+
+
+def write_cifar100(root, n=4):
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True, exist_ok=True)
+    data, labels = pixels(2, n, 3, 32, 32), pixels(2, n, seed=1) % 100
+    for name, x, y in zip(("train", "test"), data, labels, strict=True):
+        content = {"data": x.reshape(n, 3072), "fine_labels": y.tolist(), "coarse_labels": [0] * n}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    return data, labels
+
+
+def test_cifar100_is_read_with_its_fine_labels(tmp_path):
+    images, labels = write_cifar100(tmp_path)
+    data = CIFAR100(root=tmp_path, val_size=1)
+    data.setup()
+    assert torch.equal(data.splits.test, torch.from_numpy(images[1]))
+    assert data.labels.train.tolist() == labels[0].tolist()
+    (tmp_path / "cifar-100-python" / "test").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="no file of CIFAR100"):
+        CIFAR100(root=tmp_path, val_size=1).setup()
+
+
+def write_dtd(root):
+    """Two classes, and six pictures of three splits."""
+    labels = root / "dtd" / "dtd" / "labels"
+    labels.mkdir(parents=True)
+    names = []
+    for kind, seed in (("banded", 0), ("woven", 1)):
+        write_images(root / "dtd" / "dtd" / "images" / kind, 3, size=(12, 20), suffix="jpg", seed=seed)
+        names += [f"{kind}/{i:02d}.jpg" for i in range(3)]
+    for i, split in enumerate(("train", "val", "test")):
+        (labels / f"{split}1.txt").write_text("\n".join(names[i::3]) + "\n")
+    return [names[j] for i in range(3) for j in range(i, 6, 3)]
+
+
+def write_places(root, n=5):
+    folder = root / "places365"
+    write_images(folder / "val_256", n, size=(16, 16), suffix="jpg")
+    (folder / "categories_places365.txt").write_text("/a/airfield 0\n/b/bar 1\n")
+    (folder / "places365_val.txt").write_text("".join(f"{i:02d}.jpg {i % 2}\n" for i in range(n)))
+
+
+def test_textures_are_those_of_all_splits_cropped_and_resized(tmp_path):
+    order = write_dtd(tmp_path)
+    sets = Textures(root=str(tmp_path), size=6, value_range="symmetric")
+    w = sets.draw(torch.zeros(2, 3, 6, 6), None)
+    assert w.shape == (6, 3, 6, 6)
+    for i, name in enumerate(order):
+        with Image.open(tmp_path / "dtd" / "dtd" / "images" / name) as image:
+            expected = np.asarray(image.crop((4, 0, 16, 12)).resize((6, 6), Image.Resampling.BILINEAR))
+        torch.testing.assert_close(w[i], 2 * torch.from_numpy(expected.copy()).float().permute(2, 0, 1) / 255 - 1)
+    (tmp_path / "dtd").rename(tmp_path / "gone")  # they were decoded once
+    again = Textures(root=str(tmp_path), size=6)
+    torch.testing.assert_close(again.draw(torch.zeros(2, 3, 6, 6), None), (w + 1) / 2)
+    grey = again.draw(torch.zeros(2, 1, 3, 3), None)
+    assert grey.shape == (6, 1, 3, 3)
+
+
+def test_places_are_the_first_ones_of_the_list(tmp_path, monkeypatch):
+    write_places(tmp_path)
+    whole = datasets.Places365._check_integrity
+    monkeypatch.setattr(datasets.Places365, "_check_integrity", lambda *args: True)  # these lists are not the true ones
+    sets = Places365(root=str(tmp_path), size=16, n_max=4)
+    assert sets.draw(torch.zeros(2, 3, 16, 16), None).shape == (4, 3, 16, 16)
+    monkeypatch.setattr(datasets.Places365, "_check_integrity", whole)
+    with pytest.raises(DataError, match=r"The lists of torchvision.datasets.Places365 in .*places365 are damaged"):
+        Places365(root=str(tmp_path), size=16).prepare(Pictured())
+
+
+class Pictured:
+    event_shape = (3, 16, 16)
+
+
+@pytest.mark.parametrize(("kind", "place"), [(Textures, "dtd/dtd"), (Places365, "places365/val_256")])
+def test_missing_photographs_are_asked_for_in_one_sentence(kind, place, tmp_path, monkeypatch):
+    def no_network(*args, **options):
+        raise OSError("no route to host")
+
+    for module in (datasets.dtd, datasets.places365):
+        monkeypatch.setattr(module, "download_and_extract_archive", no_network)
+    with pytest.raises(
+        DataError, match=rf"{place} is missing and could not be downloaded \(no route.*put the file"
+    ) as e:
+        kind(root=str(tmp_path / "root")).prepare(Pictured())
+    assert "\n" not in str(e.value)
+    with pytest.raises(ConfigError, match="no images to compare"):
+        kind(root=str(tmp_path)).prepare(type("Points", (), {"event_shape": (2,)})())
+    with pytest.raises(ConfigError, match="n_max >= 1"):
+        kind(root=str(tmp_path), n_max=0)
+    with pytest.raises(ConfigError, match="'unit' or 'symmetric', not 'bytes'"):
+        kind(root=str(tmp_path), value_range="bytes")
+
+
+def test_photographs_are_outliers_of_a_run(tmp_path, monkeypatch):
+    write_dtd(tmp_path / "root")
+    write_cifar100(tmp_path / "root")
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
+    metrics = image_run(tmp_path, f"+outliers@{SETS}.textures=textures", f"+outliers@{SETS}.cifar100=cifar100")
+    assert {"test/auroc_textures", "test/auroc_cifar100"} < set(metrics)

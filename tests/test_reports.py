@@ -17,6 +17,7 @@ from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
 from eblvm_lit.reports.groups import group_runs
 from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
+from eblvm_lit.reports.outlier_table import outlier_tables
 from eblvm_lit.reports.published import direction, find_published
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, is_worse, summarise, tables, to_csv
@@ -668,3 +669,43 @@ def test_without_folders_the_report_is_of_those_that_runs_are_written_to(tmp_pat
     (tmp_path / "multirun").mkdir()
     with pytest.raises(DataError, match="multirun"):  # nothing is in it
         report([], str(tmp_path / "report"))
+
+
+# ---------------------------------------------------------------------- outlier sets, and estimators
+
+
+def outliers_of(simple):
+    for seed, noise in ((0, 0.9), (1, 0.7)):
+        metrics = {"test/auroc_noise": noise, "test/auroc_svhn": 0.6, "test/aupr_svhn": 0.1, "test/log_likelihood": 0.0}
+        simple(f"a{seed}", seed=seed, metrics=metrics)
+    simple("b", method="pcd", metrics={"test/auroc_noise": 0.5, "test/log_likelihood": 0.0})
+    simple("c", method="cd", data="Digits", metrics={"test/auroc_noise": 0.5})
+    return groups_of(simple.root)
+
+
+def test_one_table_has_all_outlier_sets(simple, tmp_path):
+    groups = outliers_of(simple)
+    found = outlier_tables(groups, summarise(groups, choose_metrics(groups)))
+    assert list(found) == ["checkerboard: AUROC of outlier sets"]  # one set alone is in the other table
+    header, *rows = found["checkerboard: AUROC of outlier sets"]
+    assert header == ["method", "n", "noise ↑", "svhn ↑", "mean ↑"]
+    assert rows == [["dsm", "2", "0.80 ± 0.14", "0.6 ± 0", "0.7"], ["pcd", "1", "0.5", "", ""]]
+    paths = report([str(simple.root)], str(tmp_path / "out"), html=str(tmp_path / "out" / "page.html"))
+    assert "| dsm | 2 | 0.80 ± 0.14 | 0.6 ± 0 | 0.7 |" in paths[0].read_text()
+    assert "AUROC of outlier sets" in paths[-1].read_text()
+
+
+def test_a_note_says_how_metrics_were_computed(simple):
+    for name, method, how in (("a", "dsm", "enumeration"), ("b", "pcd", "AIS"), ("c", "cd", "AIS")):
+        folder = simple(name, method=method)
+        status = {"state": "finished", "estimators": {"log_likelihood": f"log Z by {how}", "log_z": "AIS"}}
+        (folder / "status.json").write_text(json.dumps(status))
+    groups = groups_of(simple.root)
+    notes = footnotes(groups, summarise(groups, ["test/log_likelihood"]))
+    note = (
+        "log_likelihood: log Z by AIS (checkerboard, cd; checkerboard, pcd); log Z by enumeration (checkerboard, dsm)."
+    )
+    assert note in notes
+    assert not any("log_z:" in note for note in notes)  # no such metric is shown
+    alone = [group for group in groups if group.method == "dsm"]
+    assert "log_likelihood: log Z by enumeration." in footnotes(alone, summarise(alone, ["test/log_likelihood"]))

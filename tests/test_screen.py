@@ -1,5 +1,6 @@
 """What a run prints, at its start and at its end, and that it is printed at once and kept in the log file."""
 
+import json
 import re
 import shlex
 import signal
@@ -83,6 +84,15 @@ def test_numbers_have_significant_digits_and_units(tmp_path, capsys):
     assert rows[0] == ["test/log_likelihood", "2.6e-05", "nats"]
     assert ["iteration", "12,000"] in rows
     assert ["train/iterations_per_second", "1,906", "iterations/s"] in rows
+
+
+def test_the_results_say_how_a_metric_was_computed(tmp_path, capsys):
+    metrics = train(tmp_path, "data=checkerboard", "method=dsm")
+    assert "test/log_likelihood" in metrics
+    assert "log_likelihood: log Z by enumeration.\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "status.json").read_text())["estimators"] == {
+        "log_likelihood": "log Z by enumeration"
+    }
 
 
 @pytest.mark.parametrize("name", METHODS)

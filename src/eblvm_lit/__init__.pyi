@@ -31,9 +31,11 @@ from .energies.spectral import SpectralEnergy
 from .errors import ConfigError, DataError, EblvmError
 from .evaluation.ais import AIS
 from .evaluation.base import ExampleMetric, Metric
+from .evaluation.hamiltonian_ais import HamiltonianAIS
 from .evaluation.likelihood import LogLikelihood, exact_log_partition
 from .evaluation.modes import Modes
 from .evaluation.plane_quadrature import PlaneQuadrature
+from .evaluation.visible_quadrature import VisibleQuadrature
 from .figures.base import Picture
 from .generation.annealed_samples import AnnealedSamples
 from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
@@ -78,6 +80,7 @@ from .runtime.trained_run import TrainedRun, load
 from .samplers.annealed_langevin import AnnealedLangevin
 from .samplers.base import Sampler
 from .samplers.gibbs import Gibbs
+from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
 from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
@@ -93,6 +96,7 @@ __all__ = [
     "CIFAR10",
     "DSM",
     "GRBM",
+    "HMC",
     "IWAE",
     "KL",
     "KSD",
@@ -148,6 +152,7 @@ __all__ = [
     "GaussianLatentModel",
     "GaussianPosterior",
     "Gibbs",
+    "HamiltonianAIS",
     "Hypergradient",
     "HypergradientStep",
     "ImageFolder",
@@ -197,6 +202,7 @@ __all__ = [
     "VaGESFisher",
     "VariationalScore",
     "VisibleEnergy",
+    "VisibleQuadrature",
     "Warm",
     "bind",
     "exact_log_partition",

@@ -51,6 +51,13 @@ class Evaluation(pl.Callback):
         """The names of the numbers of each metric, as far as they are known before; see :meth:`Metric.names`."""
         return {name: metric.names(method, data) for name, metric in self.metrics.items()}
 
+    def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
+        """How numbers are computed that can be computed in several ways, by name; see :meth:`Metric.describe`."""
+        described: dict[str, str] = {}
+        for metric in self.metrics.values():
+            described |= metric.describe(method, data)
+        return described
+
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:

@@ -68,11 +68,13 @@ class ArrayUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an array.")
 
 
-def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read one of CIFAR10's files.
+def read_batch(path: Path, labels_key: str = "labels", name: str = "CIFAR10") -> tuple[np.ndarray, np.ndarray]:
+    """Read one of the files of CIFAR10 or CIFAR100.
 
     Args:
-        path: A pickled dictionary of ``data``, uint8 (n, 3072), and ``labels``, n integers.
+        path: A pickled dictionary of ``data``, uint8 (n, 3072), and of n integers.
+        labels_key: The key of these labels.
+        name: The data set, for the error.
 
     Returns:
         Images, uint8 (n, 3, 32, 32), and labels, int64 (n,).
@@ -83,11 +85,11 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with path.open("rb") as file:
             content = ArrayUnpickler(file, encoding="latin1").load()
-        pixels, labels = np.asarray(content["data"]), np.asarray(content["labels"], dtype=np.int64)
+        pixels, labels = np.asarray(content["data"]), np.asarray(content[labels_key], dtype=np.int64)
         if pixels.dtype != np.uint8 or labels.shape != (len(pixels),):
             raise ValueError(f"{pixels.dtype} {pixels.shape} with labels {labels.shape}")
         return pixels.reshape(-1, *SHAPE), labels
     except Exception as error:  # a damaged pickle raises any exception
         raise DataError(
-            f"{path} is damaged or no file of CIFAR10: delete it, and it is downloaded again, or put a whole one there."
+            f"{path} is damaged or no file of {name}: delete it, and it is downloaded again, or put a whole one there."
         ) from error

@@ -7,9 +7,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,13 @@ __all__ = ["decode_once", "fetch", "fingerprint", "load_array", "open_image", "s
 CHUNK = 256
 
 
-def fetch(root: Path, names: Sequence[str], dataset: str, splits: Sequence[str] = ()) -> None:
+def fetch(
+    root: Path,
+    names: Sequence[str],
+    dataset: str,
+    splits: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> None:
     """Download a data set of torchvision if one of its files is missing; an interrupted download leaves nothing.
 
     Args:
@@ -32,6 +39,7 @@ def fetch(root: Path, names: Sequence[str], dataset: str, splits: Sequence[str] 
         names: The required files or folders, relative to root.
         dataset: The name of the class in ``torchvision.datasets``.
         splits: The splits to download, for a class that downloads one at a time.
+        options: Other arguments of the class.
 
     Raises:
         DataError: A file is missing and cannot be downloaded.
@@ -50,14 +58,14 @@ def fetch(root: Path, names: Sequence[str], dataset: str, splits: Sequence[str] 
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
             from torchvision import datasets  # a slow import, which only downloads need
 
-            for options in [{"split": split} for split in splits] or [{}]:
-                getattr(datasets, dataset)(Path(folder), download=True, **options)
+            for split in [{"split": split} for split in splits] or [{}]:
+                getattr(datasets, dataset)(Path(folder), download=True, **split, **(options or {}))
             for name in missing:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).rename(root / name)
     except Exception as error:  # exceptions of torchvision and the network share no base class
         if (root / missing[0]).exists():  # another process has downloaded them meanwhile
-            fetch(root, names, dataset, splits)
+            fetch(root, names, dataset, splits, options)
             return
         if not had_root:
             with contextlib.suppress(OSError):  # leave no empty folder behind a mistyped name

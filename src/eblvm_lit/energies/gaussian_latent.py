@@ -102,6 +102,26 @@ class GaussianLatentModel(ConditionalEnergy):
         mean = torch.linalg.solve(precision, eta)
         return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 
+    @torch.no_grad()
+    def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
+        """Independent draws of p(v), shape (n, d).
+
+        Args:
+            n: Number of draws.
+            generator: Source of all randomness, on the energy's device.
+
+        Raises:
+            ConfigError: If the joint cannot be normalised.
+        """
+        try:
+            v = self.marginal()
+        except (ValueError, torch.linalg.LinAlgError) as error:  # pyright: ignore[reportPrivateImportUsage]
+            raise ConfigError(
+                "The joint cannot be normalised, so it has no samples: its weights are too large."
+            ) from error
+        noise = torch.randn((n, *self.event_shape), generator=generator, dtype=self.b.dtype, device=self.b.device)
+        return v.loc + noise @ v.scale_tril.T
+
     def log_partition(self) -> Tensor:
         """log Z = -F(v) - log p(v), at the origin."""
         origin = self.b.new_zeros(1, *self.event_shape)

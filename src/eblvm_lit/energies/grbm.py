@@ -16,6 +16,7 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
 MAX_ENUMERATED = 24
+BLOCK = 2**16  # latent states that are enumerated at a time
 
 
 class GaussianBernoulliEnergy(ConditionalEnergy):
@@ -86,24 +87,50 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         Raises:
             ConfigError: With more than 24 latent units; use annealed importance sampling there.
         """
+        self._check_enumerable()
+        std, total = self.visible_std(), self.W.new_tensor(-math.inf)
+        for start in range(0, 2**self.h_dim, BLOCK):  # in blocks, so that 2^24 states need little memory
+            total = torch.logaddexp(total, self._log_weights_of_states(start).logsumexp(0))
+        return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
+
+    def _log_weights_of_states(self, start: int) -> Tensor:
+        r""":math:`g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2` of a block of states: log p(h) + const."""
+        h = self._states(start, min(start + BLOCK, 2**self.h_dim))
+        pull = h @ self.coupling().T
+        return self._of_latents(h) + pull @ self.b + 0.5 * (self.visible_std() * pull).square().sum(-1)
+
+    @torch.no_grad()
+    def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
+        """Independent draws of p(v), shape (n, d): h by enumeration of all its states, then v ~ p(v|h).
+
+        Args:
+            n: Number of draws.
+            generator: Source of all randomness, on the energy's device.
+
+        Raises:
+            ConfigError: With more than 24 latent units.
+        """
+        self._check_enumerable()
+        logits = torch.cat([self._log_weights_of_states(i) for i in range(0, 2**self.h_dim, BLOCK)]).double()
+        below = logits.softmax(0).cumsum(0)
+        u = torch.rand(n, generator=generator, dtype=torch.float64, device=below.device) * below[-1]
+        states = torch.searchsorted(below, u, right=True).clamp(max=len(below) - 1)
+        return self.sample_visible(self._bits(states), generator)
+
+    def _states(self, start: int, stop: int) -> Tensor:
+        """Rows ``start`` to ``stop`` of the table of all binary latent states; bit j of a row's number is h_j."""
+        return self._bits(torch.arange(start, stop, device=self.W.device))
+
+    def _bits(self, numbers: Tensor) -> Tensor:
+        bits = torch.arange(self.h_dim, device=numbers.device)
+        return numbers.unsqueeze(-1).bitwise_right_shift(bits).bitwise_and(1).to(self.W.dtype)
+
+    def _check_enumerable(self) -> None:
         if self.h_dim > MAX_ENUMERATED:
             raise ConfigError(
                 f"{self.h_dim} binary latents cannot be enumerated (at most {MAX_ENUMERATED}): "
                 "estimate log Z by annealed importance sampling."
             )
-        std, total = self.visible_std(), self.W.new_tensor(-math.inf)
-        for start in range(0, 2**self.h_dim, 2**16):  # in blocks, so that 2^24 states need little memory
-            h = self._states(start, min(start + 2**16, 2**self.h_dim))
-            pull = h @ self.coupling().T
-            exponent = self._of_latents(h) + pull @ self.b + 0.5 * (std * pull).square().sum(-1)
-            total = torch.logaddexp(total, exponent.logsumexp(0))
-        return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
-
-    def _states(self, start: int, stop: int) -> Tensor:
-        """Rows ``start`` to ``stop`` of the table of all binary latent states; bit j of a row's number is h_j."""
-        numbers = torch.arange(start, stop, device=self.W.device)
-        bits = torch.arange(self.h_dim, device=self.W.device)
-        return numbers.unsqueeze(-1).bitwise_right_shift(bits).bitwise_and(1).to(self.W.dtype)
 
 
 class GRBM(GaussianBernoulliEnergy):

@@ -1,4 +1,4 @@
-"""Annealed importance sampling of a GRBM's partition function."""
+"""Annealed importance sampling of a GRBM's partition function, and what an estimate of log Z consists of."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.progress import progress_bar
 
-__all__ = ["AIS", "AISEstimate", "estimate_from_log_weights"]
+__all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
 
 
 class AISEstimate(NamedTuple):
@@ -29,6 +30,18 @@ class AISEstimate(NamedTuple):
     log_z: float
     standard_error: float
     ess: float
+
+
+class Sandwich(NamedTuple):
+    """Two estimates of log Z: the expectation of one is at most log Z, that of the other at least log Z.
+
+    Attributes:
+        lower: By chains from the base to the model.
+        upper: By chains from exact samples of the model to the base.
+    """
+
+    lower: AISEstimate
+    upper: AISEstimate
 
 
 def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
@@ -51,6 +64,17 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     )
 
 
+def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
+    """Log Z = log Z_0 - logmeanexp(log w), of weights whose mean estimates Z_0 / Z, with its error.
+
+    Example:
+        >>> reversed_estimate(torch.full((9,), 2.0, dtype=torch.float64), 5.0)
+        AISEstimate(log_z=3.0, standard_error=0.0, ess=9.0)
+    """
+    ratio = estimate_from_log_weights(log_weights, -log_z_base)
+    return ratio._replace(log_z=-ratio.log_z)
+
+
 class AIS:
     r"""Annealed importance sampling from a GRBM without coupling to the GRBM itself.
 
@@ -61,7 +85,9 @@ class AIS:
     .. math:: \log w = \sum_k F_{\beta_{k-1}}(v_k) - F_{\beta_k}(v_k)
         = \sum_{k,j} \log\frac{1 + e^{\beta_k x_{kj}}}{1 + e^{\beta_{k-1} x_{kj}}}, \; x_k = c + U^\top v_k.
 
-    Reference: Neal 2001; Salakhutdinov and Murray 2008; 2000 chains and temperatures from Bao et al. 2020.
+    From exact samples of the GRBM it passes the same path backwards, with the same moves, and bounds log Z from above.
+    Reference: Neal 2001; Salakhutdinov and Murray 2008; Grosse et al. 2015, arXiv 1511.02543; 2000 chains and
+    temperatures from Bao et al. 2020.
 
     Args:
         n_chains: Number of independent chains.
@@ -85,6 +111,11 @@ class AIS:
             )
         self.n_chains, self.n_betas, self.progress = n_chains, n_betas, progress
 
+    @staticmethod
+    def supports(energy: object) -> bool:
+        """Whether its path is that of a GRBM."""
+        return isinstance(energy, GRBM)
+
     @torch.no_grad()
     def estimate(self, energy: GRBM, generator: torch.Generator) -> AISEstimate:
         """Estimate log Z.
@@ -93,27 +124,55 @@ class AIS:
             energy: The GRBM; chains run in its type and on its device, weights are summed in float64.
             generator: Source of all randomness, on the energy's device.
         """
-        std = energy.visible_std()
-        log_z_base = float(std.double().log().sum()) + 0.5 * std.numel() * math.log(2 * math.pi)
-        return estimate_from_log_weights(self.log_weights(energy, generator), log_z_base + energy.h_dim * math.log(2))
+        return estimate_from_log_weights(self.log_weights(energy, generator), _log_z_base(energy))
+
+    def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich | None:  # noqa: ARG002
+        """Bounds of log Z from both sides, as by ``HamiltonianAIS.sandwich``.
+
+        Returns:
+            None for another model than a GRBM, or more latents than can be enumerated.
+        """
+        if not isinstance(energy, GRBM) or energy.h_dim > MAX_ENUMERATED:
+            return None
+        up = self.log_weights(energy, generator)
+        down = self.log_weights(energy, generator, start=energy.sample_exact(self.n_chains, generator))
+        log_z_base = _log_z_base(energy)
+        return Sandwich(estimate_from_log_weights(up, log_z_base), reversed_estimate(down, log_z_base))
 
     @torch.no_grad()
-    def log_weights(self, energy: GRBM, generator: torch.Generator) -> Tensor:
-        """The chains' log weights, shape (n_chains,), float64; arguments as for :meth:`estimate`."""
+    def log_weights(self, energy: GRBM, generator: torch.Generator, start: Tensor | None = None) -> Tensor:
+        """The chains' log weights, shape (n_chains,), float64.
+
+        Args:
+            energy: The GRBM.
+            generator: Source of all randomness, on the energy's device.
+            start: Exact samples of the GRBM, shape (n_chains, d), from which the chains go to the base; None: chains
+                go from draws of the base to the GRBM.
+        """
         U, std, b, c = energy.coupling(), energy.visible_std(), energy.b, energy.c
         pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # E[v|h] = b + beta h @ pull
         betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
         v, u = b.new_empty(self.n_chains, len(b)), b.new_empty(self.n_chains, len(c))
-        v.normal_(generator=generator).mul_(std).add_(b)
+        if start is None:
+            v.normal_(generator=generator).mul_(std).add_(b)
+        else:
+            betas = betas[::-1]
+            v.copy_(start)
         x = torch.addmm(c, v, U)
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
         with progress_bar("log Z by AIS", self.n_betas - 1, visible=self.progress) as on_step:
             for k in range(1, self.n_betas):
                 # F's quadratic part is the same at every beta and cancels.
                 log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
-                if k < self.n_betas - 1:  # a sweep at beta = 1 would move v without touching the weights
+                if k < self.n_betas - 1:  # a sweep at the last beta would move v without touching the weights
                     h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
                     v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
                     torch.addmm(c, v, U, out=x)
                 on_step(1)
         return log_w
+
+
+def _log_z_base(energy: GRBM) -> float:
+    std = energy.visible_std()
+    gaussian = float(std.double().log().sum()) + 0.5 * std.numel() * math.log(2 * math.pi)
+    return gaussian + energy.h_dim * math.log(2)

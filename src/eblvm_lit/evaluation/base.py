@@ -46,6 +46,20 @@ class Metric(ABC):
         """
         return None
 
+    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002 - part of the contract
+        """How numbers are computed that can be computed in several ways, in words.
+
+        The results on the screen, ``status.json`` and the notes of a report say it.
+
+        Args:
+            method: The method.
+            data: Its data.
+
+        Returns:
+            A few words by the number's name, without the split's prefix; nothing by default.
+        """
+        return {}
+
     @abstractmethod
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator

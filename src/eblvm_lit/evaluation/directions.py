@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = ["direction"]
 
 # Words of a metric's name.
-HIGHER = frozenset(("likelihood", "auroc", "aupr", "accuracy", "inception", "second", "cosine"))
-LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "kl", "loss", "error"))
+HIGHER = frozenset(
+    ("likelihood", "auroc", "aupr", "accuracy", "inception", "second", "cosine", "precision", "recall", "coverage")
+)
+LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "kl", "loss", "error", "mmd"))
 
 
 def direction(metric: str) -> int:

@@ -17,7 +17,17 @@ from eblvm_lit.evaluation.detection import CRITERIA, detection
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.methods.base import Method
 
-__all__ = ["Constant", "DataSet", "OutOfDistribution", "OutlierSet", "UniformNoise", "detection"]
+__all__ = [
+    "Constant",
+    "DataSet",
+    "OutOfDistribution",
+    "OutlierSet",
+    "UniformNoise",
+    "check_images",
+    "check_value_range",
+    "detection",
+    "fitted_to",
+]
 
 
 class OutlierSet(ABC):
@@ -106,36 +116,60 @@ class DataSet(OutlierSet):
     def __init__(self, *, data: ArrayDataModule, n_max: int | None = None, value_range: ValueRange = "unit") -> None:
         if data.image_shape is None:
             raise ConfigError(f"{type(data).__name__} has no images: it cannot be brought to another set's size.")
-        if value_range not in ("unit", "symmetric"):
-            raise ConfigError(f"An outlier set's value_range is 'unit' or 'symmetric', not {value_range!r}.")
+        check_value_range(value_range)
         self.data, self.n_max, self.value_range = data, n_max, value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Load the other set, whose files may be missing, and check that these data are images."""
-        self._check(data.event_shape)
+        check_images(data.event_shape, type(self.data).__name__)
         self.data.setup()
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is random
         """Shape (m, *event)."""
-        self._check(v.shape[1:])
+        check_images(v.shape[1:], type(self.data).__name__)
         self.data.setup()
         w = self.data.as_float(self.data.splits.test[: self.n_max]).to(v)
         own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
-        w = w.view(len(w), *image_shape_of(self.data))
-        if w.shape[1] != v.shape[1]:
-            w = w.mean(1, keepdim=True).expand(-1, v.shape[1], -1, -1)
-        if w.shape[2:] != v.shape[2:]:
-            w = interpolate(w, size=v.shape[2:], mode="bilinear", antialias=True, align_corners=False)
-        return w
+        return fitted_to(w.view(len(w), *image_shape_of(self.data)), v)
 
-    def _check(self, event_shape: tuple[int, ...]) -> None:
-        if len(event_shape) != 3:
-            raise ConfigError(
-                f"Examples of shape {tuple(event_shape)} are no images to compare with those of "
-                f"{type(self.data).__name__}: leave that outlier set out, or choose data of shape (C, H, W)."
-            )
+
+def fitted_to(w: Tensor, v: Tensor) -> Tensor:
+    """Images w (m, C', H', W') brought to the channels and the size of images v (n, C, H, W).
+
+    Example:
+        >>> fitted_to(torch.rand(5, 3, 8, 8), torch.zeros(2, 1, 4, 4)).shape
+        torch.Size([5, 1, 4, 4])
+    """
+    if w.shape[1] != v.shape[1]:
+        w = w.mean(1, keepdim=True).expand(-1, v.shape[1], -1, -1)
+    if w.shape[2:] != v.shape[2:]:
+        w = interpolate(w, size=v.shape[2:], mode="bilinear", antialias=True, align_corners=False)
+    return w
+
+
+def check_images(event_shape: Sequence[int], name: str) -> None:
+    """Refuse data that are no images.
+
+    Raises:
+        ConfigError: Names the outlier set that they cannot be compared with.
+    """
+    if len(event_shape) != 3:
+        raise ConfigError(
+            f"Examples of shape {tuple(event_shape)} are no images to compare with those of {name}: leave that outlier "
+            "set out, or choose data of shape (C, H, W)."
+        )
+
+
+def check_value_range(value_range: ValueRange) -> None:
+    """Refuse an unknown scale.
+
+    Raises:
+        ConfigError: Names those there are.
+    """
+    if value_range not in ("unit", "symmetric"):
+        raise ConfigError(f"An outlier set's value_range is 'unit' or 'symmetric', not {value_range!r}.")
 
 
 class OutOfDistribution(ExampleMetric):

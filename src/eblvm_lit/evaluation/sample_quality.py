@@ -67,6 +67,11 @@ class SampleQuality(Metric):
                 "A covariance needs n_samples >= 2 and n_samples_at_validation >= 2, "
                 f"not {n_samples} and {n_samples_at_validation}."
             )
+        if not features.classifies and any(criterion.needs_logits for criterion in self.criteria.values()):
+            raise ConfigError(
+                f"The network {features.name} knows no classes, which the Inception score needs: set "
+                "criteria.inception_score=null."
+            )
         self.images, self.features, self.reference, self.save_dir = images, features, reference, save_dir
         self.n_samples = {"test": n_samples, "val": n_samples_at_validation}
         self._records: dict[str, Any] = {}

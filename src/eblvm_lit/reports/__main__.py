@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.reports.groups import Group, group_runs
+from eblvm_lit.reports.outlier_table import outlier_tables
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, summarise, tables, to_csv, to_markdown
@@ -68,6 +69,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
     by_data, notes, missing = tables(groups, summary), footnotes(groups, summary), unfinished_notes(unfinished)
+    by_data |= outlier_tables(groups, summary)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]

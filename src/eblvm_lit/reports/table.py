@@ -150,6 +150,7 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     unlike = summary[(summary["n"] > 0) & summary["differs"].notna()]
     for differs, cells in unlike.groupby("differs", sort=False):
         notes.append(f"{UNLIKE} Not comparable: {differs} ({_rows(groups[i] for i in cells['group'].unique())}).")
+    notes += _estimators(groups, summary)
     if len(sources := summary["source"].dropna().unique()):
         notes.append(f"Published: {'; '.join(sources)}.")
     if summary["metric"].str.endswith(LAST).any():
@@ -157,6 +158,20 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     if repeated := [group for group in groups if group.repeats_a_seed]:
         notes.append(f"Some runs have the same seed, so that their spread is too small: {_rows(repeated)}.")
     return notes
+
+
+def _estimators(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
+    """One sentence for each metric that runs say they have computed in one of several ways."""
+    ways: dict[str, dict[str, list[Group]]] = {}
+    for metric in summary.loc[summary["n"] > 0, "metric"].unique():
+        name = metric.removesuffix(LAST).rpartition("/")[2]
+        for group in groups:
+            for how in {run.status.get("estimators", {}).get(name) for run in group.runs} - {None}:
+                ways.setdefault(name, {}).setdefault(how, []).append(group)
+    return [
+        f"{name}: {'; '.join(f'{how} ({_rows(of)})' if len(by_how) > 1 else how for how, of in by_how.items())}."
+        for name, by_how in ways.items()
+    ]
 
 
 def _rows(groups: Iterable[Group]) -> str:

@@ -97,12 +97,19 @@ def show_config(cfg: DictConfig) -> None:
     show(tree)
 
 
-def show_results(metrics: Mapping[str, float], folder: Path) -> None:
-    """Print the final metrics as a table, those of the test split first, and the folder on a line of its own."""
+def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
+    """Print the final metrics as a table, those of the test split first, and the folder on a line of its own.
+
+    Args:
+        metrics: Numbers by name.
+        folder: Where the results are.
+        estimators: How some of them were computed, by the name without a split.
+    """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=lambda name: (not name.startswith("test"), name.startswith("train/"), name)):
         table.add_row(name, significant(metrics[name]), unit(name))
-    show(table, "results in", f"  {shortest(folder)}")
+    computed = [f"{name}: {how}." for name, how in (estimators or {}).items()]
+    show(table, *computed, "results in", f"  {shortest(folder)}")
 
 
 def unit(metric: str) -> str:

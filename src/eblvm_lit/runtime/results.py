@@ -28,7 +28,16 @@ from eblvm_lit.runtime.build import Parts
 from eblvm_lit.runtime.console import show_results
 from eblvm_lit.utils.io import write_json
 
-__all__ = ["COSTS", "as_best", "best_name", "costs", "final_metrics", "tested_checkpoint", "write_results"]
+__all__ = [
+    "COSTS",
+    "as_best",
+    "best_name",
+    "costs",
+    "estimators",
+    "final_metrics",
+    "tested_checkpoint",
+    "write_results",
+]
 
 COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
 
@@ -106,6 +115,15 @@ def costs(parts: Parts) -> dict[str, float]:
     return found | ({COSTS[1]: max(peaks)} if peaks else {})
 
 
+def estimators(parts: Parts) -> dict[str, str]:
+    """How metrics are computed that can be computed in several ways, in words, by the metric's name without a split."""
+    found: dict[str, str] = {}
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Evaluation):
+            found |= callback.describe(parts.method, parts.data)
+    return found
+
+
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
     """Write the final metrics, draw the figures (some show these metrics), notify the loggers and print a table."""
     if not is_first():
@@ -124,4 +142,4 @@ def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, logger
             checkpoints = [file for file in (callback.last_path, callback.best_path) if file.is_file()]
     for logger in of_runs(loggers):
         logger.conclude(metrics, checkpoints)
-    show_results(metrics, path.parent)
+    show_results(metrics, path.parent, estimators(parts))

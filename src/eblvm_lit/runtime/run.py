@@ -29,7 +29,7 @@ from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.optimized import check_optimized
 from eblvm_lit.runtime.precision import AUTO, choose_precision, stored_precision
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
-from eblvm_lit.runtime.results import as_best, costs, final_metrics, tested_checkpoint, write_results
+from eblvm_lit.runtime.results import as_best, costs, estimators, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.runtime.resume import find_checkpoint
 from eblvm_lit.runtime.start_screen import show_next_steps, show_start
 from eblvm_lit.runtime.status import recorded
@@ -100,6 +100,7 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     trainer = build_trainer(cfg, parts)
     notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
     notes["threads"] = cfg.threads or torch.get_num_threads()
+    notes |= {"estimators": computed} if (computed := estimators(parts)) else {}
     start = 0 if resume_from is None else resume(parts, trainer, resume_from)
     with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)

@@ -25,6 +25,16 @@ class Titles(NamedTuple):
     frechet: str
     kernel: str
     inception_score: str
+    suffix: str = ""  # of all other criteria
+
+    def of(self, criterion: str) -> str:
+        """The name of another criterion.
+
+        Example:
+            >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")
+            'precision_raw'
+        """
+        return f"{criterion}{self.suffix}"
 
 
 class FeatureExtractor(ABC):
@@ -36,6 +46,7 @@ class FeatureExtractor(ABC):
         dim: D, the number of features.
         resize: How it resizes images.
         batch_size: Images at a time.
+        classifies: Whether it may give logits of classes.
     """
 
     name: str
@@ -43,6 +54,7 @@ class FeatureExtractor(ABC):
     dim: int
     resize: str
     batch_size: int
+    classifies: bool = True
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:

@@ -52,7 +52,7 @@ class ClassifierFeatures(FeatureExtractor):
     """
 
     name = "classifier"
-    titles = Titles("fd_classifier", "kd_classifier", "classifier_score")
+    titles = Titles("fd_classifier", "kd_classifier", "classifier_score", "_classifier")
     resize = "none"
 
     def __init__(

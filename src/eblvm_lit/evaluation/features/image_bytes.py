@@ -1,4 +1,4 @@
-"""Conversion of a data set's rows to images of bytes, and a fingerprint of their content."""
+"""Conversion of a data set's rows to images of bytes or to points, and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CHUNK = 500
 
 
 def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
-    """Rows of a split as images of bytes.
+    """Rows of a split as images of bytes; of data that are no images, the rows as models see them.
 
     Args:
         data: Whose split it is.
         rows: uint8 or float32, shape (B, *event).
 
     Returns:
-        uint8, shape (B, C, H, W).
+        uint8, shape (B, C, H, W); float32, shape (B, *event), for data without images.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -31,6 +31,8 @@ def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
         >>> x.shape, x.unique()
         (torch.Size([2, 1, 8, 8]), tensor([128], dtype=torch.uint8))
     """
+    if data.image_shape is None:
+        return data.as_float(rows)
     return (rows if rows.dtype == torch.uint8 else data.as_bytes(rows)).reshape(-1, *image_shape_of(data))
 
 

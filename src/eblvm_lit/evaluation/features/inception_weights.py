@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from eblvm_lit.distributed.ranks import first_rank_first
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import DataError
+from eblvm_lit.evaluation.features.local_weights import as_tensors, read_checked
 
 __all__ = ["FILE_NAME", "SHA256", "find_weights", "read_weights"]
 
@@ -79,17 +78,10 @@ def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Any], str]:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../inception_weights.py is not the file of weights that FID is defined by ...
     """
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if sha256 is not None and found != sha256:
-        raise DataError(
-            f"{path} is not the file of weights that FID is defined by (its SHA-256 is {found[:8]}... instead of "
-            f"{sha256[:8]}...): delete it, and it is fetched anew, or set sha256=null for weights of your own."
-        )
-    try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # from truncated archives to forbidden pickles: half a dozen types
-        raise DataError(f"{path} is damaged or holds more than tensors: it is not read.") from error
-    if not isinstance(state, dict):
-        raise ConfigError(f"{path} holds no state of a network.")
-    return state, found
+    content, found = read_checked(
+        path,
+        sha256,
+        "the file of weights that FID is defined by",
+        "delete it, and it is fetched anew, or set sha256=null for weights of your own",
+    )
+    return as_tensors(content, path), found

@@ -1,0 +1,69 @@
+"""Density and coverage of samples: precision and recall that outliers among the samples do not mislead."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.criteria.neighbours import check_neighbours, counts, squared_radii
+from eblvm_lit.evaluation.features.base import Titles
+from eblvm_lit.evaluation.features.sets import FeatureSet
+
+__all__ = ["DensityCoverage"]
+
+
+class DensityCoverage(SampleCriterion):
+    r"""``density``: in how many balls of the data a sample is; ``coverage``: which balls hold a sample.
+
+    .. math:: \text{density} = \frac1{kM} \sum_{i,j} 1\bigl[|x_i - y_j| \le r_k(y_j)\bigr], \qquad
+        \text{coverage} = \frac1N \sum_j 1\bigl[\exists i: |x_i - y_j| \le r_k(y_j)\bigr]
+
+    x are features of M samples, y of N examples, and r_k is the distance of an example to its k-th nearest other one.
+    Where both sets are of one distribution, density is 1 in expectation, and coverage
+    :math:`1 - \prod_{i=1}^k (N - i) / (M + N - i)`. Density may exceed 1, where samples crowd. Reference: Naeem et al.
+    2020, arXiv 2002.09797.
+
+    Args:
+        k: The neighbour that a ball reaches to.
+
+    Raises:
+        ConfigError: For k < 1.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.evaluation.frechet import Gaussian
+        >>> none, titles = Gaussian(torch.zeros(1), torch.zeros(1, 1)), Titles("fid", "kid", "inception_score")
+        >>> data = FeatureSet(4, none, torch.tensor([[0.0], [1.0], [5.0], [6.0]]))
+        >>> samples = FeatureSet(2, none, torch.tensor([[0.5], [0.75]]))  # in two balls each, of four
+        >>> DensityCoverage(k=1).compute(samples, data, titles)
+        {'density': 2.0, 'coverage': 0.5}
+    """
+
+    needs_rows = True
+
+    def __init__(self, *, k: int = 5) -> None:
+        if k < 1:
+            raise ConfigError(f"Density and coverage need k >= 1, not {k}.")
+        self.k = k
+
+    def check(self, n_samples: int, n_reference: int) -> None:
+        """Refuse data without a k-th neighbour."""
+        check_neighbours("Density and coverage", self.k, n_samples, n_reference)
+
+    def names(self, titles: Titles) -> list[str]:
+        """The names of the numbers; see :meth:`SampleCriterion.names`."""
+        return [titles.of("density"), titles.of("coverage")]
+
+    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
+        """Both; see :meth:`SampleCriterion.compute`."""
+        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        balls, held = counts(x, y, squared_radii(y, self.k))
+        values = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
+        return dict(zip(self.names(titles), values, strict=True))
+
+    def describe(self) -> dict[str, int | float | str]:
+        """The neighbour."""
+        return {"k": self.k}

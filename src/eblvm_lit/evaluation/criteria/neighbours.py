@@ -1,0 +1,82 @@
+"""Balls around features that reach to their k-th nearest neighbours, and which of them hold other features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["check_neighbours", "counts", "squared_radii"]
+
+ELEMENTS = 2**24  # distances at a time: 128 MiB
+ROUNDING = 1e-12  # of a squared distance, relative to the squared norms: equal features are in each other's balls
+
+
+def check_neighbours(name: str, k: int, n_samples: int, n_reference: int) -> None:
+    """Refuse sets that have no k-th neighbour.
+
+    Raises:
+        ConfigError: Says how many are needed.
+
+    Example:
+        >>> check_neighbours("Precision and recall", 3, 3, 100)
+        Traceback (most recent call last):
+        eblvm_lit.errors.ConfigError: Precision and recall with k=3 need more than 3 samples and as many examples, ...
+    """
+    if min(n_samples, n_reference) <= k:
+        raise ConfigError(
+            f"{name} with k={k} need more than {k} samples and as many examples, not {n_samples} and {n_reference}: "
+            "lower k, or draw more samples."
+        )
+
+
+def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
+    """Squared distances of some rows of x to all of y, less an allowance relative to the norms, shape (B, m)."""
+    of_y = y.square().sum(-1)
+    size = max(1, ELEMENTS // len(y))
+    for first in range(0, len(x), size):
+        rows = x[first : first + size]
+        norms = rows.square().sum(-1, keepdim=True) + of_y
+        yield ((1 - allowance) * norms).addmm(rows, y.T, alpha=-2)
+
+
+def squared_radii(x: Tensor, k: int) -> Tensor:
+    """The squared distance of each row to its k-th nearest other row, shape (n,).
+
+    Args:
+        x: Features, shape (n, D), float64, n > k.
+        k: Which neighbour.
+
+    Example:
+        >>> squared_radii(torch.tensor([[0.0], [1.0], [3.0]]).double(), 1).round(decimals=9)
+        tensor([1., 1., 4.], dtype=torch.float64)
+    """
+    # the nearest one is itself
+    return torch.cat([d.kthvalue(k + 1).values for d in _blocks(x, x, allowance=0)]).clamp(min=0)
+
+
+def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """In how many balls around y each x is, and how many x each ball holds.
+
+    Args:
+        x: Features, shape (n, D), float64.
+        y: Centres, shape (m, D).
+        squared: Squared radii, shape (m,).
+
+    Returns:
+        Shapes (n,) and (m,), int64.
+
+    Example:
+        >>> x, y = torch.tensor([[0.5], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
+        >>> counts(x, y, torch.ones(2).double())
+        (tensor([2, 1]), tensor([1, 2]))
+    """
+    of_x, of_y = [], torch.zeros(len(y), dtype=torch.int64, device=y.device)
+    for d in _blocks(x, y, allowance=ROUNDING):
+        inside = d <= squared
+        of_x.append(inside.sum(1))
+        of_y += inside.sum(0)
+    return torch.cat(of_x), of_y

@@ -1,0 +1,68 @@
+"""Precision and recall of samples: which are like data, and which data are like samples."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.criteria.neighbours import check_neighbours, counts, squared_radii
+from eblvm_lit.evaluation.features.base import Titles
+from eblvm_lit.evaluation.features.sets import FeatureSet
+
+__all__ = ["PrecisionRecall"]
+
+
+class PrecisionRecall(SampleCriterion):
+    r"""``precision``: the fraction of samples that are in a ball of the data; ``recall``: of data in a ball of samples.
+
+    .. math:: \text{precision} = \frac1M \sum_i 1\bigl[\exists j: |x_i - y_j| \le r_k(y_j)\bigr], \qquad
+        \text{recall} = \frac1N \sum_j 1\bigl[\exists i: |y_j - x_i| \le r_k(x_i)\bigr]
+
+    x are features of samples, y of data, and r_k is the distance to the k-th nearest other feature of the same set.
+    Both lie between 0 and 1, and higher is better. Compare only values of equally many samples and examples. Reference:
+    Kynkaanniemi et al. 2019, arXiv 1904.06991.
+
+    Args:
+        k: The neighbour that a ball reaches to.
+
+    Raises:
+        ConfigError: For k < 1.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.evaluation.frechet import Gaussian
+        >>> none, titles = Gaussian(torch.zeros(1), torch.zeros(1, 1)), Titles("fid", "kid", "inception_score")
+        >>> data = FeatureSet(4, none, torch.tensor([[0.0], [1.0], [2.0], [9.0]]))
+        >>> samples = FeatureSet(4, none, torch.tensor([[0.0], [1.0], [2.0], [40.0]]))
+        >>> PrecisionRecall(k=1).compute(samples, data, titles)
+        {'precision': 0.75, 'recall': 1.0}
+    """
+
+    needs_rows = True
+
+    def __init__(self, *, k: int = 3) -> None:
+        if k < 1:
+            raise ConfigError(f"Precision and recall need k >= 1, not {k}.")
+        self.k = k
+
+    def check(self, n_samples: int, n_reference: int) -> None:
+        """Refuse sets without a k-th neighbour."""
+        check_neighbours("Precision and recall", self.k, n_samples, n_reference)
+
+    def names(self, titles: Titles) -> list[str]:
+        """The names of the numbers; see :meth:`SampleCriterion.names`."""
+        return [titles.of("precision"), titles.of("recall")]
+
+    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
+        """Both; see :meth:`SampleCriterion.compute`."""
+        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        balls = ((x, y), (y, x))  # whether the first are in balls around the second
+        found = (counts(inside, around, squared_radii(around, self.k))[0] for inside, around in balls)
+        return {name: float((n > 0).double().mean()) for name, n in zip(self.names(titles), found, strict=True)}
+
+    def describe(self) -> dict[str, int | float | str]:
+        """The neighbour."""
+        return {"k": self.k}

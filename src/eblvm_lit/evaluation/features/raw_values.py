@@ -1,0 +1,54 @@
+"""The values of v themselves as features, for points of the plane and other small vectors."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
+
+__all__ = ["RawValues"]
+
+
+class RawValues(FeatureExtractor):
+    """v as it is, flattened; bytes of images as values between 0 and 1.
+
+    Args:
+        batch_size: Examples at a time.
+
+    Raises:
+        ConfigError: For fewer than one at a time.
+
+    Example:
+        >>> RawValues().extract(torch.full((2, 1, 1, 3), 255, dtype=torch.uint8)).rows
+        tensor([[1., 1., 1.],
+                [1., 1., 1.]])
+    """
+
+    name = "raw"
+    titles = Titles("fd_raw", "kd_raw", "raw_score", "_raw")
+    resize = "none"
+    classifies = False
+
+    def __init__(self, *, batch_size: int = 1000) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"Raw values need batch_size >= 1, not {batch_size}.")
+        self.batch_size = batch_size
+
+    def prepare(self, data: ArrayDataModule) -> None:
+        """Note the number of values."""
+        self.dim = math.prod(data.event_shape if data.image_shape is None else data.image_shape)
+
+    @property
+    def fingerprint(self) -> str:
+        """There are no weights."""
+        return "raw"
+
+    def extract(self, images: Tensor) -> Features:
+        """The values (B, D); see :meth:`FeatureExtractor.extract`."""
+        rows = images.flatten(1).float()
+        return Features(rows / 255 if images.dtype == torch.uint8 else rows, None)
