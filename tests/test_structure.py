@@ -58,7 +58,7 @@ def test_what_a_method_has_is_asked_of_its_parts():
 
 
 def test_there_are_few_configuration_files():
-    assert len(list(CONF.rglob("*.yaml"))) <= 190
+    assert len(list(CONF.rglob("*.yaml"))) <= 220  # a part that users choose is one file
 
 
 class Frames:
