@@ -105,7 +105,10 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     untilted.load_state_dict(reference.state_dict())
     torch.testing.assert_close(score, -torch.autograd.grad(untilted(v).sum(), v)[0] - v / 0.49)
     image = DeepEnergy(network=Convolutional(), reference_std=2.0)  # all axes of an image are summed over
-    torch.testing.assert_close(image.reference.energy(torch.ones(5, 1, 4, 6)), torch.full((5,), 24 / 8))
+    torch.testing.assert_close(image.reference.energy(torch.ones(5, 1, 4, 6), 3), torch.full((5,), 24 / 8))
+    confined = DeepLatentEnergy(network=network, h_dim=3, head_dim=6, latent_reference_std=0.5)
+    confined.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(confined(v, h), plain(v, h) + 2 * h.square().sum(-1))
 
 
 @pytest.mark.parametrize("negative_slope", [None, 0.2])
@@ -202,6 +205,7 @@ def test_gradients_are_finite_far_from_the_data_and_right(float64):
         (lambda: DeepVectorEnergy(v_dim=2, h_dim=0), "h_dim >= 1 and head_dim >= 1, not 0"),
         (lambda: DeepVectorEnergy(v_dim=2, head_dim=0), "not 10 and 0"),
         (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, reference_std=0), "reference_std must be > 0"),
+        (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, latent_reference_std=0), "latent_reference_std"),
         (lambda: DeepEnergy(network=MLP(sizes=[2, 4]), reference_std=-1.0), "reference_std must be > 0, or null"),
         (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, visible_head="cubic"), "'none' or 'quadratic'"),
         (lambda: ResNet(v_shape=[1, 24, 24], n_blocks=1, channels=2, stem_stride=3), "stem_stride is 1 or an even"),
@@ -616,6 +620,7 @@ def test_the_deep_model_of_images_brings_its_parts():
     assert cfg.model == {
         **{"_target_": "eblvm_lit.energies.deep.DeepLatentEnergy", "network": network},
         **{"h_dim": 50, "head_dim": None, "visible_head": "none", "reference_std": None},
+        "latent_reference_std": None,
     }
     assert cfg.posterior._target_.endswith("NetworkGaussianPosterior")
     assert (cfg.posterior.network.v_shape, cfg.posterior.network.widths) == ([3, 32, 32], [64, 128, 256])

@@ -27,16 +27,16 @@ def _recompute(network: object) -> list[str]:
 
 
 class _Reference:
-    """The energy |v|^2 / (2 s^2) of N(0, s^2 I), which a deep energy tilts; nothing where s is None."""
+    """The energy |x|^2 / (2 s^2) of N(0, s^2 I), which a deep energy tilts; nothing where s is None."""
 
-    def __init__(self, std: float | None) -> None:
+    def __init__(self, std: float | None, name: str = "reference_std") -> None:
         if std is not None and not std > 0:
-            raise ConfigError(f"reference_std must be > 0, or null for no reference distribution, not {std}.")
+            raise ConfigError(f"{name} must be > 0, or null for no reference distribution, not {std}.")
         self.std = std
 
-    def energy(self, v: Tensor) -> Tensor:
-        """Shape (B,), of v (B, *event)."""
-        return at_least_float32(v).flatten(1).square().sum(1) / (2 * cast(float, self.std) ** 2)
+    def energy(self, x: Tensor, n_axes: int) -> Tensor:
+        """Shape (*B,), of x (*B, *event) whose event has so many axes."""
+        return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * cast(float, self.std) ** 2)
 
 
 class DeepEnergy(VisibleEnergy):
@@ -87,7 +87,7 @@ class DeepEnergy(VisibleEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         """F(v), shape (B,), of v (B, *event)."""
         value = self.head(self.network(v))
-        return value if self.reference.std is None else value + self.reference.energy(v)
+        return value if self.reference.std is None else value + self.reference.energy(v, len(self.event_shape))
 
     def memory_hints(self) -> list[str]:
         """Recomputed activations, where the network can do that."""
@@ -106,7 +106,8 @@ class DeepLatentEnergy(FeatureEnergy):
 
     .. math:: p(v, h) \propto e^{-E(v, h)}\, N(v; 0, s^2 I)
 
-    which adds :math:`\|v\|^2 / (2 s^2)` to E, and leaves p(h|v) as it is. Multi-scale denoising asks for the score
+    which adds :math:`\|v\|^2 / (2 s^2)` to E, and leaves p(h|v) as it is; ``latent_reference_std`` does the same for h,
+    where E may become flat and latents leave for infinity. Multi-scale denoising asks for the score
     :math:`(\mathrm{E}[v|\tilde v] - \tilde v) / \sigma_0^2`: with s = sigma_0 the network learns the denoised image,
     and not to subtract the noise.
 
@@ -117,9 +118,10 @@ class DeepLatentEnergy(FeatureEnergy):
         visible_head: ``quadratic`` adds that head of :class:`DeepEnergy` on g_1(v), an energy of v alone; ``none``, as
             published, leaves all to the latents' head, which sees v through m numbers.
         reference_std: s; null, as published, for no such term.
+        latent_reference_std: The same of h.
 
     Raises:
-        ConfigError: For an unknown head, a size below one, or s <= 0.
+        ConfigError: For an unknown head, a size below one, or a standard deviation <= 0.
 
     Example:
         >>> import torch
@@ -139,11 +141,13 @@ class DeepLatentEnergy(FeatureEnergy):
         head_dim: int | None = None,
         visible_head: Literal["none", "quadratic"] = "none",
         reference_std: float | None = None,
+        latent_reference_std: float | None = None,
     ) -> None:
         super().__init__()
         if visible_head not in ("none", "quadratic"):
             raise ConfigError(f"The visible head of a deep energy is 'none' or 'quadratic', not {visible_head!r}.")
         self.reference = _Reference(reference_std)
+        self.latent_reference = _Reference(latent_reference_std, "latent_reference_std")
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
         if h_dim < 1 or head_dim < 1:
             raise ConfigError(f"A deep energy needs h_dim >= 1 and head_dim >= 1, not {h_dim} and {head_dim}.")
@@ -164,7 +168,7 @@ class DeepLatentEnergy(FeatureEnergy):
         if self.visible_head is not None:
             alone.append(self.visible_head(of_network))
         if self.reference.std is not None:
-            alone.append(self.reference.energy(v))
+            alone.append(self.reference.energy(v, len(self.event_shape)))
         if not alone:
             return features
         return torch.cat([at_least_float32(features), sum(alone).unsqueeze(1)], dim=1)
@@ -178,7 +182,12 @@ class DeepLatentEnergy(FeatureEnergy):
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features, weight = linear(features[:, : self.h_dim], of_sum, self.head.bias), of_sum + of_h
         of_v = features[:, self.h_dim :].sum(1)  # no column, no term
-        return lambda h: self.head.squared_norm(of_features + linear(h, weight)) + of_v
+
+        def energy(h: Tensor) -> Tensor:
+            value = self.head.squared_norm(of_features + linear(h, weight)) + of_v
+            return value if self.latent_reference.std is None else value + self.latent_reference.energy(h, 1)
+
+        return energy
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
