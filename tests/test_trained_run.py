@@ -1,14 +1,19 @@
 """Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import eblvm_lit
 from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
+from eblvm_lit.pretrained_models import loading
+from eblvm_lit.pretrained_models.packing import pack
 from eblvm_lit.runtime import run as runtime
 from eblvm_lit.runtime import sample
 from eblvm_lit.runtime.compose import composed
+from eblvm_lit.runtime.trained_run import TrainedRun
 from shell import configure
 
 SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]
@@ -20,6 +25,9 @@ def trained(tmp_path_factory):
     """BiDSM on the checkerboard, for 20 iterations."""
     folder = tmp_path_factory.mktemp("runs") / "bidsm"
     return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
+
+
+GRBM_DIGITS = Path(loading.__file__).with_name("grbm_digits.pt")
 
 
 def deep_run(folder):
@@ -99,6 +107,27 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(tmp_path):
     torch.testing.assert_close(many, expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
     with pytest.raises(ConfigError, match="has no likelihood"):
         run.log_likelihood(v)
+
+
+def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkeypatch):
+    run = deep_run(tmp_path / "run")
+    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    digest = pack(run, tmp_path / "packed.pt")
+    monkeypatch.setattr(loading, "__file__", str(tmp_path / "loading.py"))
+    monkeypatch.setattr(loading, "MODELS", {"packed": digest})
+    packed = eblvm_lit.pretrained("packed")
+    assert (packed.iteration, packed.metrics) == (run.iteration, run.metrics)
+    v = run.examples("train")
+    h = run.posterior.mean(v[:1000]).detach()
+    torch.testing.assert_close(packed.latents, h)
+    torch.testing.assert_close(packed.energy.energy(v[:9], h[:9]), run.energy.energy(v[:9], h[:9]))
+    monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
+    samples = packed.sample(4, seed=2)
+    assert torch.equal(samples, packed.sample(4, seed=2))
+    assert not torch.equal(samples, packed.sample(4, seed=3))
+    assert samples.isfinite().all()
+    assert "root" not in packed.config.data
+    assert loading.LATENTS not in torch.load(GRBM_DIGITS, weights_only=True)  # Gibbs sampling needs none
 
 
 def test_a_generator_gives_the_samples(tmp_path):

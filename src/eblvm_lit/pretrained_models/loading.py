@@ -14,7 +14,9 @@ from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.runtime.trained_run import TrainedRun
 
-__all__ = ["MODELS", "pretrained"]
+__all__ = ["LATENTS", "MODELS", "pretrained"]
+
+LATENTS = "latents"  # posterior means of training examples, beside the parameters
 
 # SHA-256 of each file of parameters: it is the file that the model card describes.
 MODELS = {"grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f"}
@@ -54,6 +56,9 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     config = cast(DictConfig, OmegaConf.create(card["config"]))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
         method = instantiate(config.method, "method")
-    method.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    latents = state.pop(LATENTS, None)
+    method.load_state_dict(state)
     method.to(device).eval().requires_grad_(False)
-    return TrainedRun(method=method, config=config, iteration=card["iteration"], metrics=card["metrics"])
+    found = {"iteration": card["iteration"], "metrics": card["metrics"], "latents": latents}
+    return TrainedRun(method=method, config=config, **found)

@@ -12,10 +12,14 @@ import torch
 from omegaconf import OmegaConf
 
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.pretrained_models.loading import LATENTS
 from eblvm_lit.runtime.trained_run import TrainedRun, load
+from eblvm_lit.samplers.gibbs import Gibbs
 
 __all__ = ["main", "pack"]
 
+N_LATENTS = 1000
 KEPT = ("seed", "data", "method", "sampler")  # what a loaded model needs of its configuration
 
 
@@ -37,6 +41,9 @@ def pack(run: TrainedRun, path: Path) -> str:
         64
     """
     state = {name: value.detach().cpu().clone() for name, value in run.method.state_dict().items()}
+    annealed = run.generator is None and not Gibbs.supports(run.energy)
+    if annealed and run.posterior is not None:  # these samples start from latents of training examples
+        state[LATENTS] = posterior_mean(run.posterior, run.examples("train")[:N_LATENTS]).cpu()
     torch.save(state, path)
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}

@@ -20,6 +20,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
+from eblvm_lit.generation.conditional import draw_visible
 from eblvm_lit.generation.generator_images import GeneratedImages
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
@@ -46,6 +47,7 @@ class TrainedRun:
         iteration: The number of iterations of its training.
         folder: The folder of the run, if there is one.
         metrics: The final metrics, if they are not in the folder.
+        latents: Posterior means of some training examples, shape (n, H), where samples are to need no data.
         packages: Packages beside this one that the configuration may name.
 
     Example:
@@ -64,8 +66,10 @@ class TrainedRun:
         iteration: int,
         folder: Path | None = None,
         metrics: dict[str, float] | None = None,
+        latents: Tensor | None = None,
         packages: Sequence[str] = (),
     ) -> None:
+        self.latents = latents
         self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
         self.packages = list(packages)
         if metrics is not None:
@@ -156,6 +160,9 @@ class TrainedRun:
         energy: Any = self.energy  # a sampler refuses what it cannot draw from
         if isinstance(sampler, Gibbs):
             return sampler.sample(energy, n, generator, mean=mean)
+        if isinstance(sampler, AnnealedSamples) and self.latents is not None:
+            rows = torch.randint(len(self.latents), (n,), generator=generator, device=generator.device)
+            return draw_visible(sampler, energy, self.latents[rows.to(self.latents.device)], seed=seed)
         if isinstance(sampler, AnnealedSamples):
             posterior = self.posterior
             examples = None if posterior is None else self.examples("train")
