@@ -1,0 +1,93 @@
+"""The log-likelihood of energies whose log Z has no closed form, by quadrature or annealed importance sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
+from eblvm_lit.evaluation.likelihood import ESTIMATED
+from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
+from eblvm_lit.methods.base import Method
+
+__all__ = ["EstimatedLogLikelihood"]
+
+
+class EstimatedLogLikelihood(ExampleMetric):
+    r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`, where ``LogLikelihood`` does not apply.
+
+    log Z is found by quadrature where v is of one or two dimensions and F is tractable, else by annealed importance
+    sampling with Hamiltonian moves. The latter also estimates F(v_i) where it is not tractable, of as many examples as
+    it has chains. An estimate of log Z is biased down, and with it the log-likelihood up; one of -F is biased down.
+    Reference: Neal 2001, arXiv physics/9803008.
+
+    Gives ``log_likelihood``; with importance sampling also ``log_z``, ``log_z_standard_error`` and
+    ``ais_effective_sample_size``.
+
+    Args:
+        quadrature: For energies of one or two visible variables; None: none.
+        hamiltonian_ais: For others; None: none.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from eblvm_lit.energies.deep import DeepVectorEnergy
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=DeepVectorEnergy(v_dim=2, h_dim=3)))
+        >>> EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS()).describe(method, None)
+        {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
+    """
+
+    def __init__(
+        self, *, quadrature: VisibleQuadrature | None = None, hamiltonian_ais: HamiltonianAIS | None = None
+    ) -> None:
+        self.quadrature, self.hamiltonian_ais = quadrature, hamiltonian_ais
+
+    def _of_grid(self, energy: object) -> bool:
+        return self.quadrature is not None and self.quadrature.supports(energy)
+
+    def _applies(self, energy: object) -> bool:
+        if not isinstance(energy, Energy) or hasattr(energy, "log_partition"):  # of LogLikelihood
+            return False
+        by_ais = self.hamiltonian_ais is not None and self.hamiltonian_ais.supports(energy)
+        return by_ais or self._of_grid(energy)
+
+    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
+        """The names of the numbers; see :meth:`Metric.names`."""
+        if not self._applies(method.parts.energy):
+            return []
+        return ["log_likelihood"] if self._of_grid(method.parts.energy) else ["log_likelihood", *ESTIMATED]
+
+    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002
+        """Which estimator it is; see :meth:`Metric.describe`."""
+        energy = method.parts.energy
+        if not self._applies(energy):
+            return {}
+        how = "quadrature" if self._of_grid(energy) else "AIS with Hamiltonian moves"
+        return {"log_likelihood": f"{'log Z' if isinstance(energy, MarginalEnergy) else 'log Z and F(v)'} by {how}"}
+
+    @torch.no_grad()
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
+        energy = method.parts.energy
+        if not isinstance(energy, Energy) or not self._applies(energy):
+            return {}
+        if self.quadrature is not None and isinstance(energy, MarginalEnergy) and self._of_grid(energy):
+            return _of_marginal(energy, v, self.quadrature.log_partition(in_float64(energy), v.double()))
+        ais = self.hamiltonian_ais or HamiltonianAIS()
+        estimate = ais.estimate(energy, v, generator)
+        if isinstance(energy, MarginalEnergy):
+            found = _of_marginal(energy, v, estimate.log_z)
+        else:
+            free_energy = ais.free_energy(energy, v[: ais.n_chains], generator)
+            found = {"log_likelihood": -float(free_energy.mean()) - estimate.log_z}
+        return found | dict(zip(ESTIMATED, estimate, strict=True))
+
+
+def _of_marginal(energy: MarginalEnergy, v: Tensor, log_z: float) -> dict[str, float]:
+    free_energy = in_float64(energy).free_energy
+    return mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
