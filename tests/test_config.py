@@ -98,6 +98,7 @@ DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_tabl
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
+    **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "vages_mdsm", "bidvl")},
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
     "model=joint_conv": "test/upper_critic_loss_grad_norm",
@@ -323,7 +324,7 @@ def shorter_deep(cfg):
     if "fd_classifier" in cfg.callbacks.evaluation.metrics:
         values = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4}
         short += [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in values.items()]
-        short += ["callbacks.evaluation.intervals.fd_classifier=2"]
+        short += [f"callbacks.evaluation.intervals.{name}=2" for name in cfg.callbacks.evaluation.intervals]
         values = {"samples.n": 4, "conditional.n": 4, "interpolation.n": 2, "interpolation.n_lines": 2}
         values |= {"inpainting.n": 2, "tsne.n": 4, "energies.n": 4}
         short += [f"callbacks.figures.figures.{name}={value}" for name, value in values.items()]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
-from eblvm_lit.evaluation.features.local_weights import find_local, read_checked
+from eblvm_lit.evaluation.features.base import Features, Titles
+from eblvm_lit.evaluation.features.local_network import LocalNetwork
 
 __all__ = ["CLIPFeatures"]
 
@@ -19,7 +19,7 @@ SHA256 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"
 URL = f"https://openaipublic.azureedge.net/clip/models/{SHA256}/ViT-B-32.pt"
 
 
-class CLIPFeatures(FeatureExtractor):
+class CLIPFeatures(LocalNetwork):
     """The image embedding of CLIP, of 512 features with the published ViT-B/32, by torch-fidelity.
 
     Images are resized and normalised as torch-fidelity does it; grey is repeated. The criteria are ``fd_clip``,
@@ -40,51 +40,30 @@ class CLIPFeatures(FeatureExtractor):
         'fd_clip'
     """
 
-    name = "clip"
+    name, label, url = "clip", "CLIP", URL
     titles = Titles("fd_clip", "kd_clip", "clip_score", "_clip")
     resize = "bilinear as by TensorFlow 1"
-    classifies = False
 
     def __init__(
         self, *, cache_dir: str, weights: str | None = None, sha256: str | None = SHA256, batch_size: int = 50
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"CLIP needs batch_size >= 1, not {batch_size}.")
-        self.cache_dir, self.weights, self.sha256, self.batch_size = cache_dir, weights, sha256, batch_size
-        self._network: nn.Module | None = None
-        self._fingerprint = ""
+        super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
-    def prepare(self, data: ArrayDataModule) -> None:  # noqa: ARG002 - the network is the same for all data
-        """Find the weights and build the network, once.
-
-        Raises:
-            DataError: The file is missing, or another one.
-            ConfigError: It is of another network.
-        """
-        if self._network is not None:
-            return
+    def build(self, content: bytes, path: Path) -> tuple[nn.Module, int]:
+        """CLIP's image network; see :meth:`LocalNetwork.build`."""
         from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP  # takes a second
 
-        path = find_local(self.weights, self.cache_dir, URL, "CLIP")
-        otherwise = "put the right one there, or set sha256=null for weights of your own"
-        content, digest = read_checked(path, self.sha256, "the published file of CLIP's weights", otherwise)
-        try:  # from the bytes that were checked, and not from the file, which may have changed since
+        try:
             with torch.random.fork_rng(devices=[]):
                 network = FeatureExtractorCLIP("clip-vit-b-32", ["clip"], cast(str, io.BytesIO(content)), verbose=False)
         except (RuntimeError, KeyError, AttributeError, ValueError, ZeroDivisionError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(f"{path} holds no weights of CLIP in OpenAI's format ({reason}).") from error
-        self._network, self.dim = network, network.model.visual.output_dim
-        self._fingerprint = digest[:16]
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the file of weights."""
-        return self._fingerprint
+        return network, network.model.visual.output_dim
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
         """Features (B, D); see :meth:`FeatureExtractor.extract`."""
-        network = cast(nn.Module, self._network).to(images.device)
+        network = self.network.to(images.device)
         with torch.autocast(images.device.type, enabled=False):
             return Features(network(images.expand(-1, 3, -1, -1))[0], None)
