@@ -171,7 +171,7 @@ class DeepLatentEnergy(FeatureEnergy):
             alone.append(self.reference.energy(v, len(self.event_shape)))
         if not alone:
             return features
-        return torch.cat([at_least_float32(features), sum(alone).unsqueeze(1)], dim=1)
+        return torch.cat([at_least_float32(features), torch.stack(alone, 1).sum(1, keepdim=True)], dim=1)
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
         """E, shape (*L, B), of features (B, m) and h (*L, B, m)."""

@@ -63,9 +63,12 @@ class Chain(ABC):
     def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
         """The positive phase: v, and latents that are drawn from p(h|v), exactly or approximately."""
 
-    @abstractmethod
     def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: Any) -> Tensor:
-        """h (B, H) after a positive phase's steps towards p(h|v) from h, given the noise of :meth:`start`."""
+        """h (B, H) after a positive phase's steps towards p(h|v) from h, given the noise of :meth:`start`.
+
+        Asked of chains with :attr:`keeps_latents` alone.
+        """
+        raise NotImplementedError
 
     def jointly(self) -> Chain:
         """This chain on (v, h), even where F is tractable."""

@@ -61,10 +61,6 @@ class GibbsChain(Chain):
         """v and h ~ p(h|v)."""
         return {"v": v, "h": energy.draw_latent(v, noise)}
 
-    def latents(self, energy: ConditionalEnergy, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
-        """h ~ p(h|v), whatever they were."""
-        return energy.draw_latent(v, noise).detach()
-
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
         """Noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
         return {
