@@ -98,7 +98,7 @@ def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the
         path = folder / f"{name}.pt"
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
         assert digest in card
-        assert path.stat().st_size < 100_000
+        assert path.stat().st_size < 8_000_000
         assert all(type(value) is torch.Tensor for value in torch.load(path, weights_only=True).values())
 
 

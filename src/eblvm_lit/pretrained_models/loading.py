@@ -19,7 +19,10 @@ __all__ = ["LATENTS", "MODELS", "pretrained"]
 LATENTS = "latents"  # posterior means of training examples, beside the parameters
 
 # SHA-256 of each file of parameters: it is the file that the model card describes.
-MODELS = {"grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f"}
+MODELS = {
+    "bidvl_mnist": "767feea92b9d142399017c24387f70cb81acaca12c31e499b2620bef2567fa30",
+    "grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f",
+}
 
 
 def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
@@ -30,7 +33,9 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     Its data, training and metrics are in ``docs/pretrained.md``.
 
     Args:
-        name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents.
+        name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents. Of MNIST, padded to
+            32 x 32 pixels: ``bimdsm_mnist``, a deep energy with 50 latents, images in [0, 1]; ``bidvl_mnist``, an
+            energy, an encoder and a generator of 32 latents, images in [-1, 1].
         device: Where the model goes.
 
     Raises:
