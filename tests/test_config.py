@@ -98,7 +98,7 @@ DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_tabl
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
-    **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "vages_mdsm", "bidvl")},
+    **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "bidvl")},
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
     "model=joint_conv": "test/upper_critic_loss_grad_norm",
