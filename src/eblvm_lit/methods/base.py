@@ -26,6 +26,7 @@ from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_s
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
@@ -182,6 +183,7 @@ class MethodParts(NamedTuple):
         generator: A module that maps h (B, H) to v (B, *event).
         objective: The functional of the score that is minimised.
         divergence: What fits the posterior.
+        encoder: A module that maps v (B, *event) to h (B, H) where there is no posterior, as Langevin chains do.
     """
 
     energy: Energy | None = None
@@ -189,6 +191,17 @@ class MethodParts(NamedTuple):
     generator: nn.Module | None = None
     objective: Objective | None = None
     divergence: Divergence | None = None
+    encoder: nn.Module | None = None
+
+    @property
+    def decoding(self) -> nn.Module | None:
+        """What maps h (B, H) to v (B, *event): the generator, or that of an energy with a prior of latents."""
+        return self.energy.generator if isinstance(self.energy, LatentPriorEnergy) else self.generator
+
+    @property
+    def encoding(self) -> Any:
+        """What maps v (B, *event) to h (B, H): the posterior, whose mean it gives, or the encoder; None without."""
+        return self.posterior if self.posterior is not None else self.encoder
 
 
 class Method(pl.LightningModule):
