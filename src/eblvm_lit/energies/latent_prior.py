@@ -49,7 +49,9 @@ class LatentPriorEnergy(Energy):
         if not std > 0:
             raise ConfigError(f"A model of v given h needs std (sigma) > 0, not {std}.")
         if generator.h_dim != h_dim:
-            raise ConfigError(f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike.")
+            raise ConfigError(
+                f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike."
+            )
         self.event_shape, self.h_dim, self.std = tuple(generator.event_shape), h_dim, std
         self.generator, self.prior = generator, prior
 

@@ -36,8 +36,8 @@ class LinearProbe(Metric):
 
     It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
     ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
-    many principal components of v as there are latents. It applies to methods with a posterior or an encoder and data with one label
-    for each example. Reference: Bao et al. 2020, section 5.2.
+    many principal components of v as there are latents. It applies to methods with a posterior or an encoder and data
+    with one label for each example. Reference: Bao et al. 2020, section 5.2.
 
     The classifier is scikit-learn's LinearSVC: squared hinge, C = 1, one against the rest. Published numbers are its
     defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).

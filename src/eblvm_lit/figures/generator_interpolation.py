@@ -23,7 +23,8 @@ class GeneratedInterpolation(Picture):
 
     .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad h_i = a + \tfrac{i}{n - 1} (b - a)
 
-    a, b and c are the encoder's means, or the ends of chains towards the posterior. The images have the labels 0, 1 and 4, and 1 and 7, if the data have labels.
+    a, b and c are the encoder's means, or the ends of chains towards the posterior. The images have the labels 0, 1
+    and 4, and 1 and 7, if the data have labels.
 
     Args:
         n: Points along each side.

@@ -127,7 +127,10 @@ class LEBM(Method):
             return terms["prior"] + terms["generator"], terms
 
         grads, (_, terms) = grad_and_value(loss, has_aux=True)(state.theta)
-        sizes = {"prior": {"prior_rms": self.rms(state, negative)}, "generator": {"posterior_rms": self.rms(state, positive)}}
+        sizes = {
+            "prior": {"prior_rms": self.rms(state, negative)},
+            "generator": {"posterior_rms": self.rms(state, positive)},
+        }
         for name, group in self.groups.items():  # alpha, then beta
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state

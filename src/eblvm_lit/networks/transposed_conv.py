@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class TransposedConv(nn.Module):
         # a transposed convolution of one pixel is a product of matrices, which a CPU does faster
         layers: list[nn.Module] = [nn.Linear(h_dim, 16 * self.first[0]), nn.Unflatten(1, self.first)]
         channels = [width * 2 ** (n - i) for i in range(n)] + [v_shape[0]]
-        for n_in, n_out in zip(channels, channels[1:], strict=False):
+        for n_in, n_out in pairwise(channels):
             layers += [nn.LeakyReLU(negative_slope), nn.ConvTranspose2d(n_in, n_out, 4, stride=2, padding=1)]
         # the format of a convolution's output is its kernel's
         self.layers = nn.Sequential(*layers, nn.Tanh()).to(memory_format=torch.channels_last)
