@@ -20,6 +20,10 @@ LONG = (
 METHODS = {
     "dsm": ("method=dsm",),
     "bidsm": ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1"),
+    "lebm": (
+        *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2"),
+        *("method.posterior_langevin.n_steps=2", "method.posterior_langevin.step_size=0.001"),
+    ),
 }
 CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt")
 PAUSE = (
