@@ -21,6 +21,7 @@ from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.energies.quadrature import QuadratureMarginal
@@ -34,6 +35,8 @@ from eblvm_lit.hypergradients.warm import Warm
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.resnet import ResNet
+from eblvm_lit.networks.smooth_mlp import SmoothMLP
+from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD
@@ -209,6 +212,11 @@ def exact_gaussian_posterior(energy):
     return q
 
 
+def latent_prior(generator):
+    prior = SmoothMLP(sizes=[H_DIM, 5, 1])
+    return randomise(LatentPriorEnergy(h_dim=H_DIM, generator=generator, prior=prior, std=0.8), 0.5)
+
+
 def tiny_resnet(**options):
     return ResNet(v_shape=IMAGE, n_blocks=1, channels=4, **options)
 
@@ -234,6 +242,12 @@ ENERGIES = [
     EnergyCase(
         name="deep-image",
         make=lambda: randomise(DeepLatentEnergy(network=tiny_resnet(), h_dim=H_DIM, head_dim=6), 0.3),
+        event_shape=IMAGE,
+    ),
+    EnergyCase(name="latent-prior", make=lambda: latent_prior(SmoothMLP(sizes=[H_DIM, 5, V_DIM]))),
+    EnergyCase(
+        name="latent-prior-image",
+        make=lambda: latent_prior(TransposedConv(v_shape=IMAGE, h_dim=H_DIM, width=2)),
         event_shape=IMAGE,
     ),
     EnergyCase(

@@ -94,6 +94,10 @@ CASES = {
         *("method=pcd", "chain=langevin", "chain.n_steps=2", "method.n_chains=37"),
         "chain.uniform_start=[0,1]",
     ),
+    "lebm": (
+        *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=3", "optimizer.lr=0.01"),
+        *("method.posterior_langevin.n_steps=2", "method.posterior_langevin.step_size=0.001"),
+    ),
     "nce": ("method=nce", "method.nu=2"),
     "vnce": ("method=vnce", K, "method.nu=2"),
     "snl": ("method=snl", "method.n_proposals=2", "noise_distribution=standard_normal"),

@@ -60,6 +60,10 @@ def hyper(k, name, *options):
 
 PARTICLES = ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2")
 SHARED = ("model=deep_toy", "method.lower_noise=shared")
+LEBM = (
+    *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2", "method.posterior_langevin.n_steps=2"),
+    "method.posterior_langevin.step_size=0.001",
+)
 FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
 
 
@@ -94,6 +98,7 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         pytest.param(("method=bimdsm", "model=deep_toy", "method.n_lower_steps=1"), marks=pytest.mark.slow),
         pytest.param((*SHARED, "method=bimdsm", "method.n_lower_steps=2"), marks=pytest.mark.slow),
         pytest.param((*SHARED, "method=vages_mdsm", "method.n_lower_steps=2"), marks=pytest.mark.slow),
+        pytest.param(LEBM, marks=pytest.mark.slow),
     ],
     ids=[
         "bidsm-0-1",
@@ -122,6 +127,7 @@ FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
         "deep",
         "deep-shared",
         "vages-shared",
+        "lebm",
     ],
 )
 def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):

@@ -81,6 +81,7 @@ COMPANIONS |= {
     "method=bidvl": ["data=cifar10", *NARROW],
 }
 COMPANIONS["method=vsnl"] = ["model=gaussian"]
+COMPANIONS |= {option: ["data=mnist", "data.size=16"] for option in ("method=lebm", "model=latent_prior")}
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}
@@ -97,7 +98,7 @@ COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae")},
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae", "lebm", "latent_prior")},
     **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "bidvl")},
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
@@ -313,6 +314,10 @@ def shorter_deep(cfg):
     """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
     if "generator" in cfg.method:
         return shorter_generator(cfg)
+    if "prior" in cfg.model:
+        quick = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4, "images.batch_size": 4}
+        short = [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in quick.items()]
+        return [*short, "data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
     if "network" not in cfg.model:
         return []
     short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]

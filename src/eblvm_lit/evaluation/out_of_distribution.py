@@ -14,7 +14,7 @@ from eblvm_lit.data.images import ValueRange
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import CRITERIA, detection
-from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
+from eblvm_lit.evaluation.free_energy_bound import has_outlier_score, outlier_score
 from eblvm_lit.methods.base import Method
 
 __all__ = [
@@ -176,7 +176,8 @@ class OutOfDistribution(ExampleMetric):
     r"""Detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
     F is the free energy where it is tractable; elsewhere the bound :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` of the
-    method's posterior. Reference: Kan et al. 2022, section 6.3 (data are the positive class).
+    method's posterior, or E(v, h) at the h that its encoder gives. Reference: Kan et al. 2022, section 6.3 (data are
+    the positive class).
 
     Args:
         sets: Outliers by name.
@@ -208,19 +209,18 @@ class OutOfDistribution(ExampleMetric):
 
     def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
         """The names of the numbers; see :meth:`Metric.names`."""
-        if not has_free_energy_bound(method.parts.energy, method.parts.posterior):
+        if not has_outlier_score(method.parts):
             return []
         return [f"{key}_{name}" for name in self.sets for key in CRITERIA]
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
-        energy, posterior = method.parts.energy, method.parts.posterior
-        if energy is None or not has_free_energy_bound(energy, posterior):
+        if not has_outlier_score(method.parts):
             return {}
 
         def scores(x: Tensor) -> Tensor:
-            return -free_energy_bound(energy, posterior, x, generator, n_particles=self.n_particles)
+            return outlier_score(method.parts, x, generator, n_particles=self.n_particles)
 
         inside, found = scores(v), {}
         for name, outliers in self.sets.items():

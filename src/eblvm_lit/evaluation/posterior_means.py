@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
-from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["flat_pixels", "posterior_means"]
 
@@ -19,10 +16,10 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """E_q[h|v] of examples, some at a time.
+    """E_q[h|v] of examples, some at a time; without a posterior, the latents that the encoder gives.
 
     Args:
-        method: With a ``posterior``, on some device.
+        method: With a posterior or an encoder, on some device.
         data: The data the examples are of.
         rows: Examples as the data's splits hold them, shape (n, *event).
 
@@ -40,8 +37,8 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
         (5, 3)
     """
     parts = (data.as_float(part).to(device=method.device, dtype=method.dtype) for part in rows.split(ROWS))
-    posterior = cast(Posterior, method.parts.posterior)
-    return torch.cat([posterior.mean(v).float().cpu() for v in parts]).numpy()
+    encoding = method.parts.encoding
+    return torch.cat([encoding(v).float().cpu() for v in parts]).numpy()
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:

@@ -21,7 +21,6 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.methods.base import Method
-from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["LinearProbe"]
 
@@ -37,8 +36,8 @@ class LinearProbe(Metric):
 
     It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
     ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
-    many principal components of v as there are latents. It applies to methods with a posterior and data with one label
-    for each example. Reference: Bao et al. 2020, section 5.2.
+    many principal components of v as there are latents. It applies to methods with a posterior or an encoder and data
+    with one label for each example. Reference: Bao et al. 2020, section 5.2.
 
     The classifier is scikit-learn's LinearSVC: squared hinge, C = 1, one against the rest. Published numbers are its
     defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).
@@ -88,7 +87,7 @@ class LinearProbe(Metric):
     def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:
         """The names of the numbers; see :meth:`Metric.names`."""
         labels = data.labels
-        if not isinstance(method.parts.posterior, Posterior) or labels is None or labels.train.dim() != 1:
+        if method.parts.encoding is None or labels is None or labels.train.dim() != 1:
             return []
         if len(labels.train[: self.n_train].unique()) < 2:
             return []
@@ -104,14 +103,14 @@ class LinearProbe(Metric):
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
         if not self.names(method, data):
             return {}
-        posterior, labels = cast(Posterior, method.parts.posterior), cast(Splits, data.labels)
+        encoding, labels = method.parts.encoding, cast(Splits, data.labels)
         examples = data.splits.train[: self.n_train], getattr(data.splits, split)
         known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
         means = tuple(posterior_means(method, data, rows) for rows in examples)
         features = [means]
         if self.pixels:
             pixels = tuple(flat_pixels(data, rows) for rows in examples)
-            pca = PCA(n_components=min(posterior.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
+            pca = PCA(n_components=min(encoding.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
             features += [pixels, tuple(pca.transform(part) for part in pixels)]
         return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 

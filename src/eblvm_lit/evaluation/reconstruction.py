@@ -51,9 +51,9 @@ class ReconstructionError(ExampleMetric):
         if not reconstructs(method.parts):
             return {}
         if self.batch_statistics:  # of copies, whose running statistics may move
-            own = method.parts.posterior, method.parts.generator
+            own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
-            found = mean_over_rows(lambda x: {"mse": (g(q.mean(x)) - x).square().flatten(1).mean(1)}, v, ROWS)
+            found = mean_over_rows(lambda x: {"mse": (g(q(x)) - x).square().flatten(1).mean(1)}, v, ROWS)
         else:
             found = mean_over_rows(
                 lambda x: {"mse": (reconstruct(method.parts, x) - x).square().flatten(1).mean(1)}, v, ROWS

@@ -12,8 +12,7 @@ from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
 from eblvm_lit.generation.conditional import interpolate
-from eblvm_lit.generation.eval_mode import posterior_mean
-from eblvm_lit.generation.reconstructions import decode, reconstructs
+from eblvm_lit.generation.reconstructions import decode, encode, reconstructs
 from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedInterpolation"]
@@ -24,7 +23,8 @@ class GeneratedInterpolation(Picture):
 
     .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad h_i = a + \tfrac{i}{n - 1} (b - a)
 
-    a, b and c are the encoder's means. The images have the labels 0, 1 and 4, and 1 and 7, if the data have labels.
+    a, b and c are the encoder's means, or the ends of chains towards the posterior. The images have the labels 0, 1
+    and 4, and 1 and 7, if the data have labels.
 
     Args:
         n: Points along each side.
@@ -60,7 +60,7 @@ class GeneratedInterpolation(Picture):
         if data.image_shape is None or not reconstructs(method.parts):
             return None
         images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
-        latents = [interpolate(posterior_mean(method.parts.posterior, v), self.n) for v in images]
-        square, *lines = (data.as_bytes(decode(method.parts.generator, h)) for h in latents)
+        latents = [interpolate(encode(method.parts, v), self.n) for v in images]
+        square, *lines = (data.as_bytes(decode(method.parts.decoding, h)) for h in latents)
         panels = [("between three images", square), ("between two images", torch.cat(lines))]
         return image_grid([panels], data.image_shape, columns=self.n)

@@ -15,7 +15,6 @@ from eblvm_lit.evaluation.posterior_means import posterior_means
 from eblvm_lit.figures.base import Picture, frame, new_figure
 from eblvm_lit.figures.style import MARKERS
 from eblvm_lit.methods.base import Method
-from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["PosteriorMap"]
 
@@ -56,8 +55,8 @@ class PosteriorMap(Picture):
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For methods with a posterior of two latents or more."""
-        posterior, test = method.parts.posterior, data.splits.test
-        if not isinstance(posterior, Posterior) or posterior.h_dim < 2 or len(test) < 3:
+        encoding, test = method.parts.encoding, data.splits.test
+        if encoding is None or encoding.h_dim < 2 or len(test) < 3:
             return None
         rows = torch.randperm(len(test), generator=generator, device=generator.device).cpu()[: self.n].sort().values
         means = posterior_means(method, data, test[rows])

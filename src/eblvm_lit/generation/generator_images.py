@@ -7,19 +7,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import bind, buffers_of, clone_buffers
+from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, plain_autograd
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.generation.image_source import ImageSource
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["GeneratedImages"]
 
 
 class GeneratedImages(ImageSource):
-    """G(h) for h ~ N(0, I), one pass for each image.
+    """G(h) for h ~ p(h), one pass for each image: h ~ N(0, I), or Langevin steps from there towards a learnt prior.
 
     Published distances use batch normalisation with the statistics of each batch of 100 images: image i then depends
     on its batch, and only whole batches are generated. The generator's running statistics do not move.
@@ -27,9 +30,10 @@ class GeneratedImages(ImageSource):
     Args:
         batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training.
         batch_size: Images in one pass.
+        langevin: The steps towards the prior of a model that learns one; not used for others.
 
     Raises:
-        ConfigError: For a batch size below one, or below two with batch statistics.
+        ConfigError: For a batch size below one, or below two with batch statistics; for a learnt prior without steps.
 
     Example:
         >>> from types import SimpleNamespace
@@ -42,14 +46,16 @@ class GeneratedImages(ImageSource):
         torch.Size([6, 1, 8, 8])
     """
 
-    def __init__(self, *, batch_statistics: bool = True, batch_size: int = 100) -> None:
+    def __init__(
+        self, *, batch_statistics: bool = True, batch_size: int = 100, langevin: Langevin | None = None
+    ) -> None:
         if batch_size < 1 + batch_statistics:
             raise ConfigError(f"Generated images need a batch_size >= {1 + batch_statistics}, not {batch_size}.")
-        self.batch_statistics, self.batch_size = batch_statistics, batch_size
+        self.batch_statistics, self.batch_size, self.langevin = batch_statistics, batch_size, langevin
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are images and the method has a generator."""
-        return data.image_shape is not None and method.parts.generator is not None
+        return data.image_shape is not None and method.parts.decoding is not None
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
@@ -65,11 +71,25 @@ class GeneratedImages(ImageSource):
             n: Number of latents, rounded up to whole batches.
             seed: Of the latents: the i-th is a function of it and of i.
         """
-        own, made = cast(nn.Module, method.parts.generator), []
+        own, made = cast(nn.Module, method.parts.decoding), []
         with eval_mode(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(seed, range(first, first + self.batch_size))
-                h = noise((cast(Any, method).h_dim,)).to(device=method.device, dtype=method.dtype)
+                h = self.draw_latents(method, noise).to(device=method.device, dtype=method.dtype)
                 view = bind(own, clone_buffers(buffers_of(own))).train(self.batch_statistics)
                 made.append(view(h))
         return made
+
+    def draw_latents(self, method: Method, noise: SampleNoise) -> Tensor:
+        """h of each sample of some noise, shape (B, H): from N(0, I), or from there towards the model's prior."""
+        energy = method.parts.energy
+        if not isinstance(energy, LatentPriorEnergy):
+            return noise((cast(Any, method).h_dim,))
+        if self.langevin is None:
+            raise ConfigError(
+                "This model learns the prior of its latents: give Langevin steps to draw them by, as "
+                "langevin={_target_: eblvm_lit.samplers.langevin.Langevin, n_steps: 60, step_size: 0.16} does."
+            )
+        drawn = noise((1 + self.langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
+        with plain_autograd():
+            return run_chain(self.langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})

@@ -1,4 +1,4 @@
-"""Reconstructions of v by a method's encoder and generator."""
+"""Reconstructions of v by what a method encodes and decodes with."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from torch import Tensor, nn
 
 from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import MethodParts
-from eblvm_lit.posteriors.base import Posterior
 
-__all__ = ["decode", "reconstruct", "reconstructs"]
+__all__ = ["decode", "encode", "reconstruct", "reconstructs"]
 
 ROWS = 100
 
 
 def reconstructs(parts: MethodParts) -> bool:
-    """Whether a method has an encoder and a generator.
+    """Whether a method has a posterior or an encoder, and a generator.
 
     Example:
         >>> reconstructs(MethodParts(generator=nn.Linear(3, 2)))
         False
     """
-    return parts.posterior is not None and parts.generator is not None
+    return parts.encoding is not None and parts.decoding is not None
 
 
 @torch.no_grad()
@@ -39,8 +38,27 @@ def decode(generator: nn.Module, h: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def encode(parts: MethodParts, v: Tensor) -> Tensor:
+    r"""h of v, shape (B, H): the posterior's mean :math:`\mu(v)`, or what the encoder gives; in evaluation mode.
+
+    Args:
+        parts: Of a method with a posterior or an encoder.
+        v: Shape (B, *event), floats on any device.
+
+    Example:
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> encode(MethodParts(posterior=LinearGaussianPosterior(v_dim=2, h_dim=3)), torch.zeros(5, 2)).shape
+        torch.Size([5, 3])
+    """
+    encoding = parts.encoding
+    with eval_mode(encoding):
+        own = next(encoding.parameters())
+        return torch.cat([encoding(part.to(own)) for part in v.split(ROWS)])
+
+
+@torch.no_grad()
 def reconstruct(parts: MethodParts, v: Tensor) -> Tensor:
-    r""":math:`G(\mu(v))`, shape (B, *event), of v (B, *event), both networks in evaluation mode.
+    r""":math:`G(\mu(v))`, shape (B, *event), of v (B, *event), both networks in evaluation mode; see :func:`encode`.
 
     Example:
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -48,7 +66,4 @@ def reconstruct(parts: MethodParts, v: Tensor) -> Tensor:
         >>> reconstruct(MethodParts(posterior=q, generator=nn.Linear(3, 2)), torch.zeros(5, 2)).shape
         torch.Size([5, 2])
     """
-    posterior, generator = cast(Posterior, parts.posterior), cast(nn.Module, parts.generator)
-    with eval_mode(posterior):
-        latents = [posterior.mean(part) for part in v.split(ROWS)]
-    return decode(generator, torch.cat(latents))
+    return decode(cast(nn.Module, parts.decoding), encode(parts, v))

@@ -26,6 +26,7 @@ from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_s
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
@@ -186,6 +187,7 @@ class MethodParts(NamedTuple):
         objective: The functional of the score that is minimised.
         divergence: What fits the posterior.
         log_z: A learned estimate of the energy's log Z, a number.
+        encoder: A module that maps v (B, *event) to h (B, H) where there is no posterior, as Langevin chains do.
     """
 
     energy: Energy | None = None
@@ -194,6 +196,17 @@ class MethodParts(NamedTuple):
     objective: Objective | None = None
     divergence: Divergence | None = None
     log_z: Tensor | None = None
+    encoder: nn.Module | None = None
+
+    @property
+    def decoding(self) -> nn.Module | None:
+        """What maps h (B, H) to v (B, *event): the generator, or that of an energy with a prior of latents."""
+        return self.energy.generator if isinstance(self.energy, LatentPriorEnergy) else self.generator
+
+    @property
+    def encoding(self) -> Any:
+        """What maps v (B, *event) to h (B, H): the posterior, whose mean it gives, or the encoder; None without."""
+        return self.posterior if self.posterior is not None else self.encoder
 
 
 class Method(pl.LightningModule):

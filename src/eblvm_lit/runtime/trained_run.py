@@ -77,7 +77,7 @@ class TrainedRun:
 
     def __repr__(self) -> str:
         """What was trained, where it is, and for how long."""
-        parts = [name for name in ("energy", "posterior", "generator") if getattr(self.method.parts, name) is not None]
+        parts = [name for name in ("energy", "posterior", "generator") if getattr(self, name) is not None]
         lines = [f"{name}: {type(getattr(self, name)).__name__}" for name in parts]
         described = [f"method: {type(self.method).__name__}", *lines, f"iteration: {self.iteration:,}"]
         where = "" if self.folder is None else f"{str(self.folder)!r}, "
@@ -97,8 +97,8 @@ class TrainedRun:
 
     @property
     def generator(self) -> nn.Module | None:
-        """BiDVL's generator, which maps h (B, H) to v (B, *event); None for a method without one."""
-        return self.method.parts.generator
+        """What maps h (B, H) to v (B, *event), as BiDVL's generator does; None for a method without one."""
+        return self.method.parts.decoding
 
     @cached_property
     def data(self) -> ArrayDataModule:
@@ -153,7 +153,9 @@ class TrainedRun:
         if n < 1:
             raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
         if sampler is None and self.generator is not None:
-            passes = GeneratedImages(batch_statistics=False).passes(self.method, n, seed)
+            node = self.config.get("latent_langevin")
+            langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
+            passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
             return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
         sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self._annealed())
         generator = self._generator(seed, "samples")

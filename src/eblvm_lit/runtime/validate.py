@@ -33,7 +33,7 @@ PARTS = (
 TRAIN_KEYS = (
     *PARTS,
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data", "data_energy", "eval_weights", "final_lr"),
-    *("iterations_per_batch", "keep_freed_cpu_memory", "logger", "method", "n_validations", "noise"),
+    *("iterations_per_batch", "keep_freed_cpu_memory", "latent_langevin", "logger", "method", "n_validations", "noise"),
     *("optimized_metric", "optimizer", "outputs_dir", "run_dir", "sampler", "seed", "show_config", "sizes", "summary"),
     *("sweep", "test_checkpoint", "tf32", "threads", "trainer"),
 )

@@ -1,0 +1,77 @@
+"""A generator with a learnt prior of its latents, as a joint energy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import at_least_float32, sum_event
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.base import GeneratorNetwork
+
+__all__ = ["LatentPriorEnergy"]
+
+
+class LatentPriorEnergy(Energy):
+    r"""The latent-space energy-based prior: latents of an energy-based prior, and a generator with Gaussian noise.
+
+    .. math:: E(v, h) = f(h) + \tfrac12 \|h\|^2 + \frac{\|v - g(h)\|^2}{2 \sigma^2}, \quad
+        p(h) \propto e^{-f(h) - \|h\|^2 / 2}, \quad p(v|h) = N(g(h), \sigma^2 I)
+
+    v enters the last term alone. A gradient in v costs one pass of g and no way back through it, and f does not enter
+    it: f moves the score of v by the posterior of h alone. Bi-level score matching without a hypergradient
+    (``hypergradient=none``) leaves f as it is; unrolled steps and the covariance of VaGES train it. f is computed in
+    the dtype of h under autocast, too: its gradient is a small difference of two means. Reference: Pang et al. 2020,
+    arXiv 2006.08205.
+
+    Args:
+        h_dim: Number of latents m.
+        generator: g, a module that maps h (B, m) to v (B, *event), row by row, and says its event_shape and h_dim.
+        prior: f, a module that maps h (B, m) to (B, 1).
+        std: sigma, in the units of v.
+
+    Raises:
+        ConfigError: For a sigma that is not positive, or a generator of another number of latents.
+
+    Example:
+        >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
+        >>> energy = LatentPriorEnergy(
+        ...     h_dim=3, generator=SmoothMLP(sizes=[3, 8, 2]), prior=SmoothMLP(sizes=[3, 8, 1]), std=0.3)
+        >>> energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
+        torch.Size([7, 5])
+    """
+
+    continuous = True
+
+    def __init__(self, *, h_dim: int, generator: GeneratorNetwork, prior: nn.Module, std: float = 0.3) -> None:
+        super().__init__()
+        if not std > 0:
+            raise ConfigError(f"A model of v given h needs std (sigma) > 0, not {std}.")
+        if generator.h_dim != h_dim:
+            raise ConfigError(
+                f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike."
+            )
+        self.event_shape, self.h_dim, self.std = tuple(generator.event_shape), h_dim, std
+        self.generator, self.prior = generator, prior
+
+    def tilt(self, h: Tensor) -> Tensor:
+        """f(h), by which the prior differs from N(0, I), shape (*L, B), of h (*L, B, m)."""
+        with torch.autocast(h.device.type, enabled=False):
+            return self.prior(h.reshape(-1, self.h_dim)).view(h.shape[:-1])
+
+    def prior_energy(self, h: Tensor) -> Tensor:
+        r""":math:`f(h) + \tfrac12 \|h\|^2`, shape (*L, B), of h (*L, B, m)."""
+        return self.tilt(h) + 0.5 * h.square().sum(-1)
+
+    def decode(self, h: Tensor) -> Tensor:
+        """g(h), the mean of v given h, shape (*L, B, *event), of h (*L, B, m)."""
+        return at_least_float32(self.generator(h.reshape(-1, self.h_dim))).view(*h.shape[:-1], *self.event_shape)
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
+        return self.prior_energy(h) + self.reconstruction_energy(v, h)
+
+    def reconstruction_energy(self, v: Tensor, h: Tensor) -> Tensor:
+        r""":math:`\|v - g(h)\|^2 / (2 \sigma^2)`, shape (*L, B): minus log p(v|h), less a constant."""
+        return sum_event((v - self.decode(h)).square(), h.dim() - 1) / (2 * self.std**2)

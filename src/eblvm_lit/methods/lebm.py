@@ -1,0 +1,172 @@
+"""Maximum likelihood of a generator and the prior of its latents, by short-run Langevin dynamics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import Params, bind, grad_and_value, sum_event
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import PosteriorChain, posterior_energy, prior_energy, run_chain
+
+__all__ = ["LEBM"]
+
+# Latents of a prior and of its posteriors are of order one.
+DIVERGED = 1e4
+
+
+class LEBM(Method):
+    r"""Maximum likelihood of the latent-space energy-based prior, with short-run chains of latents.
+
+    .. math:: \nabla_\alpha: \; \mathrm{mean}\, \nabla_\alpha f(h^+) - \mathrm{mean}\, \nabla_\alpha f(h^-), \quad
+        \nabla_\beta: \; \mathrm{mean}\, \nabla_\beta \|v - g(h^+)\|^2 / (2 \sigma^2)
+
+    Both chains start from N(0, I) at each minibatch and take some Langevin steps: h- down f(h) + |h|^2 / 2, and h+ down
+    E(v, h). Nothing is differentiated through them. The gradient is that of -log p(v) where h+ ~ p(h|v) and h- ~ p(h).
+    f and g have a level each, with a rule of its own; both gradients are those before either moves. A step is
+    :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`; the published step sizes 0.4 and 0.1 are
+    :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205, and code for the size of steps.
+
+    Args:
+        energy: The model.
+        prior_langevin: Steps of h-.
+        posterior_langevin: Steps of h+.
+        optimizer: Rule of g.
+        prior_optimizer: Rule of f; that of g if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For another kind of model, or a chain without a step.
+
+    Example:
+        >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> model = LatentPriorEnergy(
+        ...     h_dim=3, generator=SmoothMLP(sizes=[3, 8, 2]), prior=SmoothMLP(sizes=[3, 8, 1]), std=0.3)
+        >>> lebm = LEBM(
+        ...     energy=model, optimizer=Adam(lr=1e-3), prior_langevin=Langevin(n_steps=6, step_size=0.16),
+        ...     posterior_langevin=Langevin(n_steps=2, step_size=0.01))
+        >>> list(lebm.param_groups()), lebm.inner_steps()
+        (['prior', 'generator'], 9)
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        prior_langevin: Langevin,
+        posterior_langevin: Langevin,
+        optimizer: Optimizer,
+        prior_optimizer: Optimizer | None = None,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        if not isinstance(energy, LatentPriorEnergy):
+            raise ConfigError(
+                f"LEBM trains a generator and a prior of its latents, which {type(energy).__name__} has not: use "
+                "model=latent_prior, or latent_prior_toy for vectors."
+            )
+        if min(prior_langevin.n_steps, posterior_langevin.n_steps) < 1:
+            raise ConfigError("LEBM needs n_steps >= 1 in prior_langevin and posterior_langevin.")
+        self.energy, self.optimizer, self.prior_optimizer = energy, optimizer, prior_optimizer or optimizer
+        self.prior_langevin, self.posterior_langevin = prior_langevin, posterior_langevin
+
+    @property
+    def title(self) -> str:
+        """With the numbers of steps."""
+        n, m = self.prior_langevin.n_steps, self.posterior_langevin.n_steps
+        return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
+
+    def networks(self) -> dict[str, nn.Module]:
+        """The model."""
+        return {"theta": self.energy}
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """f, then g."""
+        return {
+            "prior": ParamGroup("theta", self.prior_optimizer, "prior."),
+            "generator": ParamGroup("theta", self.optimizer, "generator."),
+        }
+
+    @property
+    def parts(self) -> MethodParts:
+        """The energy, and the posterior's chains in the place of an encoder."""
+        encoder = PosteriorChain(energy=self.energy, langevin=self.posterior_langevin, seed=self.seed)
+        return MethodParts(energy=self.energy, encoder=encoder)
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, dict[str, Tensor]]:
+        """Where both chains start, shape (B, H), and the noise of their steps, shape (n_steps, B, H)."""
+        return {
+            "prior": self.chain_noise(self.prior_langevin, v, generator),
+            "posterior": self.chain_noise(self.posterior_langevin, v, generator),
+        }
+
+    def chain_noise(self, langevin: Langevin, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one chain for each v."""
+        start = torch.randn(len(v), self.energy.h_dim, generator=generator, dtype=v.dtype, device=v.device)
+        return {"start": start, "steps": langevin.noise(start, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Pang et al. 2020, Algorithm 1."""
+        energy = bind(self.energy, state.theta)
+        negative = run_chain(self.prior_langevin, prior_energy(energy), noise["prior"])  # h- ~ p(h)
+        positive = run_chain(self.posterior_langevin, posterior_energy(energy, v), noise["posterior"])  # h+ ~ p(h|v)
+
+        def loss(theta: Params) -> tuple[Tensor, dict[str, Tensor]]:
+            terms = {name: term.mean() for name, term in self.terms(theta, v, positive, negative).items()}
+            return terms["prior"] + terms["generator"], terms
+
+        grads, (_, terms) = grad_and_value(loss, has_aux=True)(state.theta)
+        sizes = {
+            "prior": {"prior_rms": self.rms(state, negative)},
+            "generator": {"posterior_rms": self.rms(state, positive)},
+        }
+        for name, group in self.groups.items():  # alpha, then beta
+            state = self.update(state, name, terms[name], group.of(grads), sizes[name])
+        return state
+
+    def terms(self, theta: Params, v: Tensor, positive: Tensor, negative: Tensor) -> dict[str, Tensor]:
+        """What each level descends, per example, shape (B,), at h+ and h- (B, H); each moves its own parameters."""
+        energy = bind(self.energy, theta)
+        prior = energy.tilt(positive) - energy.tilt(negative)
+        return {"prior": prior, "generator": energy.reconstruction_energy(v, positive)}
+
+    @staticmethod
+    def rms(state: TrainState, h: Tensor) -> Tensor:
+        """Root mean square of the latents of this process, infinite once they are far beyond any prior."""
+        rms = state.minibatch.mean(h.square().mean()).sqrt()
+        return torch.where(rms < DIVERGED, rms, math.inf)
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        r"""The squared error :math:`\|v - g(h^+)\|^2` of reconstructions, shape (B,)."""
+        noise = self.chain_noise(self.posterior_langevin, v, generator)
+        h = run_chain(self.posterior_langevin, posterior_energy(self.energy, v), noise)
+        return sum_event((v - self.energy.decode(h)).square())
+
+    def inner_steps(self) -> int:
+        """The steps of both chains, and the gradient."""
+        return 1 + self.prior_langevin.n_steps + self.posterior_langevin.n_steps
+
+    def failure_hint(self, quantity: str) -> str | None:
+        """What helps where a chain diverges."""
+        steps = {
+            "prior_rms": ("latent_langevin", self.prior_langevin),
+            "posterior_rms": ("method.posterior_langevin", self.posterior_langevin),
+        }
+        if quantity not in steps:
+            return None
+        key, langevin = steps[quantity]
+        return (
+            f"the Langevin chain of latents diverges with step_size={langevin.step_size:g}: lower {key}.step_size, or "
+            "the learning rates."
+        )
