@@ -20,7 +20,7 @@ LONG = (
 METHODS = {
     "dsm": ("method=dsm",),
     "bidsm": ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1"),
-    "ed_latent": ("method=ed_latent", "method.n_lower_steps=2", "method.n_negatives=2"),
+    "ed_latent": ("method=ed_latent", "method.n_lower_steps=2", "method.n_negatives=2", "method.noise_std=0.1"),
 }
 CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt")
 PAUSE = (
