@@ -38,6 +38,7 @@ ADAM_ADJOINT = (
     "~hypergradient.adjoint",
     "+hypergradient.adjoint={_target_: eblvm_lit.hypergradients.finite_difference.AdamAdjoint, scale: 0.01}",
 )
+NEAR = "method.noise_std=0.1"  # at 1 the negatives of digits are so far that the loss is a constant
 PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
 
 
@@ -107,8 +108,8 @@ CASES = {
         *("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
         "method.n_chains=37",
     ),
-    "ed": ("method=ed",),
-    "ed_latent": ("method=ed_latent", K, "method.n_negatives=2", "method.n_particles=3"),
+    "ed": ("method=ed", NEAR),
+    "ed_latent": ("method=ed_latent", K, NEAR, "method.n_negatives=2", "method.n_particles=3"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
     "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level

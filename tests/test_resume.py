@@ -20,11 +20,11 @@ LONG = (
 METHODS = {
     "dsm": ("method=dsm",),
     "bidsm": ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1"),
-    "ed_latent": ("method=ed_latent", "method.n_lower_steps=2", "method.n_negatives=2"),
     "lebm": (
         *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2"),
         *("method.posterior_langevin.n_steps=2", "method.posterior_langevin.step_size=0.001"),
     ),
+    "ed_latent": ("method=ed_latent", "method.n_lower_steps=2", "method.n_negatives=2", "method.noise_std=0.1"),
 }
 CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt")
 PAUSE = (

@@ -201,7 +201,8 @@ class MethodParts(NamedTuple):
     @property
     def decoding(self) -> nn.Module | None:
         """What maps h (B, H) to v (B, *event): the generator, or that of an energy with a prior of latents."""
-        return self.energy.generator if isinstance(self.energy, LatentPriorEnergy) else self.generator
+        energy = self.energy
+        return cast(nn.Module, energy.generator) if isinstance(energy, LatentPriorEnergy) else self.generator
 
     @property
     def encoding(self) -> Any:

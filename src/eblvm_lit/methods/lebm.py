@@ -32,8 +32,8 @@ class LEBM(Method):
     Both chains start from N(0, I) at each minibatch and take some Langevin steps: h- down f(h) + |h|^2 / 2, and h+ down
     E(v, h). Nothing is differentiated through them. The gradient is that of -log p(v) where h+ ~ p(h|v) and h- ~ p(h).
     f and g have a level each, with a rule of its own; both gradients are those before either moves. A step is
-    :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`; the published step sizes 0.4 and 0.1 are
-    :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205, and code for the size of steps.
+    :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`; the published step sizes 0.4 and 0.1 are taken
+    for :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
 
     Args:
         energy: The model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 from itertools import pairwise
 
 import torch
@@ -62,7 +63,7 @@ class TransposedConv(nn.Module):
             if isinstance(layer, nn.ConvTranspose2d):
                 gain = nn.init.calculate_gain("leaky_relu", negative_slope)
                 nn.init.normal_(layer.weight, std=gain / (4 * layer.in_channels) ** 0.5)
-                nn.init.zeros_(layer.bias)
+                nn.init.zeros_(cast(Tensor, layer.bias))
 
     def forward(self, h: Tensor) -> Tensor:
         """Images v (B, C, H, W) of latents h (B, h_dim)."""
