@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn

@@ -33,9 +33,8 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     Its data, training and metrics are in ``docs/pretrained.md``.
 
     Args:
-        name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents. Of MNIST, padded to
-            32 x 32 pixels: ``bimdsm_mnist``, a deep energy with 50 latents, images in [0, 1]; ``bidvl_mnist``, an
-            energy, an encoder and a generator of 32 latents, images in [-1, 1].
+        name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents. ``bidvl_mnist``:
+            MNIST padded to 32 x 32 pixels, in [-1, 1]; an energy, an encoder and a generator of 32 latents.
         device: Where the model goes.
 
     Raises:
