@@ -267,7 +267,7 @@ def test_the_quality_of_samples_tells_its_names_before(tmp_path):
         assert list(criterion.compute(features, features, titles)) == list(criterion.names(titles))
     metric = SampleQuality(
         images=SimpleNamespace(supports=lambda method, data: data is not None),
-        features=SimpleNamespace(titles=titles),
+        features=SimpleNamespace(titles=titles, classifies=True),
         reference=None,
         criteria=dict(enumerate(criteria)),
         save_dir=str(tmp_path),

@@ -42,6 +42,7 @@ class NCE(SelfNormalisedMethod):
         model: The energy with c.
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.optimizers.adam import Adam
