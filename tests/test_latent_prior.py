@@ -205,6 +205,42 @@ def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_an
 
 
 @double
+def by_hand(energy, h, noise, step_size):
+    """Langevin steps of latents, by autograd."""
+    for xi in noise:
+        h = h.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(energy(h).sum(), h)
+        h = h - step_size / 2 * slope + step_size**0.5 * xi
+    return h.detach()
+
+
+@double
+def test_an_iteration_of_lebm_by_hand():
+    prior, generator = SmoothMLP(sizes=[H, 5, 1]), SmoothMLP(sizes=[H, 5, V])
+    energy = LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
+    chains = {
+        "prior_langevin": Langevin(n_steps=4, step_size=0.3),
+        "posterior_langevin": Langevin(n_steps=3, step_size=0.1),
+    }
+    method, v = LEBM(energy=energy, optimizer=SGD(lr=0.1), **chains), torch.randn(6, V)
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    state = iterating.start(method)
+    steps = iterating.found(method, state, v, noise)
+    drawn = noise["prior"], noise["posterior"]
+    tilted = lambda h: prior(h).squeeze(-1) + 0.5 * h.square().sum(-1)  # noqa: E731
+    error = lambda h: (v - generator(h)).square().sum(-1) / (2 * STD**2)  # noqa: E731
+    negative = by_hand(tilted, drawn[0]["start"], drawn[0]["steps"], 0.3)
+    positive = by_hand(lambda h: tilted(h) + error(h), drawn[1]["start"], drawn[1]["steps"], 0.1)
+    losses = {"prior": (prior(positive) - prior(negative)).mean(), "generator": error(positive).mean()}
+    for name, network in (("prior", prior), ("generator", generator)):
+        (found,) = steps[name]
+        torch.testing.assert_close(found.loss, losses[name])
+        for key, parameter in network.named_parameters():
+            (expected,) = torch.autograd.grad(losses[name], parameter, retain_graph=True)
+            torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
+
+
+@double
 def test_each_level_moves_its_own_parameters():
     method, v = small(gaussian(), prior_optimizer=SGD(lr=0.5)), torch.randn(6, V)
     noise = method.draw_noise(v, keyed_generator(0))
