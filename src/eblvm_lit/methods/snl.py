@@ -14,7 +14,7 @@ from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 
-__all__ = ["HINT", "SNL", "negative_bound"]
+__all__ = ["SNL", "SelfNormalisedLikelihood", "negative_bound"]
 
 HINT = (
     "the model has left its proposal, where weights exp(-F(y) - c) / p_n(y) overflow: raise method.n_proposals, lower "
@@ -42,7 +42,33 @@ def negative_bound(method: SelfNormalisedMethod, state: TrainState, v: Tensor, n
     return c - at_v + weights.view(method.n_noise, -1).mean(0) - 1
 
 
-class SNL(SelfNormalisedMethod):
+class SelfNormalisedLikelihood(SelfNormalisedMethod):
+    """What SNL and its variational form share: the loss of their log densities, and c that starts at log Z.
+
+    Args:
+        energy, noise_distribution, optimizer, n_noise, seed, compile: As in
+            :class:`~eblvm_lit.methods.self_normalised.SelfNormalisedMethod`.
+    """
+
+    def on_fit_start(self) -> None:
+        """Fit p_n, and start c."""
+        super().on_fit_start()
+        self.start_at_log_z()
+
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,); see :func:`negative_bound`."""
+        return negative_bound(self, state, v, noise)
+
+    def failure_hint(self, quantity: str) -> str | None:
+        """What keeps the weights finite."""
+        return HINT if quantity == "loss" else None
+
+    def float32_reason(self) -> str | None:
+        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
+        return "as its weights are exponentials of small differences of log-densities"
+
+
+class SNL(SelfNormalisedLikelihood):
     r"""Self-normalised likelihood: theta and c by a lower bound of the log-likelihood that is tight at c = log Z.
 
     .. math:: \log Z \le c + e^{-c} Z - 1, \qquad
@@ -109,20 +135,3 @@ class SNL(SelfNormalisedMethod):
     def title(self) -> str:
         """With n."""
         return f"SNL: self-normalised likelihood, {self.n_noise} samples of the proposal for each example"
-
-    def on_fit_start(self) -> None:
-        """Fit p_n, and start c."""
-        super().on_fit_start()
-        self.start_at_log_z()
-
-    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,); see :func:`negative_bound`."""
-        return negative_bound(self, state, v, noise)
-
-    def failure_hint(self, quantity: str) -> str | None:
-        """What keeps the weights finite."""
-        return HINT if quantity == "loss" else None
-
-    def float32_reason(self) -> str | None:
-        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
-        return "as its weights are exponentials of small differences of log-densities"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from torch import Tensor
+from typing import Literal
 
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
-from eblvm_lit.methods.snl import HINT, negative_bound
+from eblvm_lit.methods.snl import SelfNormalisedLikelihood
 from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
@@ -19,7 +16,7 @@ from eblvm_lit.posteriors.base import Posterior
 __all__ = ["VSNL"]
 
 
-class VSNL(VNCE):
+class VSNL(SelfNormalisedLikelihood, VNCE):
     r"""Self-normalised likelihood with the evidence bound at the data and weights of (y, h) at the proposal.
 
     .. math:: \mathrm{loss} = E(v, h) + \log q(h|v) + c + \frac1n \sum_{i \le n} \frac1L \sum_{l \le L}
@@ -101,20 +98,3 @@ class VSNL(VNCE):
         """With n and K."""
         n = f"{self.n_noise} samples of the proposal for each example"
         return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
-
-    def on_fit_start(self) -> None:
-        """Fit p_n, and start c."""
-        super().on_fit_start()
-        self.start_at_log_z()
-
-    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,); see :func:`~eblvm_lit.methods.snl.negative_bound`."""
-        return negative_bound(self, state, v, noise)
-
-    def failure_hint(self, quantity: str) -> str | None:
-        """What keeps the weights finite."""
-        return HINT if quantity == "loss" else None
-
-    def float32_reason(self) -> str | None:
-        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
-        return "as its weights are exponentials of small differences of log-densities"

@@ -6,16 +6,14 @@ from typing import cast
 
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.criteria.base import SampleCriterion
-from eblvm_lit.evaluation.criteria.neighbours import check_neighbours, counts, squared_radii
+from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
 
 __all__ = ["DensityCoverage"]
 
 
-class DensityCoverage(SampleCriterion):
+class DensityCoverage(NeighbourCriterion):
     r"""``density``: in how many balls of the data a sample is; ``coverage``: which balls hold a sample.
 
     .. math:: \text{density} = \frac1{kM} \sum_{i,j} 1\bigl[|x_i - y_j| \le r_k(y_j)\bigr], \qquad
@@ -42,20 +40,10 @@ class DensityCoverage(SampleCriterion):
         {'density': 2.0, 'coverage': 0.5}
     """
 
-    needs_rows = True
+    label, numbers = "Density and coverage", ("density", "coverage")
 
     def __init__(self, *, k: int = 5) -> None:
-        if k < 1:
-            raise ConfigError(f"Density and coverage need k >= 1, not {k}.")
-        self.k = k
-
-    def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse data without a k-th neighbour."""
-        check_neighbours("Density and coverage", self.k, n_samples, n_reference)
-
-    def names(self, titles: Titles) -> list[str]:
-        """The names of the numbers; see :meth:`SampleCriterion.names`."""
-        return [titles.of("density"), titles.of("coverage")]
+        super().__init__(k=k)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """Both; see :meth:`SampleCriterion.compute`."""
@@ -63,7 +51,3 @@ class DensityCoverage(SampleCriterion):
         balls, held = counts(x, y, squared_radii(y, self.k))
         values = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
         return dict(zip(self.names(titles), values, strict=True))
-
-    def describe(self) -> dict[str, int | float | str]:
-        """The neighbour."""
-        return {"k": self.k}

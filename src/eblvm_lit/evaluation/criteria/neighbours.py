@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.features.base import Titles
 
-__all__ = ["check_neighbours", "counts", "squared_radii"]
+__all__ = ["NeighbourCriterion", "check_neighbours", "counts", "squared_radii"]
 
 ELEMENTS = 2**24  # distances at a time: 128 MiB
 ROUNDING = 1e-12  # of a squared distance, relative to the squared norms: equal features are in each other's balls
@@ -31,6 +33,42 @@ def check_neighbours(name: str, k: int, n_samples: int, n_reference: int) -> Non
             f"{name} with k={k} need more than {k} samples and as many examples, not {n_samples} and {n_reference}: "
             "lower k, or draw more samples."
         )
+
+
+class NeighbourCriterion(SampleCriterion):
+    """Numbers that compare two sets of features by balls around one of them.
+
+    Args:
+        k: The neighbour that a ball reaches to.
+
+    Raises:
+        ConfigError: For k < 1.
+
+    Attributes:
+        label: The criterion in sentences.
+        numbers: The names of its numbers.
+    """
+
+    label: str
+    numbers: tuple[str, ...]
+    needs_rows = True
+
+    def __init__(self, *, k: int) -> None:
+        if k < 1:
+            raise ConfigError(f"{self.label} need k >= 1, not {k}.")
+        self.k = k
+
+    def check(self, n_samples: int, n_reference: int) -> None:
+        """Refuse sets without a k-th neighbour."""
+        check_neighbours(self.label, self.k, n_samples, n_reference)
+
+    def names(self, titles: Titles) -> list[str]:
+        """The names of the numbers; see :meth:`SampleCriterion.names`."""
+        return [titles.of(number) for number in self.numbers]
+
+    def describe(self) -> dict[str, int | float | str]:
+        """The neighbour."""
+        return {"k": self.k}
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:

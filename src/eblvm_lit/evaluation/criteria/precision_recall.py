@@ -6,16 +6,14 @@ from typing import cast
 
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.criteria.base import SampleCriterion
-from eblvm_lit.evaluation.criteria.neighbours import check_neighbours, counts, squared_radii
+from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
 
 __all__ = ["PrecisionRecall"]
 
 
-class PrecisionRecall(SampleCriterion):
+class PrecisionRecall(NeighbourCriterion):
     r"""``precision``: the fraction of samples that are in a ball of the data; ``recall``: of data in a ball of samples.
 
     .. math:: \text{precision} = \frac1M \sum_i 1\bigl[\exists j: |x_i - y_j| \le r_k(y_j)\bigr], \qquad
@@ -41,20 +39,10 @@ class PrecisionRecall(SampleCriterion):
         {'precision': 0.75, 'recall': 1.0}
     """
 
-    needs_rows = True
+    label, numbers = "Precision and recall", ("precision", "recall")
 
     def __init__(self, *, k: int = 3) -> None:
-        if k < 1:
-            raise ConfigError(f"Precision and recall need k >= 1, not {k}.")
-        self.k = k
-
-    def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse sets without a k-th neighbour."""
-        check_neighbours("Precision and recall", self.k, n_samples, n_reference)
-
-    def names(self, titles: Titles) -> list[str]:
-        """The names of the numbers; see :meth:`SampleCriterion.names`."""
-        return [titles.of("precision"), titles.of("recall")]
+        super().__init__(k=k)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """Both; see :meth:`SampleCriterion.compute`."""
@@ -62,7 +50,3 @@ class PrecisionRecall(SampleCriterion):
         balls = ((x, y), (y, x))  # whether the first are in balls around the second
         found = (counts(inside, around, squared_radii(around, self.k))[0] for inside, around in balls)
         return {name: float((n > 0).double().mean()) for name, n in zip(self.names(titles), found, strict=True)}
-
-    def describe(self) -> dict[str, int | float | str]:
-        """The neighbour."""
-        return {"k": self.k}
