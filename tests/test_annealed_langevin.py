@@ -128,7 +128,7 @@ def deep_model():
     return DeepVectorEnergy(v_dim=2, h_dim=3).double(), LinearGaussianPosterior(v_dim=2, h_dim=3).double()
 
 
-@pytest.mark.parametrize("kind", ["posterior", "joint"])
+@pytest.mark.parametrize("kind", ["posterior", "joint", "score"])
 def test_samples_do_not_depend_on_the_batch(kind):
     energy, q = deep_model()
     examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -148,8 +148,31 @@ def test_the_kind_is_the_first_that_the_model_allows():
     assert short().kind_for(None, q, examples) is None
     with pytest.raises(ConfigError, match="of kind posterior: marginal needs"):
         short("posterior").draw(energy, range(2), seed=0)
-    with pytest.raises(ConfigError, match="auto, marginal, joint or posterior"):
+    with pytest.raises(ConfigError, match="auto, marginal, joint, posterior or score"):
         short("both")
+
+
+class TruePosterior(LinearGaussianPosterior):
+    """A posterior whose mean is that of a model with a tractable one."""
+
+    def __init__(self, model):
+        super().__init__(v_dim=2, h_dim=3)
+        self.of_model = [model]
+
+    def mean(self, v):
+        return self.of_model[0].latent_mean(v)
+
+
+def test_with_the_true_posterior_chains_along_the_estimated_score_are_those_of_the_marginal():
+    torch.manual_seed(0)
+    energy = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double()
+    q = TruePosterior(energy).double()  # grad_v E is linear in h: at the mean of p(h|v) it is that of F(v)
+    draws = [short(kind).draw(energy, range(6), seed=4, posterior=q) for kind in ("score", "marginal")]
+    torch.testing.assert_close(*draws, rtol=1e-12, atol=1e-12)
+    fixed = short("posterior").draw(energy, range(6), seed=4, posterior=q, examples=torch.zeros(1, 2).double())
+    assert (fixed - draws[0]).abs().max() > 0.1
+    with pytest.raises(ConfigError, match="of kind score: marginal needs"):
+        short("score").draw(energy, range(2), seed=0)
 
 
 def test_latents_are_posterior_means_at_the_samples_own_examples():

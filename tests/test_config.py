@@ -50,6 +50,8 @@ COMPANIONS = {
     "posterior=gaussian_mlp": ["model=gaussian"],
     **{f"model={name}": ["data=mnist", *SMALL_DEEP] for name in ("deep", "deep_small")},
     "posterior=gaussian_conv": ["model=deep", "data=mnist", *SMALL_DEEP],
+    "model=deep_mlp": ["data=mnist", "data.size=8", "model.network.widths=[8]"],
+    "posterior=gaussian_image_mlp": ["model=deep_mlp", "data=mnist", "data.size=8", "model.network.widths=[8]"],
     **{f"chain={name}": ["method=cd"] for name in ("gibbs", "langevin")},
     **{f"score={name}": [f"method={method}"] for name, method in (("exact", "dsm"), ("importance", "is_dsm"))},
     **{f"{group}={name}": ["method=vages_dsm"] for group, name in VARIATIONAL_PARTS},
@@ -321,7 +323,8 @@ def shorter_deep(cfg):
     if "network" not in cfg.model:
         return []
     short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
-    short += ["data.val_size=2", "data.batch_size=3", "model.network.channels=2"]
+    narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
+    short += ["data.val_size=2", "data.batch_size=3", narrow]
     short += ["model.head_dim=4"] if cfg.model.get("head_dim") else []
     if "fid" in cfg.callbacks.evaluation.metrics:
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
@@ -389,7 +392,7 @@ def test_parts_can_be_composed_anew():
 
 
 # a baseline needs a tractable marginal
-OF_IMAGES = ("deep", "deep_small", "joint_conv", "latent_prior", "spectral_conv", "spectral_resnet")
+OF_IMAGES = ("deep", "deep_mlp", "deep_small", "joint_conv", "latent_prior", "spectral_conv", "spectral_resnet")
 FITTING = [("bidsm", model) for model in names("model") if model not in OF_IMAGES]
 FITTING += [("dsm", model) for model in names("model") if model not in (*OF_IMAGES, "latent_prior_toy")]
 

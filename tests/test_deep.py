@@ -25,6 +25,7 @@ from eblvm_lit.methods.score_matching import ScoreMatching
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
+from eblvm_lit.networks.image_mlp import ImageMLP
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 from eblvm_lit.networks.resnet import ResNet
@@ -109,6 +110,16 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     confined = DeepLatentEnergy(network=network, h_dim=3, head_dim=6, latent_reference_std=0.5)
     confined.load_state_dict(plain.state_dict())
     torch.testing.assert_close(confined(v, h), plain(v, h) + 2 * h.square().sum(-1))
+
+
+def test_the_mlp_of_images_has_its_formula_and_sees_all_pixels(float64):
+    network, v = randomise(ImageMLP(v_shape=[2, 3, 4], widths=[6, 5])), torch.randn(7, 2, 3, 4)
+    x = v.reshape(7, 24).numpy()
+    for weight, bias in (arrays(layer) for layer in network.layers if isinstance(layer, nn.Linear)):
+        z = x @ weight.T + bias
+        x = z / (1 + np.exp(-z))
+    np.testing.assert_allclose(network(v).detach().numpy(), x, rtol=1e-12)
+    assert (network.event_shape, network.out_dim) == ((2, 3, 4), 5)
 
 
 @pytest.mark.parametrize("negative_slope", [None, 0.2])
@@ -569,6 +580,9 @@ def test_refinement_takes_one_pass_whatever_its_length():
         (lambda: ResNet(v_shape=[0, 8, 8], n_blocks=1, channels=4), r"all >= 1, not \[0, 8, 8\]"),
         (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=0, channels=4), "n_blocks >= 1 and channels >= 1, not 0 and 4"),
         (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=0), "not 1 and 0"),
+        (lambda: ImageMLP(v_shape=[64]), r"\[channels, height, width\]"),
+        (lambda: ImageMLP(v_shape=[1, 8, 8], widths=[]), r"a layer, and widths >= 1, not \[\]"),
+        (lambda: ImageMLP(v_shape=[1, 8, 8], widths=[4, 0]), r"widths >= 1, not \[4, 0\]"),
         (lambda: ConvEncoder(v_shape=[1, 12, 12]), "multiples of 8"),
         (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[4, 0]), r"one width >= 1 .*not \[4, 0\]"),
         (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[]), "An encoder needs"),

@@ -10,6 +10,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_posterior = pytest.mark.parametrize("case", POSTERIORS, ids=str)
@@ -123,6 +124,24 @@ def test_mlp_is_linear_layers_with_leaky_rectifiers():
     assert mlp.out_dim == 4
     with pytest.raises(ConfigError, match="input and an output"):
         MLP(sizes=[3])
+
+
+def test_a_bounded_standard_deviation_has_its_formula():
+    network = MLP(sizes=[V_DIM, 5, 4])
+    free = randomise(NetworkGaussianPosterior(network=network, h_dim=H_DIM))
+    bounded = NetworkGaussianPosterior(network=network, h_dim=H_DIM, std_range=[0.1, 0.7])
+    bounded.load_state_dict(free.state_dict())
+    v = torch.randn(5, V_DIM)
+    (mean, raw), (same, log_std) = free.moments(v), bounded.moments(v)
+    torch.testing.assert_close(same, mean)
+    torch.testing.assert_close(log_std.exp(), 0.1 + 0.6 / (1 + torch.exp(-raw)))
+    for far in (1e6, -1e6):
+        std = bounded.moments(torch.full((1, V_DIM), far))[1].exp()
+        assert (std >= 0.1 - 1e-12).all()
+        assert (std <= 0.7 + 1e-12).all()
+    for wrong in ([0.0, 1.0], [0.5, 0.5], [1.0], [-1.0, 2.0]):
+        with pytest.raises(ConfigError, match=r"std_range is \[a, b\] with 0 < a < b"):
+            NetworkGaussianPosterior(network=network, h_dim=H_DIM, std_range=wrong)
 
 
 def test_negative_temperature_is_refused():

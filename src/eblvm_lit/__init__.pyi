@@ -24,6 +24,7 @@ from .energies.coupled_grbm import CoupledGRBM
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
+from .energies.latent_prior import LatentPriorEnergy
 from .energies.mlp_energy import MLPEnergy
 from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
@@ -51,6 +52,7 @@ from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
 from .methods.energy_discrepancy import EnergyDiscrepancy
 from .methods.latent_discrepancy import LatentEnergyDiscrepancy
+from .methods.lebm import LEBM
 from .methods.loss_method import LossMethod
 from .methods.nce import NCE
 from .methods.particle_ml import ParticleML
@@ -60,6 +62,7 @@ from .methods.vages import VaGES
 from .methods.vnce import VNCE
 from .methods.vsnl import VSNL
 from .networks.conv_encoder import ConvEncoder
+from .networks.image_mlp import ImageMLP
 from .networks.mlp import MLP
 from .networks.resnet import ResNet
 from .objectives.base import Objective
@@ -100,6 +103,7 @@ __all__ = [
     "IWAE",
     "KL",
     "KSD",
+    "LEBM",
     "MDSM",
     "MLP",
     "MNIST",
@@ -156,11 +160,13 @@ __all__ = [
     "Hypergradient",
     "HypergradientStep",
     "ImageFolder",
+    "ImageMLP",
     "Implicit",
     "Importance",
     "ImportanceScore",
     "Langevin",
     "LatentEnergyDiscrepancy",
+    "LatentPriorEnergy",
     "LinearGaussianPosterior",
     "LogLikelihood",
     "LossMethod",

@@ -1,4 +1,4 @@
-"""Samples of deep models by annealed Langevin dynamics on v, on (v, h), or on v at latents of the posterior."""
+"""Samples of deep models by annealed Langevin dynamics on v, on (v, h), or on v with latents of the posterior."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedSamples"]
 
-Kind = Literal["auto", "marginal", "joint", "posterior"]
+Kind = Literal["auto", "marginal", "joint", "posterior", "score"]
 
 
 class AnnealedSamples(Sampler):
@@ -26,8 +26,13 @@ class AnnealedSamples(Sampler):
 
     ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
     ``posterior``: h is the mean of q(h|v) at a random training example and stays fixed, and v moves down E(., h): the
-    published procedure for EBLVMs. ``auto``: the first of marginal, posterior and joint that the model allows. Sample i
-    depends on the seed and on i, not on its batch. Reference: Bao et al. 2020 and 2021, code.
+    published procedure for EBLVMs. ``score``: v moves along the estimate of the marginal score that training fits,
+
+    .. math:: \nabla_v \log p(v) \approx -\nabla_v E(v, h) |_{h = E_q[h|v]}
+
+    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``auto``: the first of
+    marginal, posterior and joint that the model allows. Sample i depends on the seed and on i, not on its batch.
+    Reference: Bao et al. 2020 and 2021, code; VaES of Bao et al. 2021 for the score.
 
     Args:
         langevin: The dynamics.
@@ -55,12 +60,17 @@ class AnnealedSamples(Sampler):
         batch_size: int = 100,
         denoise_latents: bool = False,
     ) -> None:
-        if kind not in ("auto", "marginal", "joint", "posterior"):
-            raise ConfigError(f"Samples are auto, marginal, joint or posterior, not {kind!r}.")
+        if kind not in ("auto", "marginal", "joint", "posterior", "score"):
+            raise ConfigError(f"Samples are auto, marginal, joint, posterior or score, not {kind!r}.")
         if batch_size < 1:
             raise ConfigError(f"Samples need batch_size >= 1, not {batch_size}.")
         self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
         self.denoise_latents = denoise_latents
+
+    @property
+    def needs_examples(self) -> bool:
+        """Whether training examples decide where samples of a model with a posterior come from."""
+        return self.kind in ("auto", "posterior")
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
         """The kind of samples that are drawn of a model; None where it does not allow any."""
@@ -68,6 +78,7 @@ class AnnealedSamples(Sampler):
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
             "joint": isinstance(energy, Energy) and energy.continuous and energy.h_dim > 0,
+            "score": isinstance(energy, Energy) and isinstance(posterior, Posterior),
         }
         wanted = possible if self.kind == "auto" else (self.kind,)
         return next((kind for kind in wanted if possible[kind]), None)
@@ -82,7 +93,7 @@ class AnnealedSamples(Sampler):
         if kind is None:
             raise ConfigError(
                 f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
-                "marginal needs a free energy, posterior a method with a posterior, joint real latents."
+                "marginal needs a free energy, posterior and score a method with a posterior, joint real latents."
             )
         return kind
 
@@ -186,6 +197,8 @@ class AnnealedSamples(Sampler):
                 h = langevin.start((energy.h_dim,), noise, dtype=dtype)
                 return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, self.denoise_latents))
             q, known = cast(Posterior, posterior), cast(Tensor, examples)
+            if kind == "score":
+                return Chains(lambda v: energy.energy(v, posterior_mean(q, v.detach())).sum(), (v,))
             rows = known[noise.integers(len(known)).to(known.device)].to(v.device)
             h = posterior_mean(q, (rows if as_float is None else as_float(rows)).to(dtype))
             return Chains(lambda v: energy.energy(v, h).sum(), (v,))

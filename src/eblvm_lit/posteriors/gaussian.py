@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32, jacobian_diagonal
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
@@ -119,11 +121,23 @@ class LinearGaussianPosterior(GaussianPosterior):
 
 
 class NetworkGaussianPosterior(GaussianPosterior):
-    """q(h|v) whose mean and log standard deviation are linear in the features of a network.
+    r"""q(h|v) whose mean and log standard deviation are linear in the features of a network.
+
+    With ``std_range`` (a, b) the standard deviation is bounded instead,
+
+    .. math:: s(v) = a + (b - a) / (1 + e^{-l(v)})
+
+    where l is what would be its logarithm. At a noisy v that training has hardly seen, an unbounded one may be e^20,
+    and a single such latent ends the run. Where E has :math:`|h|^2 / (2 r^2)` and is convex in h, no posterior is
+    wider than r.
 
     Args:
         network: Maps v (B, *event) to features (B, network.out_dim).
         h_dim: Number of latents.
+        std_range: Bounds of s; null, as published: none.
+
+    Raises:
+        ConfigError: Unless 0 < a < b.
 
     Example:
         >>> from eblvm_lit.networks.mlp import MLP
@@ -132,16 +146,22 @@ class NetworkGaussianPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, network: FeatureNetwork, h_dim: int) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: int, std_range: Sequence[float] | None = None) -> None:
         super().__init__()
-        self.h_dim, self.network = h_dim, network
+        if std_range is not None and not (len(std_range) == 2 and 0 < std_range[0] < std_range[1]):
+            raise ConfigError(f"posterior.std_range is [a, b] with 0 < a < b, or null, not {list(std_range)}.")
+        self.h_dim, self.network, self.std_range = h_dim, network, std_range
         self.mean_head = nn.Linear(network.out_dim, h_dim)
         self.log_std_head = nn.Linear(network.out_dim, h_dim)
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation, each of shape (B, H)."""
         features = self.network(v)
-        return at_least_float32(self.mean_head(features)), at_least_float32(self.log_std_head(features))
+        mean, raw = at_least_float32(self.mean_head(features)), at_least_float32(self.log_std_head(features))
+        if self.std_range is None:
+            return mean, raw
+        low, high = self.std_range
+        return mean, (low + (high - low) * raw.sigmoid()).log()
 
 
 class EncoderPosterior(GaussianPosterior):

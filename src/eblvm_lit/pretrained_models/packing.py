@@ -23,12 +23,14 @@ N_LATENTS = 1000
 KEPT = ("seed", "data", "method", "sampler")  # what a loaded model needs of its configuration
 
 
-def pack(run: TrainedRun, path: Path) -> str:
+def pack(run: TrainedRun, path: Path, *, half: bool = False) -> str:
     """Write the parameters of a run as ``path``, and its card beside it as JSON.
 
     Args:
         run: The run, with the weights that are to be kept.
         path: Where the file of tensors goes, with the ending ``.pt``.
+        half: Whether parameters are rounded to half precision, eleven significant bits: half the size. A loaded model
+            has float32 parameters of these values.
 
     Returns:
         The SHA-256 of the file, for :data:`~eblvm_lit.pretrained_models.loading.MODELS`.
@@ -41,8 +43,11 @@ def pack(run: TrainedRun, path: Path) -> str:
         64
     """
     state = {name: value.detach().cpu().clone() for name, value in run.method.state_dict().items()}
+    if half:
+        state = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
     annealed = run.generator is None and not Gibbs.supports(run.energy)
-    if annealed and run.posterior is not None:  # these samples start from latents of training examples
+    sampler = run.sampler if annealed else None
+    if sampler is not None and sampler.needs_examples and run.posterior is not None:
         state[LATENTS] = posterior_mean(run.posterior, run.examples("train")[:N_LATENTS]).cpu()
     torch.save(state, path)
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
@@ -60,13 +65,14 @@ def main() -> None:
     parser.add_argument("run", help="folder of a run")
     parser.add_argument("name", help="name of the model")
     parser.add_argument("--eval-weights", choices=["raw", "ema"], default="raw")
+    parser.add_argument("--half", action="store_true", help="round parameters to half precision")
     arguments = parser.parse_args()
     try:
         run = load(arguments.run, eval_weights=arguments.eval_weights)
     except EblvmError as error:
         parser.exit(1, f"ERROR: {error}\n")
     path = Path(__file__).with_name(f"{arguments.name}.pt")
-    print(f'"{arguments.name}": "{pack(run, path)}"  # {path.stat().st_size:,} bytes')
+    print(f'"{arguments.name}": "{pack(run, path, half=arguments.half)}"  # {path.stat().st_size:,} bytes')
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ class TrainedRun:
             langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
             passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
             return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
-        sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self._annealed())
+        sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self.sampler)
         generator = self._generator(seed, "samples")
         energy: Any = self.energy  # a sampler refuses what it cannot draw from
         if isinstance(sampler, Gibbs):
@@ -167,11 +167,13 @@ class TrainedRun:
             return draw_visible(sampler, energy, self.latents[rows.to(self.latents.device)], seed=seed)
         if isinstance(sampler, AnnealedSamples):
             posterior = self.posterior
-            examples = None if posterior is None else self.examples("train")
+            examples = self.examples("train") if sampler.needs_examples and posterior is not None else None
             return sampler.sample(energy, n, generator, posterior=posterior, examples=examples)
         return sampler.sample(energy, n, generator)
 
-    def _annealed(self) -> AnnealedSamples:
+    @property
+    def sampler(self) -> AnnealedSamples:
+        """The annealed Langevin dynamics of the run's configuration; the published ones if it has none."""
         if self.config.get("sampler") is not None:
             return instantiate(self.config.sampler, "sampler", self.packages)
         return AnnealedSamples(langevin=AnnealedLangevin())
