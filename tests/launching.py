@@ -15,7 +15,7 @@ from eblvm_lit.distributed import launch, worker
 from eblvm_lit.runtime import cli, run
 from shell import tiny
 
-__all__ = ["RUN", "Launch", "gone"]
+__all__ = ["RUN", "Forked", "Launch", "gone"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
