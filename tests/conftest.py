@@ -1,6 +1,7 @@
 """What the tests share."""
 
 import copy
+import gc
 import os
 
 # Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
@@ -8,6 +9,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_old_is_looked_through():
+    """Each run begins with a garbage collection: what was there before the file, all that is imported, is left out."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """Nothing here cuts the power, and a run writes a score of files: each would wait for its turn on the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Whole runs in several processes of which any can be stopped, all of them forked."""
+"""Whole runs and scripts in processes of their own, all of them forked: nothing is imported again."""
 
 import logging
 import os
+import runpy
 import sys
 import time
 import traceback
@@ -13,9 +14,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.distributed import launch, worker
 from eblvm_lit.runtime import cli, run
-from shell import tiny
+from shell import ROOT, tiny
 
-__all__ = ["RUN", "Launch", "gone"]
+__all__ = ["RUN", "Forked", "Launch", "gone", "run_script"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
@@ -31,14 +32,12 @@ RUN = (
 )
 PAUSE = ("allow_packages=[stopping]", "+callbacks.pause._target_=stopping.PauseAt")
 
-fork = get_context("fork")
-
 
 class Forked:
     """A process as ``subprocess`` shows it."""
 
     def __init__(self, target, *args):
-        self._process = fork.Process(target=target, args=args)
+        self._process = get_context("fork").Process(target=target, args=args)
         self._process.start()
         self.pid = self._process.pid
 
@@ -67,6 +66,32 @@ def _speak_into(path):
     os.dup2(file.fileno(), 2)
     sys.stdout = sys.stderr = file
     logging.root.handlers[:] = [logging.StreamHandler(file)]
+
+
+def _script(path, args, folder):
+    """What the interpreter does with a script and its arguments."""
+    _speak_into(folder / "said")
+    os.chdir(folder)
+    sys.argv = [path, *args]
+    code = 0
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code or 0
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    os._exit(code)
+
+
+def run_script(script, *args, folder):
+    """Run a script of the repository as a user would, in a folder: its exit code, and all that it printed."""
+    process = Forked(_script, str(ROOT / script), args, Path(folder))
+    process.wait(300)
+    return process.returncode, (Path(folder) / "said").read_text()
 
 
 def _work(rank, folder):

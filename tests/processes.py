@@ -67,7 +67,7 @@ CASES = {
     "bidsm fixed point": hyper("fixed_point", "n_steps=2", "n_particles=2", "step_size=0.5"),
     "bidsm fixed point phi": hyper("fixed_point", "value=phi", "precision=stepped", model="gaussian"),
     "bidsm warm": hyper("warm"),
-    "bidsm warm descent": hyper("warm", "step_size=0.01", "n_steps=2", "reset_every=5"),
+    "bidsm warm descent": hyper("warm", "step_size=0.01", "n_steps=2", "reset_every=2"),
     "bidsm finite difference": hyper("finite_difference"),
     "bidsm Adam's diagonal": (*hyper("finite_difference"), *ADAM_ADJOINT),
     "bidsm penalty": hyper("penalty", "n_steps=2", "multiplier=10.0"),
@@ -169,7 +169,7 @@ def iterate(method, like, n_iterations, compiled=False):
     lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.rates}
     before = comm_counter.calls, comm_counter.bytes
     for i in range(n_iterations):
-        indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: SHORT if i == 7 else BATCH]
+        indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: SHORT if i == 2 else BATCH]
         whole = examples[indices]
         shard = shard_of(len(whole))
         v = whole if shard is None else whole[shard.rows]

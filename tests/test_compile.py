@@ -65,6 +65,7 @@ LEBM = (
     "method.posterior_langevin.step_size=0.001",
 )
 FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
+TWO_STEPS = ("method.n_upper_steps=2", "method.fresh_minibatches=false")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_a_compiled_iteration_keeps_what_an_eager_one_keeps(overrides, moved, tr
     "overrides",
     [
         ("method=bidvl", "loss=full_latent", "posterior.network.width=2"),
-        ("method=sngan", "model=spectral_conv", "generator=conv", "method.fresh_minibatches=false"),
+        ("method=sngan", "model=spectral_conv", "generator=conv", *TWO_STEPS),
     ],
     ids=["bidvl", "sngan"],
 )

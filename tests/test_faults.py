@@ -30,6 +30,23 @@ from eblvm_lit.utils import disk
 from eblvm_lit.utils.io import copy_whole, write_json
 from shell import ROOT, checkpoint, curves, same_state, tiny, train
 
+# --- lost power -------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    path, seen = tmp_path / "a.json", []
+    write_json(path, {"a": 1})
+
+    def sync(descriptor):
+        size = os.fstat(descriptor).st_size
+        seen.append((json.loads(path.read_text()), size == next(tmp_path.glob(".a.json.*.tmp")).stat().st_size > 8))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_json(path, {"a": 22})
+    assert seen == [({"a": 1}, True)]
+    assert json.loads(path.read_text()) == {"a": 22}
+
+
 # --- full disks -------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,9 @@
 """A run that was cut off and gone on with ends as if it had not been, bit by bit."""
 
+import os
 import signal
 import time
+from multiprocessing import get_all_start_methods
 
 import pytest
 
@@ -9,6 +11,7 @@ from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
+from launching import Forked
 from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
 
 # A rate that falls, validations at 15, 30, 45, 60, checkpoints at multiples of 7 beside them, and three epochs
@@ -30,7 +33,7 @@ CRASH = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashA
 PAUSE = (
     "allow_packages=[stopping]",
     "+callbacks.pause._target_=stopping.PauseAt",
-    "+callbacks.pause.folder=.",
+    "+callbacks.pause.iteration=38",
 )
 
 
@@ -150,49 +153,49 @@ def test_last_is_a_run_of_the_same_kind(straight, tmp_path):
 # --- signals ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    """Runs in processes of their own, stopped by a signal in iteration 38: exit codes, stderr and folders."""
-    signals = (signal.SIGKILL, signal.SIGTERM)
-    folders = {number: tmp_path_factory.mktemp(number.name) for number in signals}
-    options = [*TINY, *LONG, *METHODS["bidsm"], *PAUSE, "+callbacks.pause.iteration=38", "hydra.run.dir=run"]
-    processes = {n: start("train.py", *options, folder=folder) for n, folder in folders.items()}
-    found = {}
-    for number, process in processes.items():
-        deadline = time.monotonic() + 300
-        while not (folders[number] / "paused").exists():
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(number)
-        if number != signal.SIGKILL:
-            time.sleep(0.2)
-        (folders[number] / "go").touch()
-        err = process.communicate(timeout=120)[1]
-        found[number] = process.returncode, err, folders[number] / "run"
-    return found
+def stop_in_a_pause(process, folder, number):
+    """Send a signal to a run that waits in iteration 38, and let it go on."""
+    deadline = time.monotonic() + 300
+    while not (folder / "paused").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    if number != signal.SIGKILL:
+        time.sleep(0.2)
+    (folder / "go").touch()
 
 
-def test_a_killed_run_loses_what_came_after_its_last_checkpoint_and_goes_on(stopped, straight, tmp_path):
-    code, _, folder = stopped[signal.SIGKILL]
-    assert code == -signal.SIGKILL
+def paused_in(folder):
+    return (*LONG, *METHODS["bidsm"], *PAUSE, f"+callbacks.pause.folder={folder}")
+
+
+@pytest.mark.skipif("fork" not in get_all_start_methods(), reason="the run begins where this process is")
+def test_a_killed_run_loses_what_came_after_its_last_checkpoint_and_goes_on(straight, tmp_path):
+    folder = tmp_path / "killed" / "run"
+    process = Forked(train, folder, *paused_in(tmp_path))
+    stop_in_a_pause(process, tmp_path, signal.SIGKILL)
+    process.wait(120)
+    assert process.returncode == -signal.SIGKILL
     assert checkpoint(folder)["global_step"] == 35
-    train(tmp_path, *LONG, *METHODS["bidsm"], "ckpt=last", f"outputs_dir={folder.parent}")
-    assert same_state(tmp_path, straight["bidsm"])
-    assert equal_from(35, tmp_path, straight["bidsm"])
-    assert curves(tmp_path)[:35] == curves(straight["bidsm"])[:35]
+    train(tmp_path / "resumed", *LONG, *METHODS["bidsm"], "ckpt=last", f"outputs_dir={folder.parent}")
+    assert same_state(tmp_path / "resumed", straight["bidsm"])
+    assert equal_from(35, tmp_path / "resumed", straight["bidsm"])
+    assert curves(tmp_path / "resumed")[:35] == curves(straight["bidsm"])[:35]
 
 
-def test_a_terminated_run_ends_the_iteration_in_hand_saves_and_says_how_to_go_on(stopped, straight, tmp_path):
-    code, err, folder = stopped[signal.SIGTERM]
-    assert code == 143
+def test_a_terminated_run_ends_the_iteration_in_hand_saves_and_says_how_to_go_on(straight, tmp_path):
+    process = start("train.py", *TINY, *paused_in(tmp_path), "hydra.run.dir=run", folder=tmp_path)
+    stop_in_a_pause(process, tmp_path, signal.SIGTERM)
+    err, folder = process.communicate(timeout=120)[1], tmp_path / "run"
+    assert process.returncode == 143
     assert checkpoint(folder)["global_step"] == 38
     assert "Stopped by SIGTERM after iteration 38; resume with the same command and ckpt=" in err
     assert "Traceback" not in err
     assert not (folder / "metrics.json").exists()
-    train(tmp_path, *LONG, *METHODS["bidsm"], f"ckpt={folder / 'checkpoints' / 'last.ckpt'}")
-    assert same_state(tmp_path, straight["bidsm"])
-    assert curves(tmp_path) == curves(straight["bidsm"])
+    train(tmp_path / "resumed", *LONG, *METHODS["bidsm"], f"ckpt={folder / 'checkpoints' / 'last.ckpt'}")
+    assert same_state(tmp_path / "resumed", straight["bidsm"])
+    assert curves(tmp_path / "resumed") == curves(straight["bidsm"])
 
 
 def signal_at(monkeypatch, iteration, *numbers, during="training_step"):

@@ -42,7 +42,8 @@ from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import cli, run
 from eblvm_lit.runtime.sweeps import launcher
 from eblvm_lit.runtime.sweeps.search import is_search, prepare_search, value_of_divergence
-from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, start, tiny, train
+from launching import run_script
+from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, tiny, train
 from stand_in import StandIn
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint=last")
@@ -380,9 +381,7 @@ TINY_SEARCH = (
 def optuna(folder, *args):
     """A search in a process of its own: its exit code and what it printed."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
-    process = start("train.py", *TINY_SEARCH, *args, folder=folder)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out + err
+    return run_script("train.py", *TINY_SEARCH, *args, folder=folder)
 
 
 def test_optuna_finds_the_best_a_job_that_diverges_does_not_end_it_and_it_is_resumed(tmp_path):

@@ -25,6 +25,7 @@ from eblvm_lit.runtime.sweeps.callback import Sweep
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.sweeps.launcher import check_launcher
+from launching import run_script
 from shell import CONF, checkpoint, configure, curves, same_state, start, tiny, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3")
@@ -357,9 +358,8 @@ def killed(tmp_path_factory):
     """The sweep above in a process of its own, killed in its second job."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "killed_0").touch()  # this one is not
-    process = start("train.py", *SWEEP, folder=folder)
-    err = process.communicate(timeout=300)[1]
-    assert process.returncode == -signal.SIGKILL, err
+    code, said = run_script("train.py", *SWEEP, folder=folder)
+    assert code == -signal.SIGKILL, said
     (multirun,) = folder.glob("multirun/*/*")
     return multirun
 
