@@ -211,10 +211,7 @@ class ImageFolder(ImageDataModule):
                     f"{shape[0]} x {shape[1]}: set data.size to bring all to one size."
                 )
             crop = min(image.size) if self.crop is None and self.size is not None else self.crop
-            try:
-                pixels = image.convert(MODES[self.image_shape[0] == 3])
-            except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
-                raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
+            pixels = image.convert(MODES[self.image_shape[0] == 3])
             return to_array(pixels, path, crop=crop, size=self.image_shape[1:])
 
 
