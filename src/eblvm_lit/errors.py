@@ -4,11 +4,11 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "printable"]
 
 
 def printable(text: str) -> str:
-    """A text with escapes for what a terminal would obey or cannot encode, as in the names of some files.
+    r"""A text with escapes for what a terminal would obey or cannot encode, as in the names of some files.
 
     Example:
-        >>> print(printable("two\\nlines \\udcff"))
-        two\\nlines \\udcff
+        >>> print(printable("two\nlines \udcff"))
+        two\nlines \udcff
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

@@ -146,7 +146,7 @@ class ImageFolder(ImageDataModule):
         listing = self._listing
         self.class_names = listing.class_names
         key = fingerprint(stamps(listing.files), self.image_shape, self.crop)
-        target = self.root / "prepared" / f"{self.path.name}_{'x'.join(map(str, self.image_shape))}_{key}.npy"
+        target = self.root / "prepared" / f"{self.path.name[:50]}_{'x'.join(map(str, self.image_shape))}_{key}.npy"
         images, n = decode_once(target, listing.files, self._decode, self.image_shape), -listing.n_test
         labels = listing.labels
         return Images(images[:n], images[n:], *(() if labels is None else (labels[:n], labels[n:])))

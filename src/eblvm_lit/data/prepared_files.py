@@ -151,7 +151,7 @@ def decode_once(
     Raises:
         DataError: An image cannot be decoded, or the array cannot be written.
     """
-    if target.is_file():
+    if os.path.isfile(target):
         return load_array(target, shape, len(files) or None)
     n_bytes = len(files) * int(np.prod(shape))
     try:
