@@ -195,10 +195,10 @@ class _Reader:
         if not isinstance(function, _Name) or not isinstance(args, tuple):
             raise ValueError("it calls what is no part of an array")
         if function == "encode":
-            text, _ = args
+            text, codec = args
             self.encoded += len(text)
-            if self.encoded > MAX_ENCODED:
-                raise ValueError("it repeats its bytes")
+            if codec != "latin1" or self.encoded > MAX_ENCODED:
+                raise ValueError("it encodes what are no bytes")
             self.stack.append(text.encode("latin1"))
         else:
             self.stack.append(PickledArray(str(function), args))

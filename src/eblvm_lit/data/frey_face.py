@@ -91,4 +91,4 @@ def read_faces(root: Path) -> np.ndarray:
     """
     path = root.expanduser().absolute() / FILE_NAME
     cure = f"put {URL} there or set data.root to the folder that holds it."
-    return np.ascontiguousarray(read_matlab(path, {KEY: Expected(FILE_SHAPE)}, "MATLAB file", cure)[KEY].T)
+    return read_matlab(path, {KEY: Expected(FILE_SHAPE)}, "MATLAB file", cure)[KEY].T.copy()  # torch needs to write

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,7 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def _listing(self) -> Listing:
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):  # unlike Path.is_dir, it raises no error for a name that is too long
             raise DataError(f"There is no folder {self.path}: set data.path to one with images.")
         if self._has_split_folders():
             train, test = (list_images(self.path / name) for name in ("train", "test"))

@@ -56,10 +56,9 @@ def read_bounded(path: Path, cure: str, largest: int = LARGEST) -> bytes:
     """
     check_regular(path, cure)
     try:
+        if path.stat().st_size > largest:
+            raise DataError(f"{path} has more than {largest:,} bytes: {cure}")
         with path.open("rb") as file:
-            content = file.read(largest + 1)
+            return file.read(largest)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): {cure}") from error
-    if len(content) > largest:
-        raise DataError(f"{path} has more than {largest:,} bytes: {cure}")
-    return content
