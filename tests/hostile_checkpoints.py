@@ -81,8 +81,8 @@ TENSORS = {
     "a number": lambda x: 1.0,
     "nothing": lambda x: None,
     "an array": lambda x: x.numpy(),
-    "a bytearray without end": lambda x: Calls(bytearray, 1 << 33),
-    "uninitialised numbers without end": lambda x: Calls(torch.FloatTensor, 1 << 31),
+    "a bytearray without end": lambda x: Calls(bytearray, 1 << 31),
+    "uninitialised numbers": lambda x: Calls(torch.FloatTensor, *x.shape),
 }
 
 
@@ -113,7 +113,15 @@ def progress(content):
     return content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
 
 
+def sharing(content):
+    """Averages two of which are one tensor."""
+    of_averages(content, lambda x: x)
+    averages = content["averages"]["theta"]
+    averages["b"] = averages["W"][:, 0].as_strided(averages["b"].shape, (1,))
+
+
 CONTENTS = {
+    "averages that share their memory": sharing,
     "an iteration of 10**30": lambda c: own(c).update(iteration=10**30),
     "an iteration before the first": lambda c: own(c).update(iteration=-1),
     "an iteration that is true": lambda c: own(c).update(iteration=True),
@@ -150,7 +158,9 @@ CONTENTS = {
     "parameters of nobody": lambda c: state(c)["param_groups"][0].update(params=[0, 1, 2, 3, 4, 5]),
     "states of nobody": lambda c: state(c)["state"].update({0: {}}),
     "a state less": lambda c: state(c)["state"].pop(1),
-    "moments that share their memory": lambda c: state(c)["state"][0].update(exp_avg=state(c)["state"][0]["exp_avg_sq"]),
+    "moments that share their memory": lambda c: state(c)["state"][0].update(
+        exp_avg=state(c)["state"][0]["exp_avg_sq"]
+    ),
 }
 
 

@@ -179,9 +179,8 @@ CIFAR = {
     "a number": pickle.dumps(7),
     "a key that is a list": b"\x80\x02}]K\x01s.",
     "a dictionary with a key and no value": b"\x80\x02}(K\x01u.",
-    "a memo of two billion entries": before(b"Nr\xff\xff\xff\x7f0"),
     "a memo that is not there": b"\x80\x02h\x07.",
-    "a number of a million digits": before(b"I" + b"9" * 10**6 + b"\n0"),
+    "a number of a million digits": before(b"I" + b"9" * 10**6 + b"\n"),
     "a number longer than the file": b"\x80\x02\x8b\xff\xff\xff\x7f1.",
     "a number of negative length": b"\x80\x02\x8b\xff\xff\xff\xff1.",
     "bytes longer than the file": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"a.",
@@ -195,10 +194,13 @@ CIFAR = {
     "a new object": b"\x80\x02cbuiltins\nobject\n)\x81.",
     "a pop below the stack": b"\x80\x0200000.",
     "a mark that is not there": b"\x80\x02e.",
-    "two million operations": before(b"N0" * 1_000_001),
+    "two million operations": before(b"N" * 2_000_001),
     "a hundred thousand open lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
-    "one text encoded without end": b"\x80\x02c_codecs\nencode\nq\x00X\x00\x00\x10\x00" + b"a" * (1 << 20) + b"q\x010"
-    b"0" + b"h\x00h\x01X\x06\x00\x00\x00latin1\x86R" * 10_000 + b".",
+    "one text encoded without end": b"\x80\x02c_codecs\nencode\nq\x00X\x00\x00\x10\x00"
+    + b"a" * (1 << 20)
+    + b"q\x01"
+    + b"h\x00h\x01X\x06\x00\x00\x00latin1\x86R" * 10_000
+    + b".",
     "text of another encoding": batch(array(raw=Calls(codecs.encode, "a" * len(WHOLE), "utf-16"))),
     "an array added to": batch()[:-1] + b"U\x04datahU\x01.",
     "arrays of protocol 5": pickle.dumps({"data": np.zeros((4, 3072), np.uint8), "labels": [1, 2, 3, 4]}, 5),
@@ -217,6 +219,7 @@ CIFAR_RIGHT = {
         b"\x80\x02}q\xff" + b"U\x02meh\xff" + b"s(" + batch()[4:-2].split(b"(", 1)[-1] + b"u.",
         "nothing reads further entries",
     ),
+    "a memo of two billion entries": (before(b"Nr\xff\xff\xff\x7f"), "a number in a memo is a name, not a size"),
     "what follows the end": (batch() + b"cos\nsystem\n(S'true'\ntR.", "a pickle ends at its stop"),
 }
 
@@ -419,9 +422,7 @@ def matlab_cases():
         yield Case(f"svhn: {name}", spoiled_svhn(of_bytes(content)), read_svhn)
     for name, make in PLACES.items():
         yield Case(f"svhn: {name} in its place", spoiled_svhn(make), read_svhn)
-        yield Case(
-            f"frey: {name} in its place", lambda folder, make=make: make(folder / "frey_rawface.mat"), read_frey
-        )
+        yield Case(f"frey: {name} in its place", lambda folder, make=make: make(folder / "frey_rawface.mat"), read_frey)
     other = b"".ljust(124) + b"\1\0MI" + matrix(b"y", (5, 1), DIGITS.tobytes(), order=">")
     other += matrix(b"X", HOUSES.shape, HOUSES.tobytes("F"), order=">")
     yield Case("svhn: of the other order of bytes", spoiled_svhn(of_bytes(other)), read_svhn, "the header says so")
@@ -639,8 +640,8 @@ def image_cases():
             f"image: {name} in its place", lambda folder, make=make: with_file(folder, "03.png", make), read_folder
         )
     for name in ODD_NAMES:
-        yield Case(f"image: damaged, named {ascii(name)}", odd_names(name, b"damaged"), read_folder)
-        yield Case(f"image: named {ascii(name)}", odd_names(name, picture("PNG")), read_folder, "a name is no content")
+        yield Case(f"image: damaged, named {name!a}", odd_names(name, b"damaged"), read_folder)
+        yield Case(f"image: named {name!a}", odd_names(name, picture("PNG")), read_folder, "a name is no content")
     for kind, mode in (("JPEG", "RGB"), ("PNG", "RGB"), ("WEBP", "RGB"), ("AVIF", "RGB"), ("TIFF", "RGB")):
         noisy = bytearray(picture(kind, mode, (24, 24)))
         for at in np.random.default_rng(0).integers(len(noisy) // 3, len(noisy), 8):
@@ -667,7 +668,8 @@ def read_either(folder):
     try:
         read_folder(folder)
     except DataError as error:
-        assert "03.png" in str(error)
+        if "03.png" not in str(error):
+            raise
 
 
 def read_named(folder, name):

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-CPU, WALL, ADDRESSES = 10, 60, 4 << 30  # seconds of a processor, seconds, and bytes beyond those of the imports
+CPU, WALL, ADDRESSES = 10, 120, 4 << 30  # seconds of a processor, seconds, and bytes beyond those of the imports
 
 
 def peak():

@@ -125,7 +125,7 @@ def _plain(content: bytes, kind: int, order: str, most: int) -> memoryview:  # n
     return memoryview(content)[:most]
 
 
-def _unpacked(content: bytes, kind: int, order: str, most: int) -> memoryview:  # noqa: ARG001
+def _unpacked(content: bytes, kind: int, order: str, most: int) -> memoryview:
     """The beginning of a compressed matrix."""
     unpacked = zlib.decompressobj().decompress(content, most + 8)
     kind, n_bytes = struct.unpack_from(f"{order}II", unpacked)

@@ -62,8 +62,8 @@ def _check_archive(path: Path) -> None:
             raise ValueError(f"its archive holds no data.pkl of less than {MAX_PICKLE:,} bytes")
         content = archive.read(pickles[0])
     for operation, arg, _ in pickletools.genops(content):
-        if operation.name == "GLOBAL" and not NAMES.fullmatch(arg):
-            raise ValueError(f"it holds more than data, such as {arg.replace(' ', '.')}")
+        if operation.name == "GLOBAL" and not NAMES.fullmatch(str(arg)):
+            raise ValueError(f"it holds more than data, such as {str(arg).replace(' ', '.')}")
 
 
 def check_plain(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> None:
