@@ -128,21 +128,28 @@ def check_restorable(checkpoint: dict[str, Any], path: Path, own: Mapping[str, A
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: last.ckpt cannot be resumed: its optimizer_states are missing or damaged; ...
     """
-    instead = "start a new run, or evaluate it with evaluate.py."
+    reason = _unfit(checkpoint, own)
+    if reason is not None:
+        raise DataError(f"{path} cannot be resumed: {reason}; start a new run, or evaluate it with evaluate.py.")
+
+
+def _unfit(checkpoint: dict[str, Any], own: Mapping[str, Any]) -> str | None:
+    """Why a run cannot resume; None if it can."""
     odd = [f"its {key}" for key, kind in RESTORED.items() if type(checkpoint.get(key)) is not kind]
     if not odd and not re.fullmatch(r"[2-9]\.\d{1,3}\.\d{1,3}\S{0,20}", checkpoint["pytorch-lightning_version"]):
         odd = ["its pytorch-lightning_version"]  # of others Lightning would convert the content
     odd = odd or list(filter(None, (_differing(checkpoint[key], own[key], f"its {key}") for key in own)))
     if odd:
-        raise DataError(f"{path} cannot be resumed: {odd[0]} are missing or damaged; {instead}")
+        return f"{odd[0]} are missing or damaged"
     iteration = checkpoint["eblvm_lit"]["iteration"]
     counted = checkpoint["loops"]["fit_loop"]["epoch_loop.manual_optimization.optim_step_progress"]
     if not iteration == checkpoint["global_step"] == counted["total"]["completed"]:
-        raise DataError(f"{path} cannot be resumed: its counts of iterations differ; {instead}")
+        return "its counts of iterations differ"
     states = [state for optimizer in checkpoint["optimizer_states"] for state in optimizer["state"].values()]
     moments = [value for state in states for value in state.values() if value.numel()]
     if len({moment.untyped_storage().data_ptr() for moment in moments}) < len(moments):
-        raise DataError(f"{path} cannot be resumed: its optimizer_states share their memory; {instead}")
+        return "its optimizer_states share their memory"
+    return None
 
 
 def _differing(found: Any, own: Any, place: str) -> str | None:

@@ -114,8 +114,7 @@ def load_array(path: Path, shape: tuple[int, int, int], n: int | None = None) ->
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: /dev/null is a pipe, a socket or a device, not a file: delete it, and ...
     """
-    cure = "delete it, and the images are prepared anew."
-    check_regular(path, cure)
+    check_regular(path, "delete it, and the images are prepared anew.")
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
@@ -129,7 +128,7 @@ def load_array(path: Path, shape: tuple[int, int, int], n: int | None = None) ->
             raise ValueError(f"{dtype} {found} in {size} bytes")
         return torch.from_numpy(np.memmap(path, np.uint8, "c", start, found))
     except Exception as error:  # numpy raises any exception for a damaged header
-        raise DataError(f"{path} is damaged: {cure}") from error
+        raise DataError(f"{path} is damaged: delete it, and the images are prepared anew.") from error
 
 
 def decode_once(
