@@ -1,10 +1,24 @@
 """Errors for the user: each message is one sentence that says what to do."""
 
-__all__ = ["ConfigError", "DataError", "EblvmError"]
+__all__ = ["ConfigError", "DataError", "EblvmError", "printable"]
+
+
+def printable(text: str) -> str:
+    r"""A text with escapes for what a terminal would obey or cannot encode, as in the names of some files.
+
+    Example:
+        >>> print(printable("two\nlines \udcff"))
+        two\nlines \udcff
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class EblvmError(Exception):
     """An error that the user can correct; the command line prints it without a traceback."""
+
+    def __str__(self) -> str:
+        """The sentence, on one line whatever the names in it."""
+        return printable(super().__str__())
 
 
 class DataError(EblvmError):

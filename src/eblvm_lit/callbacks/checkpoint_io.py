@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,19 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.foreign_files import check_regular
 from eblvm_lit.utils.io import refuse_url, write_whole
+from eblvm_lit.utils.tensor_files import load_tensors
 
 __all__ = ["AtomicCheckpointIO", "check_restorable", "checkpoint_file", "load_checkpoint"]
 
 # The entries that this package adds to a checkpoint, and their types.
 KEYS = {"method": str, "iteration": int, "config": dict}
 # The entries of Lightning that a run needs to resume.
-RESTORED = {"loops": dict, "optimizer_states": list, "global_step": int}
+RESTORED = {
+    **{"loops": dict, "optimizer_states": list, "global_step": int},
+    **{"callbacks": dict, "lr_schedulers": list, "pytorch-lightning_version": str},
+}
 
 
 def checkpoint_file(path: str | Path, which: str = "last") -> Path:
@@ -39,13 +46,14 @@ def checkpoint_file(path: str | Path, which: str = "last") -> Path:
     """
     refuse_url("ckpt", path)
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, it raises no error for a name that is too long
         file = path / "checkpoints" / f"{which}.ckpt"
         if not file.is_file():
             raise DataError(f"{path} holds no finished run: a run's folder has checkpoints/{which}.ckpt.")
         return file
-    if not path.is_file():
+    if not os.path.exists(path):
         raise DataError(f"There is no checkpoint at {path}.")
+    check_regular(path, "give the file of a checkpoint, or the folder of a run.")
     return path
 
 
@@ -58,7 +66,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     path = checkpoint_file(path)
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = load_tensors(path)
     except Exception as error:
         # torch raises half a dozen types here, from truncated zip archives to forbidden pickles
         raise DataError(
@@ -68,11 +76,13 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(ours, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise DataError(f"{path} is not a checkpoint of eblvm_lit: it lacks state_dict or eblvm_lit.")
     for key, kind in KEYS.items():
-        if not isinstance(ours.get(key), kind):
+        if type(ours.get(key)) is not kind or (kind is int and ours[key] < 0):
             raise DataError(f"{path} is not a checkpoint of eblvm_lit: its {key} is missing or damaged.")
     for name, value in checkpoint["state_dict"].items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise DataError(f"{path} is not a checkpoint of eblvm_lit: its state_dict holds more than tensors.")
+    if not _is_choice(ours.get("compile")):
+        raise DataError(f"{path} is not a checkpoint of eblvm_lit: its compile is damaged.")
     if not _holds_numbers(checkpoint.get("validation", {})):
         raise DataError(f"{path} is not a checkpoint of eblvm_lit: its validation is damaged.")
     return checkpoint
@@ -85,6 +95,14 @@ def _holds_numbers(content: Any) -> bool:
     return all(isinstance(name, str) and isinstance(value, float) for name, value in content.items())
 
 
+def _is_choice(content: Any) -> bool:
+    """Whether it is what ``compile=auto`` keeps of its choice, or nothing."""
+    kinds = {"at": (int,), "max_steps": (int,), "compiled": (bool, type(None))}
+    if content is None:
+        return True
+    return isinstance(content, dict) and all(type(content.get(key, ())) in kind for key, kind in kinds.items())
+
+
 def _reason(error: Exception) -> str:
     """torch's reason, without its advice to load the file although it holds more than data."""
     text = str(error).strip()
@@ -94,23 +112,62 @@ def _reason(error: Exception) -> str:
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
-def check_restorable(checkpoint: dict[str, Any], path: Path) -> None:
+def check_restorable(checkpoint: dict[str, Any], path: Path, own: Mapping[str, Any]) -> None:
     """Refuse a checkpoint from which training cannot resume.
 
+    Args:
+        checkpoint: Its content.
+        path: Its file, for the error.
+        own: What the run itself would write: ``optimizer_states`` and ``loops``.
+
     Raises:
-        DataError: Names what it lacks.
+        DataError: Names what it lacks, or what is of another form than the run's own.
 
     Example:
-        >>> check_restorable({"loops": {}, "global_step": 3}, Path("last.ckpt"))
+        >>> check_restorable({"loops": {}, "global_step": 3}, Path("last.ckpt"), {})
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: last.ckpt cannot be resumed: its optimizer_states are missing or damaged; ...
     """
-    for key, kind in RESTORED.items():
-        if not isinstance(checkpoint.get(key), kind):
-            raise DataError(
-                f"{path} cannot be resumed: its {key} are missing or damaged; start a new run, or evaluate it with "
-                "evaluate.py."
-            )
+    reason = _unfit(checkpoint, own)
+    if reason is not None:
+        raise DataError(f"{path} cannot be resumed: {reason}; start a new run, or evaluate it with evaluate.py.")
+
+
+def _unfit(checkpoint: dict[str, Any], own: Mapping[str, Any]) -> str | None:
+    """Why a run cannot resume; None if it can."""
+    odd = [f"its {key}" for key, kind in RESTORED.items() if type(checkpoint.get(key)) is not kind]
+    if not odd and not re.fullmatch(r"[2-9]\.\d{1,3}\.\d{1,3}\S{0,20}", checkpoint["pytorch-lightning_version"]):
+        odd = ["its pytorch-lightning_version"]  # of others Lightning would convert the content
+    odd = odd or list(filter(None, (_differing(checkpoint[key], own[key], f"its {key}") for key in own)))
+    if odd:
+        return f"{odd[0]} are missing or damaged"
+    iteration = checkpoint["eblvm_lit"]["iteration"]
+    counted = checkpoint["loops"]["fit_loop"]["epoch_loop.manual_optimization.optim_step_progress"]
+    if not iteration == checkpoint["global_step"] == counted["total"]["completed"]:
+        return "its counts of iterations differ"
+    states = [state for optimizer in checkpoint["optimizer_states"] for state in optimizer["state"].values()]
+    moments = [value for state in states for value in state.values() if value.numel()]
+    if len({moment.untyped_storage().data_ptr() for moment in moments}) < len(moments):
+        return "its optimizer_states share their memory"
+    return None
+
+
+def _differing(found: Any, own: Any, place: str) -> str | None:
+    """The place at which two nested containers have other keys, types or shapes; None if they have not."""
+    if isinstance(own, dict):
+        if not isinstance(found, dict) or not own.keys() <= found.keys():
+            return place
+        pairs = [(found[key], value, key) for key, value in own.items()]
+    elif isinstance(own, list):
+        if not isinstance(found, list) or len(found) != len(own):
+            return place
+        pairs = [(a, b, i) for i, (a, b) in enumerate(zip(found, own, strict=True))]
+    elif isinstance(own, Tensor):
+        fits = isinstance(found, Tensor) and found.shape == own.shape
+        return None if fits and found.is_floating_point() == own.is_floating_point() else place
+    else:
+        return None if type(found) is type(own) else place
+    return next(filter(None, (_differing(a, b, f"{place}.{key}") for a, b, key in pairs)), None)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

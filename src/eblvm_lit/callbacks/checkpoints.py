@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 
 from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.distributed.launch import is_first
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
@@ -92,8 +92,19 @@ class Checkpoints(pl.Callback):
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of :meth:`state_dict`."""
-        self.best = state_dict["best"]
+        """Restore the state of :meth:`state_dict`.
+
+        Raises:
+            DataError: It is damaged, or of another metric.
+        """
+        best = state_dict.get("best", ()) if isinstance(state_dict, dict) else ()
+        fits = isinstance(best, dict) and set(best) == {self.monitor, "iteration"}
+        if best is not None and not (fits and all(type(value) in (int, float) for value in best.values())):
+            raise DataError(
+                f"The checkpoint does not say which one was the best by {self.monitor}: resume with the same "
+                "callbacks.checkpoints.monitor, or start a new run."
+            )
+        self.best = best
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Add the values of the last validation, and the loggers' run ids, with which a resumed run is the same run."""

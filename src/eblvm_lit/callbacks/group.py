@@ -8,6 +8,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
 
+from eblvm_lit.errors import DataError
+
 __all__ = ["CallbackGroup", "grouped"]
 
 HOOKS = ("setup", "teardown", *(name for name in dir(pl.Callback) if name.startswith("on_")))
@@ -48,7 +50,13 @@ class CallbackGroup(pl.Callback):
         return {name: state for name, state in states.items() if state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the states of :meth:`state_dict`; members that are missing or new are skipped."""
+        """Restore the states of :meth:`state_dict`; members that are missing or new are skipped.
+
+        Raises:
+            DataError: It holds no states.
+        """
+        if not isinstance(state_dict, dict):
+            raise DataError("The checkpoint's states of callbacks are damaged: start a new run.")
         for name, state in state_dict.items():
             if name in self.members:
                 self.members[name].load_state_dict(state)

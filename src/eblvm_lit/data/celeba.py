@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.data.prepared_files import decode_once, fetch, fingerprint, open_image, to_array
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.foreign_files import read_bounded
 
 __all__ = ["CelebA"]
 
 FOLDER = "celeba"
+LARGEST = 1 << 25  # bytes of a list; that of the attributes has 26 MB
 IMAGES, PARTITION, ATTRIBUTES = "img_align_celeba", "list_eval_partition.txt", "list_attr_celeba.txt"
 
 
@@ -85,7 +88,7 @@ class CelebA(ImageDataModule):
         files = [folder / IMAGES / name for name in names]
         decode = functools.partial(decode_face, crop=self.crop, size=self.size)
         faces = decode_once(target, files, decode, self.image_shape)
-        if not (folder / ATTRIBUTES).is_file():
+        if not os.path.lexists(folder / ATTRIBUTES):
             return Images(faces[:n_train], faces[n_train:])
         self.class_names, labels = read_attributes(folder / ATTRIBUTES, names)
         return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
@@ -120,13 +123,16 @@ def read_partition(path: Path) -> dict[str, int]:
     """Read which part (0 training, 1 validation, 2 test) each image belongs to.
 
     Raises:
-        DataError: A line is not a name and a part, a name points outside the folder, or a part is empty.
+        DataError: A line is not a name and a part, a name is there twice or points outside the folder, or a part is
+            empty.
     """
     try:
-        pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
+        pairs = [line.split() for line in _read_list(path).splitlines() if line.strip()]
         parts = {name: int(part) for name, part in pairs}
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is damaged: its lines must be a file name and 0, 1 or 2.") from error
+    if len(parts) < len(pairs):
+        raise DataError(f"{path} is damaged: it names an image twice.")
     if climbing := [name for name in parts if Path(name).name != name or name == ".."]:
         raise DataError(f"{path} names {climbing[0]!r}, which is no file of its folder.")
     if set(parts.values()) != {0, 1, 2}:
@@ -148,12 +154,23 @@ def read_attributes(path: Path, names: list[str]) -> tuple[tuple[str, ...], torc
         DataError: The file is damaged or lacks an image.
     """
     try:
-        _, header, *lines = path.read_text().splitlines()
+        _, header, *lines = _read_list(path).splitlines()
         attributes = tuple(header.split())
         rows = {name: values for name, *values in (line.split() for line in lines if line.strip())}
-        labels = np.array([rows[name] for name in names]).astype(np.int64).reshape(len(names), len(attributes))
-    except KeyError as error:
-        raise DataError(f"{path} says nothing about {error.args[0]}.") from error
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is damaged: its lines must be a file name and -1 or 1 for each attribute.") from error
-    return attributes, torch.from_numpy((labels > 0).astype(np.int64))
+    if missing := next((name for name in names if name not in rows), None):
+        raise DataError(f"{path} says nothing about {missing}.")
+    if any(len(rows[name]) != len(attributes) or not {"-1", "1"}.issuperset(rows[name]) for name in names):
+        raise DataError(f"{path} is damaged: its lines must be a file name and -1 or 1 for each attribute.")
+    return attributes, torch.tensor([[int(value == "1") for value in rows[name]] for name in names])
+
+
+def _read_list(path: Path) -> str:
+    """The text of a list.
+
+    Raises:
+        ValueError: It is no text.
+        DataError: It is no regular file, or too large.
+    """
+    return read_bounded(path, "delete it, and put a whole one there.", LARGEST).decode()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
+import math
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from eblvm_lit.data.array_pickles import PickledArray, read_pickle
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
 from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
+from eblvm_lit.utils.foreign_files import read_bounded
 
 __all__ = ["CIFAR10"]
 
@@ -19,6 +20,7 @@ FOLDER = "cifar-10-batches-py"
 TRAIN_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
 TEST_FILE = "test_batch"
 SHAPE = (3, 32, 32)
+LARGEST = 160 << 20  # bytes of a file; the training images of CIFAR100 have 155 MB
 
 
 class CIFAR10(SmallImageDataModule):
@@ -54,27 +56,16 @@ class CIFAR10(SmallImageDataModule):
         return Images(*images, torch.from_numpy(labels), torch.from_numpy(test[1]))
 
 
-class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that builds arrays and nothing else: any other pickle could execute code."""
-
-    reconstruct, *_ = np.zeros(0, np.uint8).__reduce__()
-    allowed: ClassVar[dict[str, Any]] = {"_reconstruct": reconstruct, "ndarray": np.ndarray, "dtype": np.dtype}
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] == "numpy" and name in self.allowed:
-            return self.allowed[name]
-        if (module, name) == ("_codecs", "encode"):  # Python 3 writes bytes this way in Python 2's format
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of an array.")
-
-
-def read_batch(path: Path, labels_key: str = "labels", name: str = "CIFAR10") -> tuple[np.ndarray, np.ndarray]:
-    """Read one of the files of CIFAR10 or CIFAR100.
+def read_batch(
+    path: Path, labels_key: str = "labels", name: str = "CIFAR10", n_classes: int = 10
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read one of the files of CIFAR10 or CIFAR100; it is not unpickled, since a pickle can do anything.
 
     Args:
         path: A pickled dictionary of ``data``, uint8 (n, 3072), and of n integers.
         labels_key: The key of these labels.
         name: The data set, for the error.
+        n_classes: The labels are below this number.
 
     Returns:
         Images, uint8 (n, 3, 32, 32), and labels, int64 (n,).
@@ -82,14 +73,16 @@ def read_batch(path: Path, labels_key: str = "labels", name: str = "CIFAR10") ->
     Raises:
         DataError: The file is damaged or has other contents.
     """
+    cure = "delete it, and it is downloaded again, or put a whole one there."
+    content = read_bounded(path, cure, LARGEST)
     try:
-        with path.open("rb") as file:
-            content = ArrayUnpickler(file, encoding="latin1").load()
-        pixels, labels = np.asarray(content["data"]), np.asarray(content[labels_key], dtype=np.int64)
-        if pixels.dtype != np.uint8 or labels.shape != (len(pixels),):
-            raise ValueError(f"{pixels.dtype} {pixels.shape} with labels {labels.shape}")
-        return pixels.reshape(-1, *SHAPE), labels
+        found = read_pickle(content)
+        labels, pixels = found[labels_key], found["data"]
+        if type(pixels) is not PickledArray or type(labels) is not list:
+            raise ValueError("it is no dictionary of an array and a list")
+        if not labels or any(type(label) is not int or not 0 <= label < n_classes for label in labels):
+            raise ValueError(f"its labels are no numbers below {n_classes}")
+        pixels = pixels.uint8(len(labels), math.prod(SHAPE))
+        return pixels.reshape(-1, *SHAPE), np.array(labels, np.int64)
     except Exception as error:  # a damaged pickle raises any exception
-        raise DataError(
-            f"{path} is damaged or no file of {name}: delete it, and it is downloaded again, or put a whole one there."
-        ) from error
+        raise DataError(f"{path} is damaged or no file of {name}: {cure}") from error

@@ -38,6 +38,6 @@ class CIFAR100(SmallImageDataModule):
         """Read the two files."""
         names = [f"{FOLDER}/{name}" for name in ("train", "test")]
         fetch(self.root, names, "CIFAR100")
-        train, test = (read_batch(self.root / name, "fine_labels", "CIFAR100") for name in names)
+        train, test = (read_batch(self.root / name, "fine_labels", "CIFAR100", 100) for name in names)
         images = (resample(torch.from_numpy(x), padding=0, size=self.size) for x in (train[0], test[0]))
         return Images(*images, torch.from_numpy(train[1]), torch.from_numpy(test[1]))

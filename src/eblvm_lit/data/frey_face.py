@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.errors import DataError
+from eblvm_lit.data.matlab_files import Expected, read_matlab
 
 __all__ = ["FreyFace"]
 
@@ -92,16 +91,4 @@ def read_faces(root: Path) -> np.ndarray:
     """
     path = root.expanduser().absolute() / FILE_NAME
     cure = f"put {URL} there or set data.root to the folder that holds it."
-    if not path.is_file():
-        raise DataError(f"{path} is missing: {cure}")
-    try:
-        content = loadmat(path)
-    except Exception as error:  # loadmat's exceptions for damaged files share no base class
-        raise DataError(f"{path} is damaged or no MATLAB file: {cure}") from error
-    if KEY not in content:
-        raise DataError(f"{path} holds no array {KEY!r}: {cure}")
-    faces = content[KEY]
-    if faces.shape != FILE_SHAPE or faces.dtype != np.uint8:
-        found = f"{faces.dtype} {faces.shape} instead of uint8 {FILE_SHAPE}"
-        raise DataError(f"{path} holds {KEY!r} as {found}: {cure}")
-    return np.ascontiguousarray(faces.T)
+    return read_matlab(path, {KEY: Expected(FILE_SHAPE)}, "MATLAB file", cure)[KEY].T.copy()  # torch needs to write

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,14 +147,14 @@ class ImageFolder(ImageDataModule):
         listing = self._listing
         self.class_names = listing.class_names
         key = fingerprint(stamps(listing.files), self.image_shape, self.crop)
-        target = self.root / "prepared" / f"{self.path.name}_{'x'.join(map(str, self.image_shape))}_{key}.npy"
+        target = self.root / "prepared" / f"{self.path.name[:50]}_{'x'.join(map(str, self.image_shape))}_{key}.npy"
         images, n = decode_once(target, listing.files, self._decode, self.image_shape), -listing.n_test
         labels = listing.labels
         return Images(images[:n], images[n:], *(() if labels is None else (labels[:n], labels[n:])))
 
     @functools.cached_property
     def _listing(self) -> Listing:
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):  # unlike Path.is_dir, it raises no error for a name that is too long
             raise DataError(f"There is no folder {self.path}: set data.path to one with images.")
         if self._has_split_folders():
             train, test = (list_images(self.path / name) for name in ("train", "test"))
@@ -211,10 +212,7 @@ class ImageFolder(ImageDataModule):
                     f"{shape[0]} x {shape[1]}: set data.size to bring all to one size."
                 )
             crop = min(image.size) if self.crop is None and self.size is not None else self.crop
-            try:
-                pixels = image.convert(MODES[self.image_shape[0] == 3])
-            except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
-                raise DataError(f"{path} is damaged: mend it or take it out of the folder.") from error
+            pixels = image.convert(MODES[self.image_shape[0] == 3])
             return to_array(pixels, path, crop=crop, size=self.image_shape[1:])
 
 

@@ -14,6 +14,7 @@ import torch
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
 from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
+from eblvm_lit.utils.foreign_files import LARGEST, check_regular
 
 __all__ = ["MNIST", "FashionMNIST", "read_idx"]
 
@@ -55,6 +56,9 @@ class MNIST(SmallImageDataModule):
         for path, array in zip(paths[::2], arrays[::2], strict=True):
             if array.shape[1:] != (SIDE, SIDE):
                 raise DataError(f"{path} holds images of {tuple(array.shape[1:])} pixels instead of (28, 28).")
+        for path, array in zip(paths[1::2], arrays[1::2], strict=True):
+            if array.max() >= len(self.class_names):
+                raise DataError(f"{path} holds the label {array.max()}, and there are {len(self.class_names)} classes.")
         train, train_labels, test, test_labels = arrays
         images = (resample(x[:, None], padding=PADDING, size=self.size) for x in (train, test))
         return Images(*images, train_labels.long(), test_labels.long())
@@ -103,14 +107,19 @@ def read_idx(path: Path, n_dims: int) -> np.ndarray:
         DataError: The file is damaged, truncated or has other contents.
     """
     cure = "delete it, and it is downloaded again, or put a whole one there."
+    check_regular(path, cure)
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        zeros, kind, found, *shape = struct.unpack(f">HBB{n_dims}I", content[: 4 + 4 * n_dims])
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            zeros, kind, found, *shape = struct.unpack(f">HBB{n_dims}I", file.read(4 + 4 * n_dims))
+            if (zeros, kind, found) != (0, UNSIGNED_BYTES, n_dims):
+                raise DataError(f"{path} is no IDX file of bytes in {n_dims} dimensions: {cure}")
+            n = math.prod(shape)
+            if not 0 < n <= LARGEST:
+                raise DataError(f"{path} is damaged: it announces {n:,} values; {cure}")
+            values = np.frombuffer(file.read(n + 1), np.uint8)  # one more, to see whether it ends there
     except (OSError, EOFError, zlib.error, struct.error) as error:
         raise DataError(f"{path} is damaged or cut off: {cure}") from error
-    if (zeros, kind, found) != (0, UNSIGNED_BYTES, n_dims):
-        raise DataError(f"{path} is no IDX file of bytes in {n_dims} dimensions: {cure}")
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_dims)
-    if len(values) != math.prod(shape):
-        raise DataError(f"{path} is damaged: it has {len(values)} values and announces {math.prod(shape)}; {cure}")
+    if len(values) != n:
+        has = "more" if len(values) > n else len(values)
+        raise DataError(f"{path} is damaged: it has {has} values and announces {n}; {cure}")
     return values.reshape(shape).copy()  # torch needs writable memory

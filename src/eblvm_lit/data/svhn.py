@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 
 from eblvm_lit.data.images import Images, SmallImageDataModule, resample
+from eblvm_lit.data.matlab_files import Expected, read_matlab
 from eblvm_lit.data.prepared_files import fetch
 from eblvm_lit.errors import DataError
 
@@ -61,13 +61,9 @@ def read_numbers(path: Path) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         DataError: The file is damaged or has other contents.
     """
-    try:
-        content = loadmat(path)
-        pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64) % 10
-        if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):
-            raise ValueError(f"{pixels.dtype} {pixels.shape} with labels {labels.shape}")
-    except Exception as error:  # loadmat's exceptions for damaged files share no base class
-        raise DataError(
-            f"{path} is damaged or no file of SVHN: delete it, and it is downloaded again, or put a whole one there."
-        ) from error
-    return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), labels
+    what, cure = "file of SVHN", "delete it, and it is downloaded again, or put a whole one there."
+    content = read_matlab(path, {"X": Expected((32, 32, 3, -1)), "y": Expected((-1, 1), None)}, what, cure)
+    pixels, labels = content["X"], content["y"].reshape(-1)
+    if pixels.shape[3] != len(labels) or not np.isin(labels, range(1, 11)).all():
+        raise DataError(f"{path} is damaged or no {what}, whose images have one label of 1 to 10 each: {cure}")
+    return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), labels.astype(np.int64) % 10

@@ -15,6 +15,7 @@ from eblvm_lit.data.images import ValueRange
 from eblvm_lit.data.prepared_files import decode_once, fetch, fingerprint, open_image, to_array
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.out_of_distribution import OutlierSet, check_images, check_value_range, fitted_to
+from eblvm_lit.utils.foreign_files import check_regular
 
 __all__ = ["Places365", "Textures"]
 
@@ -59,11 +60,7 @@ class _Photographs(OutlierSet):
 
     def _decode(self, path: Path) -> np.ndarray:
         with open_image(path) as image:
-            try:
-                pixels = image.convert("RGB")
-            except (OSError, ValueError, SyntaxError) as error:  # a truncated file fails when its pixels are decoded
-                raise DataError(f"{path} is damaged: delete it, and put a whole one there.") from error
-            return to_array(pixels, path, crop=min(image.size), size=(self.size, self.size))
+            return to_array(image.convert("RGB"), path, crop=min(image.size), size=(self.size, self.size))
 
     def _listed(self, dataset: str, **options: Any) -> list[Path]:
         """The files of one of torchvision's data sets."""
@@ -104,6 +101,8 @@ class Textures(_Photographs):
     def files(self) -> list[Path]:
         """The photographs of the three splits."""
         fetch(self.root, ["dtd/dtd"], "DTD")
+        for split in ("train", "val", "test"):
+            check_regular(self.root / "dtd" / "dtd" / "labels" / f"{split}1.txt", "delete dtd, and it is downloaded.")
         parts = (self._listed("DTD", root=self.root, split=split) for split in ("train", "val", "test"))
         return [path for part in parts for path in part]
 

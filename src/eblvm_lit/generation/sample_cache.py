@@ -145,11 +145,13 @@ def _write(path: Path, indices: list[int], images: np.ndarray) -> None:
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
     images, there = np.zeros((n, *image_shape), np.uint8), np.zeros(n, bool)
-    for path in sorted(folder.glob("*.npz")):
+    for path in sorted(filter(Path.is_file, folder.glob("*.npz"))):  # opening a pipe would wait for ever
         try:
             with np.load(path) as file:
                 indices, rows = file["indices"], file["images"]
-            known = indices < n
+            if indices.dtype.kind != "i" or rows.dtype != np.uint8 or rows.shape != (len(indices), *image_shape):
+                raise ValueError(f"{indices.dtype} and {rows.dtype} {rows.shape}")
+            known = (indices >= 0) & (indices < n)
             images[indices[known]] = rows[known]
             there[indices[known]] = True
         except Exception as error:  # a damaged archive raises a dozen types

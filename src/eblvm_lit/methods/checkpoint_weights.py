@@ -82,9 +82,11 @@ def parameters_of(method: Method) -> NetworkParams:
 def averages_of(checkpoint: Mapping[str, Any], method: Method) -> NetworkParams:
     """A checkpoint's averages, if they are of a method's parameters."""
     found, own = checkpoint[AVERAGES], parameters_of(method)
-    shapes = {name: {k: p.shape for k, p in parameters.items()} for name, parameters in own.items()}
+    kinds = {name: {k: _kind(p) for k, p in parameters.items()} for name, parameters in own.items()}
     try:
-        fits = {name: {k: p.shape for k, p in parameters.items()} for name, parameters in found.items()} == shapes
+        fits = {name: {k: _kind(p) for k, p in parameters.items()} for name, parameters in found.items()} == kinds
+        places = [p.untyped_storage().data_ptr() for parameters in found.values() for p in parameters.values()]
+        fits = fits and len(set(places)) == len(places)  # averages that share memory would overwrite each other
     except AttributeError:  # not even nested tensors
         fits = False
     if not fits:
@@ -142,12 +144,17 @@ def check_resumable(method: nn.Module, checkpoint: Mapping[str, Any], path: Path
     name, found = class_name(method), checkpoint["eblvm_lit"]
     if found["method"] != name:
         raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
-    shapes = {key: tuple(value.shape) for key, value in method.state_dict().items()}
-    stored = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items()}
-    if shapes != stored:
-        differing = sorted(key for key in shapes.keys() | stored.keys() if shapes.get(key) != stored.get(key))
+    kinds = {key: _kind(value) for key, value in method.state_dict().items()}
+    stored = {key: _kind(value) for key, value in checkpoint["state_dict"].items()}
+    if kinds != stored:
+        differing = sorted(key for key in kinds.keys() | stored.keys() if kinds.get(key) != stored.get(key))
         raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
     return found["iteration"]
+
+
+def _kind(value: Tensor) -> tuple[tuple[int, ...], torch.dtype | bool]:
+    """Shape and type, of floats of any precision: a run in float64 goes on in it."""
+    return tuple(value.shape), value.is_floating_point() or value.dtype
 
 
 def count_in_batches(checkpoint: dict[str, Any], iterations_per_batch: int) -> None:

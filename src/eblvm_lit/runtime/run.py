@@ -161,7 +161,9 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
     checkpoint = load_checkpoint(resume_from)
     make_room(parts.method, checkpoint)
     start = check_resumable(parts.method, checkpoint, resume_from)
-    check_restorable(checkpoint, resume_from)
+    optimizers = [optimizer.state_dict() for optimizer in parts.method.configure_optimizers()]
+    own = {"optimizer_states": optimizers, "loops": {"fit_loop": trainer.fit_loop.state_dict()}}
+    check_restorable(checkpoint, resume_from, own)
     # Lightning loads before it converts the dtype, which would round float64 parameters
     parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
     if start > trainer.max_steps:

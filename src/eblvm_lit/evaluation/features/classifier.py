@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import pickle
+import os
 from pathlib import Path
 from typing import cast
 
@@ -21,6 +21,7 @@ from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.tensor_files import load_tensors
 
 __all__ = ["ClassifierFeatures"]
 
@@ -130,14 +131,13 @@ class ClassifierFeatures(FeatureExtractor):
             network = ImageClassifier(
                 v_shape=image_shape_of(data), n_classes=n_classes, width=self.width, out_dim=self.dim
             ).float()
-        try:
-            known = torch.load(path, map_location="cpu", weights_only=True)
-            network.load_state_dict(known["state_dict"])
-            return network, float(known["accuracy"])
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-            log.warning("%s is damaged (%s): the classifier is trained anew.", path, type(error).__name__)
+        if os.path.isfile(path):
+            try:
+                known = load_tensors(path)
+                network.load_state_dict(known["state_dict"])
+                return network, float(known["accuracy"])
+            except Exception as error:  # of a damaged file half a dozen types
+                log.warning("%s is damaged (%s): the classifier is trained anew.", path, type(error).__name__)
         fit(network, data, n_steps=self.n_steps, batch_size=self.batch_size, lr=self.lr, seed=self.seed)
         content = {"state_dict": network.state_dict(), "accuracy": accuracy(network, data)}
         write_whole(path, lambda file: torch.save(content, file))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import zipfile
+import os
 from pathlib import Path
 from typing import Literal, cast
 
@@ -110,15 +110,18 @@ class ReferenceImages:
 def _read(path: Path, n: int, dim: int, *, rows: bool) -> FeatureSet | None:
     """Statistics in a file; None where it is missing or damaged."""
     shapes = {"mean": (dim,), "covariance": (dim, dim)} | ({"rows": (n, dim)} if rows else {})
+    if not os.path.isfile(path):
+        return None
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in shapes}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of a damaged archive a dozen types
         log.warning("%s is damaged (%s) and is computed anew.", path, type(error).__name__)
         return None
-    if any(arrays[name].shape != shape or not arrays[name].isfinite().all() for name, shape in shapes.items()):
+    if any(
+        arrays[name].shape != shape or not arrays[name].is_floating_point() or not arrays[name].isfinite().all()
+        for name, shape in shapes.items()
+    ):
         log.warning("%s holds something else than expected and is computed anew.", path)
         return None
     return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
