@@ -233,10 +233,10 @@ def test_exchanges_keep_their_order_and_are_never_merged():
     exchange = torch.ops.eblvm_lit.sum_over_processes.default
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
-    sums = [graph.call_function(exchange, (x, None)) for _ in range(3)]
+    sums = [graph.call_function(exchange, ([x], 0.5, None)) for _ in range(3)]
     sines = [graph.call_function(torch.ops.aten.sin.default, (y,)) for y in (x, x)]
     graph.output((*sums, *sines))
     fast_paths._OnceAndInOrder()(graph)
     left = [node for node in graph.nodes if node.op == "call_function"]
     assert [node.target for node in left] == [exchange] * 3 + [torch.ops.aten.sin.default]
-    assert [node.args for node in left[:3]] == [(x, None), (x, left[0]), (x, left[1])]
+    assert [node.args for node in left[:3]] == [([x], 0.5, None), ([x], 0.5, left[0]), ([x], 0.5, left[1])]

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from eblvm_lit.distributed import shared_memory
-from eblvm_lit.distributed.shared_memory import sum_
+from eblvm_lit.distributed.shared_memory import sum_over_processes
 from processes import in_processes
 
 pytestmark = [
@@ -33,11 +33,9 @@ def test_sums_are_those_of_torch(size, tmp_path):
     def work(rank):
         own, other = list(tensors(rank)), list(tensors(rank))
         for _ in range(40):  # one process is late now and then
-            x = torch.ones(7)
-            sum_(x)
-            assert x.eq(size).all()
+            assert sum_over_processes([torch.ones(7)]).eq(size).all()
+        own = [sum_over_processes([x]).view(x.shape) for x in own]
         for x, y in zip(own, other, strict=True):
-            sum_(x)
             dist.all_reduce(y)
             torch.testing.assert_close(x, y)
         return own, shared_memory._of_group[1] is not None
@@ -47,6 +45,28 @@ def test_sums_are_those_of_torch(size, tmp_path):
     for tensors_of_rank, _ in found[1:]:
         assert all(torch.equal(x, y) for x, y in zip(tensors_of_rank, found[0][0], strict=True))
     assert not list(shared_memory.FOLDER.glob("eblvm_lit_*"))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_tensors_in_a_row_are_summed_with_weights(shared, tmp_path, monkeypatch):
+    """Of two dtypes, one of them transposed, of more numbers than fit at a time: a slot ends inside of a tensor."""
+
+    def row(rank):
+        x = torch.arange(N, dtype=torch.float64).add(rank).sin()
+        return [torch.tensor(2.5 + rank), x[:14].view(2, 7).T, x[5:], x[:0], x[-8:].view(2, 2, 2).transpose(0, 2)]
+
+    weights = (0.375, 0.625)
+
+    def work(rank):
+        if not shared:
+            monkeypatch.setattr(shared_memory, "_make", lambda: None)
+        return sum_over_processes(row(rank), weights[rank])
+
+    flat = [torch.cat([x.double().flatten() for x in row(rank)]) for rank in (0, 1)]
+    expected = weights[0] * flat[0] + weights[1] * flat[1]
+    found = in_processes(2, tmp_path, work)
+    assert torch.equal(found[0], found[1])
+    torch.testing.assert_close(found[0], expected, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("missing", ["memory", "machine"])
@@ -59,8 +79,7 @@ def test_processes_that_share_no_memory_use_torch(missing, tmp_path, monkeypatch
             monkeypatch.setattr(os, "posix_fallocate", full)
         else:
             monkeypatch.setattr(shared_memory.socket, "gethostname", lambda: f"machine {rank}")
-        x = torch.ones(3)
-        sum_(x)
+        x = sum_over_processes([torch.ones(3)])
         return x, shared_memory._of_group[1]
 
     for x, memory in in_processes(2, tmp_path, work):
@@ -73,7 +92,7 @@ def test_a_process_that_waits_for_one_that_has_ended_says_so(tmp_path, monkeypat
     monkeypatch.setattr(shared_memory, "ALIVE", 0.01)
 
     def work(rank):
-        sum_(torch.ones(1))
+        sum_over_processes([torch.ones(1)])
         memory = shared_memory._of_group[1]
         ended = mp.get_context("fork").Process(target=time.time)
         ended.start()
@@ -82,6 +101,6 @@ def test_a_process_that_waits_for_one_that_has_ended_says_so(tmp_path, monkeypat
         if rank == 1:
             return None
         with pytest.raises(RuntimeError, match="process 1 has ended"):
-            sum_(torch.ones(1))
+            sum_over_processes([torch.ones(1)])
 
     in_processes(2, tmp_path, work)

@@ -40,7 +40,7 @@ __all__ = [
     "without_hooks",
 ]
 
-# The namespace of operations between processes: (a tensor, the result of the operation before it or None) -> a tensor.
+# The namespace of operations between processes: (..., the result of the operation before it or None) -> a tensor.
 EXCHANGES = "eblvm_lit"
 
 
@@ -94,7 +94,7 @@ class _OnceAndInOrder(CustomGraphPass):
             if not isinstance(operator, torch._ops.OpOverload):
                 continue
             if operator.namespace == EXCHANGES:
-                node.args, last = (node.args[0], last), node
+                node.args, last = (*node.args[:-1], last), node
                 continue
             if operator._schema.is_mutable or torch.Tag.nondeterministic_seeded in operator.tags:
                 continue
@@ -112,7 +112,7 @@ class _OnceAndInOrder(CustomGraphPass):
         looks for them again. Under another ``ATEN_CPU_CAPABILITY``, or on another processor with the same cache folder,
         AVX512 source was compiled for AVX2 and gave NaN.
         """
-        return f"eblvm_lit.once_and_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
+        return f"eblvm_lit.once_and_in_order.2 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
 class _Graph:

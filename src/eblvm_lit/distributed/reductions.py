@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.shared_memory import sum_
+from eblvm_lit.distributed.shared_memory import empty_row, sum_over_processes
 
-__all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_mean"]
+__all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_means"]
 
 
 class CommCounter:
@@ -32,36 +32,42 @@ class CommCounter:
 comm_counter = CommCounter()
 
 
-@torch.library.custom_op("eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor x, Tensor? after) -> Tensor")
-def _sum(x: Tensor, after: Tensor | None) -> Tensor:  # noqa: ARG001 - orders the sums of a compiled iteration
-    """The sum over processes: one operation, which a compiler neither looks into nor leaves out."""
-    total = x.clone(memory_format=torch.contiguous_format)
+@torch.library.custom_op(
+    "eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor[] row, float weight, Tensor? after) -> Tensor"
+)
+def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
+    """The weighted sum over processes: one operation, which a compiler neither looks into nor leaves out.
+
+    It takes the tensors as they are: a compiler joins them by a kernel that asks of each number whose it is, in several
+    times the time of a copy. ``after`` is the sum before it in a compiled iteration, and keeps their order.
+    """
+    total = sum_over_processes(row, weight)
     comm_counter.add(total)
-    sum_(total)
     return total
 
 
 @_sum.register_fake
-def _(x: Tensor, after: Tensor | None) -> Tensor:  # noqa: ARG001
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
+    return empty_row(row)
 
 
 # Compilers take these functions as they are, with their derivatives, instead of following them to first order only.
 @torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
-    """The weighted mean over processes, which is its own adjoint: its backward pass is itself, to any order."""
+    """Weighted means over processes, which are their own adjoint: the backward pass is the same, to any order."""
 
     @staticmethod
-    def forward(x: Tensor, weight: float) -> Tensor:
-        return _sum(x * weight, None)
+    def forward(weight: float, *tensors: Tensor) -> tuple[Tensor, ...]:
+        means = _sum(list(tensors), weight, None).split([x.numel() for x in tensors])
+        return tuple(mean.view(x.shape).to(x.dtype) for mean, x in zip(means, tensors, strict=True))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG004
-        ctx.weight = inputs[1]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG004
+        ctx.weight = inputs[0]
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
-        return _Mean.apply(cotangent, ctx.weight), None
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        return None, *_Mean.apply(ctx.weight, *cotangents)
 
 
 @torch.compiler.allow_in_graph
@@ -70,7 +76,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative
-        return _sum(x.new_zeros(n, *x.shape[1:]).index_copy(0, rows, x), None)
+        whole = x.new_zeros(n, *x.shape[1:]).index_copy(0, rows, x)
+        return _sum([whole], 1.0, None).view(whole.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int, float], output: Tensor) -> None:  # noqa: ARG004
@@ -81,21 +88,21 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         (rows,) = ctx.saved_tensors
         # these rows enter the loss of every process, and each loss is a mean over a part of the minibatch
-        return _Mean.apply(cotangent, ctx.weight).index_select(0, rows) / ctx.weight, None, None, None
+        return _Mean.apply(ctx.weight, cotangent)[0].index_select(0, rows) / ctx.weight, None, None, None
 
 
-def weighted_mean(x: Tensor, weight: float) -> Tensor:
-    r""":math:`\sum_r w_r x_r` over processes r; differentiable to any order and inside of ``torch.func``.
+def weighted_means(tensors: list[Tensor], weight: float) -> tuple[Tensor, ...]:
+    r""":math:`\sum_r w_r x_r` over processes r, in one exchange; differentiable to any order and inside ``torch.func``.
 
     Args:
-        x: Any shape, the same in all processes.
+        tensors: x, of any shapes, the same in all processes.
         weight: w_r of this process; the weights of all processes sum to one.
     """
-    return _Mean.apply(x, weight)
+    return _Mean.apply(weight, *tensors)
 
 
 def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
-    """All n rows in order; differentiable like :func:`weighted_mean`.
+    """All n rows in order; differentiable like :func:`weighted_means`.
 
     Args:
         x: The rows of this process, shape (B, ...).

@@ -11,7 +11,7 @@ from torch import Tensor
 from eblvm_lit.core.functional import tree_map
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.distributed.ranks import rank_and_size
-from eblvm_lit.distributed.reductions import gather_shards, weighted_mean
+from eblvm_lit.distributed.reductions import gather_shards, weighted_means
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", "take_rows"]
@@ -93,15 +93,13 @@ class ShardedMinibatch(Minibatch):
         If a loss is the mean of the losses J_r of the processes, process r differentiates J_r alone. The mean of these
         gradients is the gradient of the loss, provided that all shared quantities were computed by this function.
         """
-        return weighted_mean(x, self.weight)
+        return weighted_means([x], self.weight)[0]
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
         """:meth:`mean` of several tensors, in one reduction."""
         if not tensors:
             return tensors
-        flat = self.mean(torch.cat([x.reshape(-1) for x in tensors.values()]))
-        parts = flat.split([x.numel() for x in tensors.values()])
-        return {key: part.view(x.shape).to(x.dtype) for part, (key, x) in zip(parts, tensors.items(), strict=True)}
+        return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
         """All rows in order, shape (n, ...)."""

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from eblvm_lit.distributed.ranks import barrier, first_reason, gather_objects, rank_and_size
 
-__all__ = ["SharedMemory", "sum_"]
+__all__ = ["SharedMemory", "empty_row", "sum_over_processes", "write"]
 
 FOLDER = Path("/dev/shm")
 SLOT = 2**20  # bytes that each process writes at a time
+APART = SLOT + 33 * 64  # bytes between two slots: at a power of two they would compete for the same lines of a cache
 LINE = 64  # bytes between the counters of two processes, which then do not slow each other down
 LARGEST = 8  # processes: each of them adds up what all have written
 # How often a waiting process looks again at once, and the seconds between two looks after that, and between two looks
@@ -41,7 +42,7 @@ class SharedMemory:
     def __init__(self, memory: Tensor, rank: int, pids: list[int]) -> None:
         size, self.rank, self.pids, self.turn = len(pids), rank, pids, 0
         self.counters = memory[: LINE * size].view(torch.int64).numpy()[:: LINE // 8]
-        self.slots = memory[LINE * size :].view(2, size, SLOT)
+        self.slots = memory[LINE * size :].view(2, size, APART)[..., :SLOT]
 
     @staticmethod
     def n_bytes(size: int) -> int:
@@ -51,23 +52,36 @@ class SharedMemory:
             >>> SharedMemory.n_bytes(2) < 5 * 2**20
             True
         """
-        return (LINE + 2 * SLOT) * size
+        return (LINE + 2 * APART) * size
 
-    def sum_(self, x: Tensor) -> None:
-        """Sum a contiguous tensor on the CPU over the processes, in place.
+    def sum(self, row: list[Tensor], weight: float) -> Tensor:
+        """The weighted sum over the processes, in two passes over memory.
+
+        Args:
+            row: Tensors on the CPU, of the same shapes in all processes.
+            weight: Of this process.
+
+        Returns:
+            The numbers of all tensors in a row.
 
         Raises:
             RuntimeError: If another process has ended.
         """
-        for part in x.view(-1).split(SLOT // x.element_size()):
-            self.turn += 1
-            slots = self.slots[self.turn % 2].view(x.dtype)[:, : len(part)]
-            slots[self.rank].copy_(part)
-            self.counters[self.rank] = self.turn
+        total = empty_row(row)
+        step = SLOT // total.element_size()
+        for begin in range(0, len(total), step):
+            self.turn, out = self.turn + 1, total[begin : begin + step]
+            slots = self.slots[self.turn % 2].view(out.dtype)[:, : len(out)]
+            write(row, weight, begin, slots[self.rank])
             self._wait()
-            torch.sum(slots, 0, out=part)
+            torch.add(slots[0], slots[1], out=out)
+            for slot in slots[2:]:
+                out.add_(slot)
+        return total
 
     def _wait(self) -> None:
+        """Say that this process' slot is filled, and wait until all are."""
+        self.counters[self.rank] = self.turn
         n_looks, checked = 0, time.monotonic()
         while self.counters.min() < self.turn:
             n_looks += 1
@@ -85,6 +99,34 @@ class SharedMemory:
                 os.kill(pid, 0)  # no signal: only whether it could be sent
             except ProcessLookupError:
                 raise RuntimeError(f"process {rank} has ended") from None
+
+
+def empty_row(row: list[Tensor]) -> Tensor:
+    """Room for the numbers of several tensors, in a dtype that holds all of theirs."""
+    dtype = row[0].dtype
+    for x in row[1:]:
+        dtype = torch.promote_types(dtype, x.dtype)
+    return row[0].new_empty(sum(x.numel() for x in row), dtype=dtype)
+
+
+def write(row: list[Tensor], weight: float, begin: int, out: Tensor) -> None:
+    """Write the numbers of several tensors in a row, times a weight, from the begin-th on as many as there is room for.
+
+    Example:
+        >>> out = torch.zeros(3)
+        >>> write([torch.tensor([1.0, 2.0]), torch.tensor([[3.0], [4.0]])], 2.0, 1, out)
+        >>> out
+        tensor([4., 6., 8.])
+    """
+    for x in row:
+        low, high = max(begin, 0), min(begin + len(out), x.numel())
+        if low < high:
+            to, numbers = out[low - begin : high - begin], x.reshape(-1)[low:high]
+            if weight == 1:  # integers, too
+                to.copy_(numbers)
+            else:
+                torch.mul(numbers, weight, out=to)
+        begin -= x.numel()
 
 
 def _make() -> SharedMemory | None:
@@ -123,18 +165,24 @@ def _make() -> SharedMemory | None:
 _of_group: tuple[object, SharedMemory | None] = (None, None)
 
 
-def sum_(x: Tensor) -> None:
-    """Sum a contiguous tensor over the processes, in place: through shared memory where they can, by torch elsewhere.
+def sum_over_processes(row: list[Tensor], weight: float = 1.0) -> Tensor:
+    """The weighted sum of tensors over processes: through shared memory where they can, by torch elsewhere.
 
     Args:
-        x: Of the same shape in all processes.
+        row: Of the same shapes in all processes.
+        weight: Of this process.
+
+    Returns:
+        Their numbers in a row, in a dtype that holds all of theirs.
     """
     global _of_group
-    if x.device.type == "cpu":
+    if row[0].device.type == "cpu":
         if _of_group[0] is not dist.group.WORLD:
             _of_group = (dist.group.WORLD, _make())
         memory = _of_group[1]
         if memory is not None:
-            memory.sum_(x)
-            return
-    dist.all_reduce(x)
+            return memory.sum(row, weight)
+    total = empty_row(row)
+    write(row, weight, 0, total)
+    dist.all_reduce(total)
+    return total
