@@ -17,12 +17,13 @@ from eblvm_lit.reports.runs import Run
 from eblvm_lit.reports.table import WORSE
 from eblvm_lit.reports.time_and_hardware import time_and_hardware, total_time
 from eblvm_lit.reports.unfinished import Unfinished
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["render"]
 
 WIDEST = {"chart": 2400, "thumbnail": 1200}
 AT_VALIDATION = re.compile(r"_\d{6,}$")
-MOST_GALLERIES = 24  # more pictures make the page too large
+MOST_GALLERIES, MOST_PICTURES = 24, 24  # more pictures make the page too large
 
 
 def render(
@@ -53,11 +54,11 @@ def render(
     return environment.get_template("page.html.j2").render(
         title=f"{_count(runs, 'run')} compared",
         sets=", ".join(dict.fromkeys(group.data for group in groups)),
-        root=root,
+        root=printable(root),
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         counts=_counts(runs, unfinished),
         total=total_time(runs, unfinished),
-        jobs=[(os.path.relpath(job.folder, root), job) for job in unfinished],
+        jobs=[(printable(os.path.relpath(job.folder, root)), job) for job in unfinished],
         tables=[
             (data, table[0], [[(cell, WORSE in cell) for cell in line] for line in table[1:]])
             for data, table in tables.items()
@@ -79,7 +80,7 @@ def _counts(runs: Sequence[Run], unfinished: Sequence[Unfinished]) -> dict[str, 
     states = ["finished"] * len(runs) + [job.state for job in unfinished]
     return {
         state: states.count(state)
-        for state in ("finished", "failed", "interrupted", "unfinished")
+        for state in ("finished", "failed", "interrupted", "unfinished", "unreadable")
         if state in states or state == "finished"
     }
 
@@ -95,10 +96,11 @@ def _gallery(group: Group) -> dict[str, Any]:
     label = f"{group.data}, {group.label}"
     # figures of validations, density_000600.png, are in the run's folder
     paths = [path for path in sorted((run.folder / "figures").glob("*.png")) if not AT_VALIDATION.search(path.stem)]
-    named = [(path.stem.replace("_", " "), path) for path in paths]
+    named = [(printable(path.stem.replace("_", " ")), path) for path in paths[:MOST_PICTURES]]
     drawn = [(name, inline(path, f"{name} of {label}", WIDEST["thumbnail"])) for name, path in named]
     return {
         "label": label,
-        "seed": run.config.get("seed"),
+        "seed": printable(run.config.get("seed")),
+        "n_more": max(len(paths) - MOST_PICTURES, 0),
         "pictures": [(name, picture) for name, picture in drawn if picture is not None],
     }

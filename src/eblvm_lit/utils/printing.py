@@ -8,7 +8,7 @@ import sys
 
 from rich.console import Console, RenderableType
 
-__all__ = ["has_bars", "is_worker", "record", "say", "show"]
+__all__ = ["has_bars", "is_worker", "printable", "record", "say", "show"]
 
 # Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
@@ -18,6 +18,25 @@ PRINTED.propagate = False
 def record(text: str) -> None:
     """Write a text into the log file of the run, if there is one."""
     PRINTED.info("%s", text if "\n" not in text else f"\n{text}")
+
+
+def printable(text: object, most: int = 500) -> str:
+    r"""A text from elsewhere as one line without control characters, lone surrogates and changes of direction.
+
+    Args:
+        text: The text, or what is to be shown as text.
+        most: The largest number of characters; a longer text ends in an ellipsis.
+
+    Example:
+        >>> printable("a\nb \x1b[31mred"), printable("\ud800"), printable("a" * 9, most=4)
+        ('a b \\x1b[31mred', '\\ud800', 'aaa…')
+    """
+    text = str(text)
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    if text.isprintable():
+        return text
+    parts = (c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(parts)
 
 
 def say(text: str, *, error: bool = False) -> None:

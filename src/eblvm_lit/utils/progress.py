@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from eblvm_lit.utils.numbers import clock
@@ -94,7 +95,7 @@ def progress_bar(
         yield _lines(what, total, interval)
         return
     with Progress(console=console, transient=True, disable=not visible) as progress:
-        yield partial(progress.advance, progress.add_task(what, total=total))
+        yield partial(progress.advance, progress.add_task(escape(what), total=total))
 
 
 def _lines(what: str, total: int, interval: float) -> Callable[[int], None]:
