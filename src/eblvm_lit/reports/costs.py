@@ -15,7 +15,7 @@ from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.label_placement import place_labels
 from eblvm_lit.figures.style import COLOURS, INK, MARKERS, fit_axis, new_figure, open_frame, styled_text
 from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.method_curves import WORDS, fill, first_figures, save_figure, stem_of
+from eblvm_lit.reports.method_curves import LARGEST, WORDS, fill, first_figures, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
 
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
@@ -49,18 +49,20 @@ class Cost:
 
 
 def cost(group: Group, metric: str) -> Cost | None:
-    """The point of a group; None if no run has both the metric and an iteration rate."""
+    """The point of a group; None if no run has both the metric and an iteration rate, or one is beyond drawing."""
     runs = [run.metrics for run in group.runs if metric in run.metrics and run.metrics.get(SPEED, 0) > 0]
     if not runs:
         return None
     memory = [run[MEMORY] for run in runs if MEMORY in run]
-    return Cost(
+    point = Cost(
         method=group.method,
         label=group.label,
         quality=fmean(run[metric] for run in runs),
         seconds=fmean(100 / run[SPEED] for run in runs),
         memory=fmean(memory) if memory else None,
     )
+    drawn = all(abs(number) < LARGEST for number in (point.quality, point.seconds, point.memory or 0.0))
+    return point if drawn else None
 
 
 def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.figures.style import frame, new_figure, styled_text
 from eblvm_lit.reports.groups import Group, setting_name
-from eblvm_lit.reports.method_curves import fill, first_figures, save_figure, stem_of
+from eblvm_lit.reports.method_curves import LARGEST, fill, first_figures, save_figure, stem_of
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.table import ARROWS, summarise
 
@@ -152,6 +152,7 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
     figure = new_figure(1.4 + 1.15 * values.shape[1], 1.0 + 0.5 * values.shape[0])
     axes = figure.subplots()
     colours = matplotlib.colormaps["viridis_r" if direction(metric) < 0 else "viridis"]
+    values = np.where(np.abs(values) < LARGEST, values, np.nan)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, aspect="auto")
     for y, x in np.argwhere(np.isfinite(values)):
         colour = "black" if _bright(image.to_rgba(values[y, x])) else "white"

@@ -32,7 +32,18 @@ from eblvm_lit.figures.style import (
 from eblvm_lit.reports.groups import Group
 
 __all__ = [
-    *("WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "first_figures", "save_figure"),
+    *(
+        "LARGEST",
+        "WORDS",
+        "Band",
+        "band",
+        "beside",
+        "draw_bands",
+        "draw_reports",
+        "fill",
+        "first_figures",
+        "save_figure",
+    ),
     "stem_of",
 ]
 
@@ -45,6 +56,7 @@ WORDS = {
 FIRST = "val/log_likelihood"
 MOST_FIGURES = 24  # of a kind: each takes a quarter of a second
 MOST_LINES, MOST_LABELS = 6, 50  # of a label, and of labels of a legend, which else is higher than a picture may be
+LARGEST = 1e100  # numbers beyond it are not drawn: the ticks of an axis would overflow
 MOST_POINTS = 5000  # of a curve: more take seconds, and cannot be told apart
 
 log = logging.getLogger(__name__)
@@ -81,6 +93,7 @@ def band(group: Group, metric: str) -> Band | None:
     """
     curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
     values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
+    values = values[values.abs().max(axis="columns") < LARGEST]
     if len(values) < 2:
         return None
     values = values.iloc[:: math.ceil(len(values) / MOST_POINTS)]

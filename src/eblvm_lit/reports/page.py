@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.inline import Picture, inline
@@ -44,14 +45,7 @@ def render(
     """
     runs = [run for group in groups for run in group.runs]
     root = Path(os.path.commonpath([entry.folder.parent for entry in (*runs, *unfinished)]))
-    environment = Environment(
-        loader=PackageLoader("eblvm_lit.reports", "."),
-        autoescape=select_autoescape(["j2"]),  # run folders are untrusted input
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(
+    return _template().render(
         title=f"{_count(runs, 'run')} compared",
         sets=", ".join(dict.fromkeys(group.data for group in groups)),
         root=printable(root),
@@ -69,6 +63,18 @@ def render(
         n_groups=len(groups),
         time_and_hardware=time_and_hardware(groups, unfinished, root),
     )
+
+
+@functools.cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("eblvm_lit.reports", "."),
+        autoescape=select_autoescape(["j2"]),  # run folders are untrusted input
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
 
 
 def _count(things: Sequence[Any], name: str) -> str:

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eblvm_lit.utils.printing import PLAIN
+
 __all__ = ["fitting", "show"]
 
 KEYS = 2  # method, n
@@ -26,7 +28,7 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
         notes: The notes, one sentence each.
         folded: The summary of the list, and its items, of which each has one line.
     """
-    console = Console()
+    console = Console(**PLAIN)
     most = MOST_LISTED
     if not console.is_terminal:  # a file has no width limit
         console.width, most = 10**4, None
@@ -47,11 +49,11 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
         names = ", ".join(left_out)
         notes = [*notes, f"For more columns, widen the terminal, or name them by --metric; table.md has all: {names}."]
     for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
     for item in folded[: None if most is None else most + 1]:
-        console.print(item, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
+        console.print(item, no_wrap=True, overflow="ellipsis")
     if most is not None and len(folded) > most + 1:
-        console.print(f"... and {len(folded) - most - 1} more in table.md.", highlight=False)
+        console.print(f"... and {len(folded) - most - 1} more in table.md.")
 
 
 def _header(name: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -124,7 +125,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_once(keys: list[str]) -> None:
     if len(set(keys)) < len(keys):
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:40]!a} occurs twice")
+        raise ValueError(f"the key {Counter(keys).most_common(1)[0][0][:40]!a} occurs twice")
 
 
 def parse_yaml(text: str) -> Any:

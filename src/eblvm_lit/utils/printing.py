@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import sys
+from typing import Any
 
 from rich.console import Console, RenderableType
 
-__all__ = ["has_bars", "is_worker", "printable", "record", "say", "show"]
+__all__ = ["PLAIN", "has_bars", "is_worker", "printable", "record", "say", "show"]
 
 # Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
+# Of a console of rich: what runs and users name is text, and neither markup, nor an emoji, nor a number in colour.
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 def record(text: str) -> None:
@@ -62,9 +65,9 @@ def show(*parts: RenderableType) -> None:
         results in
           outputs/2026-01-01/10-00-00
     """
-    console = Console(record=True, highlight=False)  # rich's shared console may be older than the terminal
+    console = Console(record=True, **PLAIN)  # rich's shared console may be older than the terminal
     for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str), markup=False)
+        console.print(part, soft_wrap=isinstance(part, str))
     console.file.flush()
     record("\n".join(line.rstrip() for line in console.export_text().splitlines()))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.runtime.status import STATUS, read_status
-from eblvm_lit.utils.printing import printable
+from eblvm_lit.utils.printing import PLAIN, printable
 from eblvm_lit.utils.run_files import read_metrics, read_overrides
 
 __all__ = ["Job", "read_jobs", "show_jobs"]
@@ -76,7 +76,7 @@ def show_jobs(jobs: Sequence[Job], folder: Path, optimized: str | None = None) -
         folder: The folder of the sweep.
         optimized: The metric of ``optimized_metric``, which comes first.
     """
-    console = Console()
+    console = Console(**PLAIN)
     if not console.is_terminal:  # a file has no width limit
         console.width = 10**4
     metrics = _chosen(jobs, optimized)
@@ -91,10 +91,10 @@ def show_jobs(jobs: Sequence[Job], folder: Path, optimized: str | None = None) -
         table.add_row(*map(Text, (job.name, text, job.state, *cells)))
     console.print(table)
     if len(jobs) > MOST_ROWS:
-        console.print(f"... and {len(jobs) - MOST_ROWS} more.", highlight=False)
-    console.print("\nCompare them, seeds averaged and with figures:", highlight=False)
+        console.print(f"... and {len(jobs) - MOST_ROWS} more.")
+    console.print("\nCompare them, seeds averaged and with figures:")
     command = f"  python -m eblvm_lit.reports {folder}"
-    console.print(command, highlight=False, markup=False, soft_wrap=True)
+    console.print(command, soft_wrap=True)
 
 
 def _differing(jobs: Sequence[Job]) -> list[str]:
