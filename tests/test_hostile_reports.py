@@ -22,6 +22,7 @@ from eblvm_lit.callbacks.progress_bar import IterationBar
 from eblvm_lit.errors import DataError, EblvmError
 from eblvm_lit.figures.learning_curves import draw_curves
 from eblvm_lit.loggers.csv import earlier_rows
+from eblvm_lit.reports.__main__ import main
 from eblvm_lit.reports.method_curves import Band, draw_bands
 from eblvm_lit.reports.terminal import show
 from eblvm_lit.runtime.checkpoint_config import stored_config
@@ -35,6 +36,7 @@ from hostile_reports import ACCEPTED, CASES, LISTED, LONG, SECRET, SENTINEL, wri
 
 ALL = list((CASES | LONG).items())
 MEBIBYTES = 1024
+LONGEST_LINE = 20_000
 
 
 def ended(folder, names):
@@ -72,6 +74,8 @@ def check(folder, names):
         told = table + page + (root / "out" / "table.csv").read_text()
         if SECRET in told or "<script" in page or "\x1b" in told or mebibytes > MEBIBYTES:
             bad[name] = f"secret, script, command or {mebibytes} MiB"
+        if max(map(len, table.splitlines())) > LONGEST_LINE:
+            bad[name] = "a line of the table is too long to be read"
         if (root / "runs" / SENTINEL).exists():
             bad[name] = "executed"
     assert not bad, "\n".join(f"{name}: {how}" for name, how in bad.items())
@@ -80,6 +84,16 @@ def check(folder, names):
 def test_a_report_over_any_folder_is_made_and_says_what_it_could_not_read(tmp_path):
     assert len(CASES) > 200
     check(tmp_path / "a", CASES)
+
+
+def test_a_table_has_a_hundred_metrics_and_says_of_how_many(tmp_path):
+    write_run(tmp_path / "runs", metrics=json.dumps({f"test/{i}": i for i in range(150)}))
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) is None
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table.splitlines()[2].count("test/") == 100
+    assert "The first 100 of 150 metrics: --metric NAME ... shows others." in table
+    main([str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--metric", "test/149"])
+    assert (tmp_path / "out" / "table.md").read_text().splitlines()[2].count("test/") == 1
 
 
 @pytest.mark.slow

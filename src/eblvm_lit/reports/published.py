@@ -69,6 +69,8 @@ def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
     Example:
         >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
         'published: 20,000 iterations; this run: 300'
+        >>> _differs({"trainer.max_steps": "many"}, {"trainer.max_steps": 20_000})  # of a folder from elsewhere
+        'published: 20,000 iterations; this run: many'
     """
     other = [path for path, value in trained.items() if config.get(path) != value]
     published = ", ".join(UNITS[path].format(trained[path]) for path in other)

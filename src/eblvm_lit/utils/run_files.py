@@ -114,7 +114,8 @@ def read_curves(path: Path) -> pd.DataFrame:
         _check_names([str(name) for name in rows])
         if not isinstance(rows.index, pd.RangeIndex):  # pandas takes surplus cells for an index
             raise ValueError("a row has more cells than the header")
-        if not ((rows["iteration"] % 1 == 0) & rows["iteration"].between(0, LAST_ITERATION)).all():
+        at = rows["iteration"].to_numpy()
+        if not np.all((at >= 0) & (at <= LAST_ITERATION) & (at == np.floor(at))):
             raise ValueError("an iteration is not a whole number from 0 on")
         curves = rows.astype({"iteration": int}).groupby("iteration").last()
     except FileNotFoundError:
