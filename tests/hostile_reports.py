@@ -431,7 +431,7 @@ def place_cases():
             yield f"{name}: {content.strip()}", listed(file(name, content), "neither a mapping nor a list")
     yield "overrides.yaml: a mapping", listed(file(".hydra/overrides.yaml", "a: 1\n"), "not a list")
     yield "hydra.yaml: a list", listed(file(".hydra/hydra.yaml", "[1]\n"), "not a mapping")
-    choices = "hydra: {runtime: {choices: {data: '../../[/]$x^$', method: [1, {a: 2}]}}}\n"
+    choices = 'hydra: {runtime: {choices: {data: "../../[/]$x^$\\e[2J", method: [1, {a: 2}]}}}\n'
     yield "hydra.yaml: choices that are none", accepted(file(".hydra/hydra.yaml", choices), "they are shown as text")
     odd = "[1, {a: [2]}, '[/]', \"\\u202e=\", '=', '++=x']\n"
     yield "overrides.yaml: what is no override", accepted(file(".hydra/overrides.yaml", odd), "none names a key")
@@ -493,6 +493,15 @@ def figure(name, content):
     return file(f"figures/{name}", content)
 
 
+def both(first, then):
+    return lambda folder: (first(folder), then(folder))
+
+
+def failed(folder):
+    (folder / "metrics.json").unlink()
+    (folder / "status.json").write_text('{"state": "failed", "reason": "No."}')
+
+
 def deep(folder):
     inner = folder
     for _ in range(300):
@@ -527,6 +536,7 @@ def figure_cases():
     )
     for name, of in FOLDERS.items():
         yield f"a folder's name: {name}", accepted(renamed(of), "it is shown as text")
+        yield f"a failed run's folder: {name}", listed(both(failed, renamed(of)), "failed")
     yield "a folder in its own link", accepted(upward, "links to folders are not followed")
     yield "folders in folders", accepted(deep, "they hold nothing")
 
