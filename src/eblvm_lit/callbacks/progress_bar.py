@@ -65,7 +65,9 @@ class IterationBar(ProgressBar):
         if not self._enabled or not has_bars(console):
             return
         width = min(max(BAR_WIDTHS[0], console.width - 100), BAR_WIDTHS[1])
-        columns = (TextColumn("{task.fields[count]}"), BarColumn(width), TextColumn("{task.fields[rest]}"))
+        # names of losses are text, and no markup
+        count, rest = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "rest"))
+        columns = (count, BarColumn(width), rest)
         self._progress = Progress(*columns, console=console, auto_refresh=False)
         self._task = self._progress.add_task("train", total=trainer.max_steps, count="", rest="")
         self._draw(trainer, pl_module)

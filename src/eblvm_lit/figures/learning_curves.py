@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled
+from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled_text
 from eblvm_lit.methods.base import Method
 
 __all__ = ["LearningCurves", "draw_curves", "read_curves"]
@@ -58,7 +58,7 @@ def _number(cell: str | None) -> float:
         return math.nan
 
 
-@styled
+@styled_text
 def draw_curves(csv_path: str | Path) -> Figure | None:
     """Draw each metric of a run over its iterations, one small panel each; equal curves share a panel.
 

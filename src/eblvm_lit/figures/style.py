@@ -32,6 +32,7 @@ __all__ = [
     "open_frame",
     "save",
     "styled",
+    "styled_text",
 ]
 
 INK = "#333a45"  # colour of frames, ticks and text
@@ -61,6 +62,9 @@ STYLE = {
 
 styled = matplotlib.rc_context(STYLE)
 """A decorator: while the function draws, matplotlib has this style; afterwards everything is as before."""
+
+styled_text = matplotlib.rc_context(STYLE | {"text.parse_math": False})
+"""As ``styled``, for names of runs and metrics: a ``$`` in them is a character and begins no formula."""
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -34,7 +34,7 @@ def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
         return {}
     try:
         rows = {int(row.pop("iteration")): row for row in read_curves(path)}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, csv.Error) as error:
         raise DataError(f"{path} is damaged ({error}): repair it, or move it away to start new curves.") from None
     return {at: row for at, row in rows.items() if at <= iteration}
 

@@ -17,12 +17,14 @@ from eblvm_lit.reports.terminal import show
 from eblvm_lit.reports.unfinished import unfinished_notes
 from eblvm_lit.runtime.console import prepare_folder
 from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["main", "report"]
 
 # Where runs and sweeps are written by default.
 FOLDERS = ("outputs", "multirun")
 OUT = "outputs/report"
+MOST_COLUMNS = 100  # more metrics make a table that nobody reads
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,15 +68,16 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     """
     runs, unfinished = read_runs(folders or _existing())
     groups = group_runs(runs)
-    columns = choose_metrics(groups, metrics)
+    columns, left_out = columns_of(groups, metrics)
     summary = summarise(groups, columns)
-    by_data, notes, missing = tables(groups, summary), footnotes(groups, summary), unfinished_notes(unfinished)
+    by_data, notes = tables(groups, summary), footnotes(groups, summary) + left_out
+    missing = unfinished_notes(unfinished)
     by_data |= outlier_tables(groups, summary)
     folder = prepare_folder(out)
     try:
         paths = [folder / "table.md", folder / "table.csv"]
-        paths[0].write_text(to_markdown(by_data, notes, missing), encoding="utf-8")
-        paths[1].write_text(to_csv(summary), encoding="utf-8")
+        write_text(paths[0], to_markdown(by_data, notes, missing))
+        write_text(paths[1], to_csv(summary))
         show(by_data, notes, missing)
         charts = _draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
         paths += [path for files in charts.values() for path in files]
@@ -87,6 +90,16 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder} ({error.strerror}).") from None
     return paths
+
+
+def columns_of(groups: Sequence[Group], metrics: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The metrics of the tables, and a note on those that are left out because nobody could read them."""
+    chosen = choose_metrics(groups, metrics)
+    if metrics or len(chosen) <= MOST_COLUMNS:
+        return chosen, []
+    return chosen[:MOST_COLUMNS], [
+        f"The first {MOST_COLUMNS} of {len(chosen):,} metrics: --metric NAME ... shows others."
+    ]
 
 
 def _existing() -> list[str]:
@@ -134,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         paths = report(given.folders, given.out, given.metric, given.html)
     except EblvmError as error:
-        sys.exit(f"ERROR: {error}")
+        sys.exit(f"ERROR: {printable(error, 2000)}")
     print(f"\nWritten to {given.out}: {_contents(paths)}.")
     if given.html is not None:
         print(f"The report as one page: {given.html}")

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.label_placement import place_labels
-from eblvm_lit.figures.style import COLOURS, INK, MARKERS, fit_axis, new_figure, open_frame, styled
+from eblvm_lit.figures.style import COLOURS, INK, MARKERS, fit_axis, new_figure, open_frame, styled_text
 from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.method_curves import WORDS, fill, save_figure, stem_of
+from eblvm_lit.reports.method_curves import LARGEST, WORDS, fill, first_figures, save_figure, stem_of
 from eblvm_lit.reports.runs import SPEED
 
 __all__ = ["Cost", "cost", "draw_costs", "draw_costs_of_data"]
@@ -49,18 +49,20 @@ class Cost:
 
 
 def cost(group: Group, metric: str) -> Cost | None:
-    """The point of a group; None if no run has both the metric and the iteration rate."""
-    runs = [run.metrics for run in group.runs if metric in run.metrics and SPEED in run.metrics]
+    """The point of a group; None if no run has both the metric and an iteration rate, or one is beyond drawing."""
+    runs = [run.metrics for run in group.runs if metric in run.metrics and run.metrics.get(SPEED, 0) > 0]
     if not runs:
         return None
     memory = [run[MEMORY] for run in runs if MEMORY in run]
-    return Cost(
+    point = Cost(
         method=group.method,
         label=group.label,
         quality=fmean(run[metric] for run in runs),
         seconds=fmean(100 / run[SPEED] for run in runs),
         memory=fmean(memory) if memory else None,
     )
+    drawn = all(abs(number) < LARGEST for number in (point.quality, point.seconds, point.memory or 0.0))
+    return point if drawn else None
 
 
 def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
@@ -73,17 +75,19 @@ def draw_costs(groups: Sequence[Group], folder: Path) -> list[Path]:
     Returns:
         The written files.
     """
-    paths = []
+    wanted = []
     for metric in QUALITIES:
         for data in dict.fromkeys(group.data for group in groups):
             points = [point for group in groups if group.data == data and (point := cost(group, metric))]
             if len(points) > 1:
-                stem = stem_of(folder, data, metric, "cost")
-                paths += save_figure(draw_costs_of_data(points, data, metric), stem)
+                wanted.append((points, data, metric))
+    paths = []
+    for points, data, metric in first_figures(wanted, "costs"):
+        paths += save_figure(draw_costs_of_data(points, data, metric), stem_of(folder, data, metric, "cost"))
     return paths
 
 
-@styled
+@styled_text
 def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure:
     """Draw a metric against time and, if it was measured, against memory.
 
@@ -116,7 +120,7 @@ def draw_costs_of_data(points: Sequence[Cost], data: str, metric: str) -> Figure
         places = [(getattr(p, attribute), p.quality, words_of(p)) for p in measured[attribute]]
         front = sorted(_unbeaten(places, direction(metric) or 1))
         axes.plot(*zip(*[place[:2] for place in front], strict=True), color=INK, alpha=0.35, lw=1, ls="-", marker="")
-        named = places if len(places) <= MOST_NAMED else front
+        named = places if len(places) <= MOST_NAMED else front[:MOST_NAMED]
         place_labels(axes, [place[:2] for place in places], named)
     return figure
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from eblvm_lit.reports.runs import Run
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["Group", "group_runs", "setting_name"]
 
@@ -33,6 +36,7 @@ INCIDENTAL_PARTS = (
 )
 # Parts of the configuration whose settings are shown without a prefix: method.n_unroll as n_unroll.
 PLAIN_PARTS = ("method", "model", "optimizer", "data", "trainer")
+LONGEST, MOST_SETTINGS = 120, 12  # characters of a name or setting, and settings, in labels
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ class Group:
     method: str
     paths: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def config(self) -> dict[str, Any]:
         """The settings that the runs share, by dotted path."""
         return _settings(self.runs[0])
 
-    @property
+    @cached_property
     def settings(self) -> tuple[str, ...]:
         """The distinguishing settings, such as ``n_unroll=5``."""
         return tuple(_show(path, self) for path in self.paths)
@@ -64,7 +68,8 @@ class Group:
     @property
     def label(self) -> str:
         """The method and the distinguishing settings."""
-        return ", ".join([self.method, *self.settings])
+        more = len(self.settings) - MOST_SETTINGS
+        return ", ".join([self.method, *self.settings[:MOST_SETTINGS], *[f"{more} more settings"] * (more > 0)])
 
     @property
     def repeats_a_seed(self) -> bool:
@@ -99,13 +104,14 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
 
 
 def _data_name(run: Run) -> str:
-    by_class = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _class_name(run.config["data._target_"])).lower()
-    return run.choices.get("data", by_class)
+    by_class = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _class_name(str(run.config["data._target_"]))).lower()
+    return printable(run.choices.get("data", by_class), LONGEST)
 
 
 def _method_name(run: Run) -> str:
-    classes = [run.config[path] for path in ("method._target_", "method.objective._target_") if path in run.config]
-    return run.choices.get("method", " ".join(map(_class_name, classes)))
+    paths = ("method._target_", "method.objective._target_")
+    classes = [str(run.config[path]) for path in paths if path in run.config]
+    return printable(run.choices.get("method", " ".join(map(_class_name, classes))), LONGEST)
 
 
 def _class_name(target: str) -> str:
@@ -131,7 +137,7 @@ def _distinguishing(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
             # a value that most groups share is not shown
             distinguishes = differs or 2 * _values(path, on_data).count(group.config[path]) <= len(on_data)
         else:
-            copied = any(f"{path}.".startswith(f"{prefix}.") for prefix in derived)
+            copied = not derived.isdisjoint(accumulate(path.split("."), "{}.{}".format))
             distinguishes = differs and not copied and not _explained(path, rivals)
         if distinguishes:
             # posterior.h_dim copies model.h_dim; without .hydra, equal names and values are the only sign of that
@@ -162,8 +168,8 @@ def _show(path: str, group: Group) -> str:
     if path.endswith("._target_"):
         path = path.removesuffix("._target_")
         part = path.rsplit(".", 1)[-1]
-        return f"{part}={group.runs[0].choices.get(part, _class_name(value))}"
-    return f"{setting_name(path)}={str(value).lower() if isinstance(value, bool) else value}"
+        return printable(f"{part}={group.runs[0].choices.get(part, _class_name(str(value)))}", LONGEST)
+    return printable(f"{setting_name(path)}={str(value).lower() if isinstance(value, bool) else value}", LONGEST)
 
 
 def setting_name(path: str) -> str:

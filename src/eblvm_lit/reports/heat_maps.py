@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eblvm_lit.figures.style import frame, new_figure, styled
+from eblvm_lit.figures.style import frame, new_figure, styled_text
 from eblvm_lit.reports.groups import Group, setting_name
-from eblvm_lit.reports.method_curves import save_figure, stem_of
+from eblvm_lit.reports.method_curves import LARGEST, fill, first_figures, save_figure, stem_of
 from eblvm_lit.reports.published import direction
 from eblvm_lit.reports.table import ARROWS, summarise
 
@@ -28,6 +29,7 @@ PARTS = frozenset(
         *("hypergradient", "chain", "noise", "noise_distribution", "optimizer", "generator", "ratio", "loss"),
     )
 )
+MOST_CELLS = 600  # more cannot be read
 AXES = frozenset(("n_unroll", "final_lr", "data.batch_size", "data.v_dim"))
 
 
@@ -84,7 +86,8 @@ def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
         for rest, cells in by_rest.items():
             grid = Grid(data, ", ".join([method, *rest]), rows, columns, cells)
             rows_and_columns = len(grid.axes[0]), len(grid.axes[1])
-            if min(rows_and_columns) > 1 and 2 * len(cells) > math.prod(rows_and_columns):
+            full = 2 * len(cells) > math.prod(rows_and_columns)
+            if min(rows_and_columns) > 1 and math.prod(rows_and_columns) <= MOST_CELLS and full:
                 yield grid
 
 
@@ -93,9 +96,13 @@ def _swept(rivals: Sequence[Group]) -> dict[str, int]:
     counts = {}
     for path in dict.fromkeys(path for group in rivals for path in group.paths if _says_something(path)):
         values = [group.config.get(path) for group in rivals]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        if all(_is_number(value) for value in values):
             counts[path] = len(set(values))
     return {path: count for path, count in counts.items() if count > 1}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _says_something(path: str) -> bool:
@@ -119,17 +126,19 @@ def draw_heat_maps(groups: Sequence[Group], metrics: Sequence[str], folder: Path
     Returns:
         The written files with their captions.
     """
-    drawn: dict[Path, str] = {}
+    wanted = []
     for number, grid in enumerate(find_grids(groups)):
         for metric in metrics:
             if any(metric in run.metrics for group in grid.cells.values() for run in group.runs):
-                stem = stem_of(folder, grid.data, metric, "heat", str(number))
-                for path in save_figure(draw_grid(grid, metric), stem):
-                    drawn[path] = f"{metric} of {grid.name}"
+                wanted.append((grid, metric, stem_of(folder, grid.data, metric, "heat", str(number))))
+    drawn: dict[Path, str] = {}
+    for grid, metric, stem in first_figures(wanted, "heat maps"):
+        for path in save_figure(draw_grid(grid, metric), stem):
+            drawn[path] = f"{metric} of {grid.name}"
     return drawn
 
 
-@styled
+@styled_text
 def draw_grid(grid: Grid, metric: str) -> Figure:
     """Draw a heat map with the numbers of the table in its cells; brighter is better.
 
@@ -143,6 +152,7 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
     figure = new_figure(1.4 + 1.15 * values.shape[1], 1.0 + 0.5 * values.shape[0])
     axes = figure.subplots()
     colours = matplotlib.colormaps["viridis_r" if direction(metric) < 0 else "viridis"]
+    values = np.where(np.abs(values) < LARGEST, values, np.nan)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, aspect="auto")
     for y, x in np.argwhere(np.isfinite(values)):
         colour = "black" if _bright(image.to_rgba(values[y, x])) else "white"
@@ -158,7 +168,8 @@ def _bright(rgba: Sequence[float]) -> bool:
 
 
 def _label(axes: Axes, grid: Grid, metric: str) -> None:
-    frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.data.replace('_', ' ')}, {grid.label}")
+    name = grid.data.replace("_", " ")
+    frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{fill(f'{name}, {grid.label}', 80)}")
     for axis, values, path in zip((axes.yaxis, axes.xaxis), grid.axes, (grid.rows, grid.columns), strict=True):
         axis.set_ticks(range(len(values)), [f"{value:g}" for value in values])
         axis.set_label_text(setting_name(path))

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from eblvm_lit.errors import DataError
+from eblvm_lit.utils.plain_files import open_regular
+
 __all__ = ["Picture", "inline"]
+
+MOST_BYTES, MOST_PIXELS = 10**8, 5 * 10**7  # a picture of a few kB can unpack to gigabytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ def inline(path: Path, alt: str, widest: int) -> Picture | None:
         widest: The largest width in pixels.
 
     Returns:
-        The picture, encoded without loss; None if the file is damaged.
+        The picture, encoded without loss; None if the file is damaged or too large.
 
     Example:
         >>> import tempfile
@@ -49,13 +54,15 @@ def inline(path: Path, alt: str, widest: int) -> Picture | None:
         ('data:image/webp;base64,', 10, 5)
     """
     try:
-        with Image.open(path, formats=["PNG"]) as image:
+        with open_regular(path, MOST_BYTES) as source, Image.open(source, formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return None
             image = image.convert("RGB") if image.mode not in ("L", "RGB") else image
             if image.width > widest:
                 image = image.resize((widest, max(1, round(image.height * widest / image.width))), Image.LANCZOS)
             file = io.BytesIO()
             image.save(file, "WEBP", lossless=True, quality=50, method=2)  # half the size of PNG
             size = image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (DataError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
     return Picture(f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}", *size, alt)

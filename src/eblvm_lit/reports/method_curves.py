@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,17 +27,39 @@ from eblvm_lit.figures.style import (
     new_figure,
     open_frame,
     save,
-    styled,
+    styled_text,
 )
 from eblvm_lit.reports.groups import Group
 
-__all__ = ["WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "save_figure", "stem_of"]
+__all__ = [
+    *(
+        "LARGEST",
+        "WORDS",
+        "Band",
+        "band",
+        "beside",
+        "draw_bands",
+        "draw_reports",
+        "fill",
+        "first_figures",
+        "save_figure",
+    ),
+    "stem_of",
+]
+
+T = TypeVar("T")
 
 WORDS = {
     **{"log_likelihood": "log-likelihood", "quadrature_log_likelihood": "log-likelihood"},
     **{"fisher": "Fisher divergence + const.", "posterior_kl": "posterior KL", "kl": "KL(data || model)"},
 }
 FIRST = "val/log_likelihood"
+MOST_FIGURES = 24  # of a kind: each takes a quarter of a second
+MOST_LINES, MOST_LABELS = 6, 50  # of a label, and of labels of a legend, which else is higher than a picture may be
+LARGEST = 1e100  # numbers beyond it are not drawn: the ticks of an axis would overflow
+MOST_POINTS = 5000  # of a curve: more take seconds, and cannot be told apart
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,12 +89,14 @@ def band(group: Group, metric: str) -> Band | None:
         metric: A column of ``metrics.csv``.
 
     Returns:
-        The curve; None if there are fewer than two common iterations.
+        The curve, of many iterations evenly chosen ones; None if there are fewer than two common iterations.
     """
     curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
     values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
+    values = values[values.abs().max(axis="columns") < LARGEST]
     if len(values) < 2:
         return None
+    values = values.iloc[:: math.ceil(len(values) / MOST_POINTS)]
     mean, std = values.mean(axis="columns").to_numpy(), values.std(axis="columns").fillna(0).to_numpy()
     return Band(group.label, values.index.to_numpy(), mean, std, len(curves))
 
@@ -85,14 +112,33 @@ def draw_reports(groups: Sequence[Group], folder: Path) -> list[Path]:
         The written files; those of the log-likelihood come first.
     """
     names = {name for group in groups for run in group.runs for name in run.curves if name.startswith("val/")}
-    paths = []
+    wanted = []
     for metric in sorted(names, key=lambda name: (name != FIRST, name)):
         for data in dict.fromkeys(group.data for group in groups):
             bands = [band(group, metric) for group in groups if group.data == data]
             if any(bands):
-                stem = stem_of(folder, data, metric)
-                paths += save_figure(draw_bands(bands, data, metric), stem)
+                wanted.append((bands, data, metric))
+    paths = []
+    for bands, data, metric in first_figures(wanted, "curves"):
+        paths += save_figure(draw_bands(bands, data, metric), stem_of(folder, data, metric))
     return paths
+
+
+def first_figures(wanted: Sequence[T], kind: str) -> Sequence[T]:
+    """As many figures as a report draws in bounded time; says how many it leaves out.
+
+    Args:
+        wanted: What each figure shows.
+        kind: What the figures are, for the message.
+    """
+    if len(wanted) > MOST_FIGURES:
+        log.warning(
+            "The first %d of %d figures of %s are drawn: name fewer folders for the others.",
+            MOST_FIGURES,
+            len(wanted),
+            kind,
+        )
+    return wanted[:MOST_FIGURES]
 
 
 def stem_of(folder: Path, *words: str) -> Path:
@@ -110,7 +156,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     return save(figure, stem, ("png", "pdf"), dpi=300)
 
 
-@styled
+@styled_text
 def draw_bands(bands: Sequence[Band | None], data: str, metric: str) -> Figure:
     """Draw curves with bands of one standard deviation; the legend follows the order of the final values.
 
@@ -141,6 +187,9 @@ def _legend(axes: Axes, drawn: Sequence[tuple[Band, Line2D]]) -> None:
     counts = {curve.n for curve, _ in drawn}
     labels = [curve.label if len(counts) == 1 else f"{curve.label} (n = {curve.n})" for curve, _ in drawn]
     title = None if counts == {1} else f"mean ± s.d.{f' of {max(counts)} runs' * (len(counts) == 1)}"
+    if len(drawn) > MOST_LABELS:
+        drawn, labels = drawn[:MOST_LABELS], labels[:MOST_LABELS]
+        title = "\n".join(filter(None, [title, f"the {MOST_LABELS} highest"]))
     beside(axes, [line for _, line in drawn], labels, title)
 
 
@@ -152,7 +201,9 @@ def fill(label: str, width: int, indent: str = "") -> str:
         'dsm, lr = 0.1\n(n = 3)'
     """
     kept = label.replace(" = ", "\u00a0=\u00a0")  # textwrap breaks at other spaces alone
-    return textwrap.fill(kept, width, subsequent_indent=indent, break_long_words=False).replace("\u00a0", " ")
+    return textwrap.fill(
+        kept, width, subsequent_indent=indent, break_long_words=False, max_lines=MOST_LINES, placeholder=" …"
+    ).replace("\u00a0", " ")
 
 
 def beside(axes: Axes, handles: Sequence[Line2D], labels: Sequence[str], title: str | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["Published", "direction", "find_published"]
 
@@ -68,11 +69,19 @@ def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
     Example:
         >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
         'published: 20,000 iterations; this run: 300'
+        >>> _differs({"trainer.max_steps": "many"}, {"trainer.max_steps": 20_000})  # of a folder from elsewhere
+        'published: 20,000 iterations; this run: many'
     """
     other = [path for path, value in trained.items() if config.get(path) != value]
     published = ", ".join(UNITS[path].format(trained[path]) for path in other)
-    own = ", ".join("unknown" if config.get(path) is None else f"{config[path]:,}" for path in other)
+    own = ", ".join(_own(config.get(path)) for path in other)
     return f"published: {published}; this run: {own}" if other else ""
+
+
+def _own(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return "unknown" if value is None else printable(value, 40)
 
 
 def _fits(value: Any, wanted: Any) -> bool:

@@ -11,7 +11,8 @@ import pandas as pd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.published import direction, find_published
-from eblvm_lit.reports.runs import LAST, SPEED
+from eblvm_lit.reports.runs import LAST, SPEED, Run
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["choose_metrics", "footnotes", "is_worse", "summarise", "tables", "to_csv", "to_markdown"]
 
@@ -75,8 +76,8 @@ def _text(mean: float, std: float, n: int, n_runs: int, worse: bool | None) -> s
 def _spread(mean: float, std: float) -> str:
     if math.isnan(std):
         return _number(mean)
-    if std == 0:
-        return f"{_number(mean)} ± 0"
+    if std == 0 or not math.isfinite(std):  # numbers near the largest float have no finite spread
+        return f"{_number(mean)} ± {std:.0f}"
     decimals = min(6, max(0, 1 - math.floor(math.log10(std))))  # two digits of the standard deviation
     return f"{mean:.{decimals}f} ± {std:.{decimals}f}"
 
@@ -166,12 +167,18 @@ def _estimators(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     for metric in summary.loc[summary["n"] > 0, "metric"].unique():
         name = metric.removesuffix(LAST).rpartition("/")[2]
         for group in groups:
-            for how in {run.status.get("estimators", {}).get(name) for run in group.runs} - {None}:
+            for how in {how for run in group.runs if (how := _estimator(run, name))}:
                 ways.setdefault(name, {}).setdefault(how, []).append(group)
     return [
         f"{name}: {'; '.join(f'{how} ({_rows(of)})' if len(by_how) > 1 else how for how, of in by_how.items())}."
         for name, by_how in ways.items()
     ]
+
+
+def _estimator(run: Run, name: str) -> str:
+    """What the status of a run says of a metric; empty if it says nothing."""
+    estimators = run.status.get("estimators")
+    return printable(estimators.get(name, "")) if isinstance(estimators, Mapping) else ""
 
 
 def _rows(groups: Iterable[Group]) -> str:

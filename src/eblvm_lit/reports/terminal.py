@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from eblvm_lit.utils.printing import PLAIN
 
 __all__ = ["fitting", "show"]
 
@@ -26,7 +28,7 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
         notes: The notes, one sentence each.
         folded: The summary of the list, and its items, of which each has one line.
     """
-    console = Console()
+    console = Console(**PLAIN)
     most = MOST_LISTED
     if not console.is_terminal:  # a file has no width limit
         console.width, most = 10**4, None
@@ -34,12 +36,12 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
     for data, table in tables.items():
         columns = fitting(table, console.width)
         left_out |= dict.fromkeys(table[0][i] for i in range(len(table[0])) if i not in columns)
-        shown = Table(title=escape(data), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
+        shown = Table(title=Text(data, style="bold"), title_justify="left", box=SIMPLE_HEAD, show_edge=False)
         for i in columns:
             fold = {"overflow": "fold"} if i < 1 else {"justify": "right", "no_wrap": True}  # labels get what is left
-            shown.add_column(_header(escape(table[0][i])), **fold)
+            shown.add_column(Text(_header(table[0][i])), **fold)
         for line in table[1:]:
-            shown.add_row(*(escape(line[i]) for i in columns))
+            shown.add_row(*(Text(line[i]) for i in columns))
         console.print(shown)
         console.print()
     left_out.pop("published", None)
@@ -47,11 +49,11 @@ def show(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], fo
         names = ", ".join(left_out)
         notes = [*notes, f"For more columns, widen the terminal, or name them by --metric; table.md has all: {names}."]
     for note in notes:
-        console.print(escape(note), highlight=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
     for item in folded[: None if most is None else most + 1]:
-        console.print(escape(item), highlight=False, no_wrap=True, overflow="ellipsis")
+        console.print(item, no_wrap=True, overflow="ellipsis")
     if most is not None and len(folded) > most + 1:
-        console.print(f"... and {len(folded) - most - 1} more in table.md.", highlight=False)
+        console.print(f"... and {len(folded) - most - 1} more in table.md.")
 
 
 def _header(name: str) -> str:

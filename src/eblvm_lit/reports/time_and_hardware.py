@@ -11,6 +11,7 @@ from typing import Any
 from eblvm_lit.reports.groups import Group
 from eblvm_lit.reports.runs import SPEED, Run
 from eblvm_lit.reports.unfinished import Unfinished
+from eblvm_lit.utils.printing import printable
 
 __all__ = ["HEADER", "time_and_hardware", "total_time"]
 
@@ -41,7 +42,7 @@ def time_and_hardware(groups: Sequence[Group], unfinished: Sequence[Unfinished],
 
 
 def _folder(folder: Path, root: Path) -> str:
-    return os.path.relpath(folder, root)
+    return printable(os.path.relpath(folder, root))
 
 
 def _recorded(status: Mapping[str, Any], rate: float | None = None) -> list[Any]:
@@ -49,7 +50,7 @@ def _recorded(status: Mapping[str, Any], rate: float | None = None) -> list[Any]
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else f"{cell:g}" if isinstance(cell, float) else str(cell)
+    return "" if cell is None else f"{cell:g}" if isinstance(cell, float) else printable(cell)
 
 
 def duration(seconds: Any) -> str:

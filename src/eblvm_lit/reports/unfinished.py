@@ -1,4 +1,4 @@
-"""Runs without results: failed, interrupted, killed, or still running."""
+"""Runs without results: failed, interrupted, killed, still running, or not to be read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eblvm_lit.runtime.status import FAILED, INTERRUPTED, read_status
-from eblvm_lit.utils.run_files import read_yaml
+from eblvm_lit.errors import DataError
+from eblvm_lit.runtime.status import FAILED, FINISHED, INTERRUPTED, read_status
+from eblvm_lit.utils.printing import printable
+from eblvm_lit.utils.run_files import read_overrides
 
-__all__ = ["UNFINISHED", "Unfinished", "read_unfinished", "unfinished_notes"]
+__all__ = ["UNFINISHED", "UNREADABLE", "Unfinished", "read_unfinished", "unfinished_notes"]
 
-UNFINISHED = "unfinished"
+UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 KILLED = "It was killed, or is still running."
 
 
@@ -24,7 +26,7 @@ class Unfinished:
 
     Attributes:
         folder: The run folder.
-        state: ``failed``, ``interrupted`` or ``unfinished``.
+        state: ``failed``, ``interrupted``, ``unfinished`` or ``unreadable``.
         reason: One sentence; empty if it is unknown, as for runs of earlier versions.
         overrides: The overrides of the command line.
         status: The content of ``status.json``.
@@ -43,10 +45,12 @@ def read_unfinished(folder: Path) -> Unfinished:
     Raises:
         DataError: If a file is damaged.
     """
-    status, overrides = read_status(folder), read_yaml(folder / ".hydra" / "overrides.yaml")
+    status, overrides = read_status(folder), read_overrides(folder)
+    if status.get("state") == FINISHED:
+        raise DataError(f"{folder} has finished, and its metrics.json or config.yaml is missing or of another program.")
     state = status.get("state") if status.get("state") in (FAILED, INTERRUPTED) else UNFINISHED
-    reason = str(status.get("reason", "")) if state != UNFINISHED else KILLED * bool(status)
-    return Unfinished(folder, state, reason, tuple(map(str, overrides or ())), status)
+    reason = printable(status.get("reason", "")) if state != UNFINISHED else KILLED * bool(status)
+    return Unfinished(folder, state, reason, overrides, status)
 
 
 def unfinished_notes(unfinished: Sequence[Unfinished]) -> list[str]:
@@ -63,9 +67,6 @@ def unfinished_notes(unfinished: Sequence[Unfinished]) -> list[str]:
     states = Counter(job.state for job in unfinished)
     counts = ", ".join(f"{states[state]} {state}" for state in sorted(states))
     return [
-        f"{len(unfinished)} run{'s' * (len(unfinished) > 1)} without results in {root}: {counts}.",
-        *(
-            f"{job.folder.relative_to(root)}: {job.state}. {' '.join(job.reason.split())}".rstrip()
-            for job in unfinished
-        ),
+        f"{len(unfinished)} run{'s' * (len(unfinished) > 1)} without results in {printable(root)}: {counts}.",
+        *(f"{printable(job.folder.relative_to(root))}: {job.state}. {job.reason}".rstrip() for job in unfinished),
     ]

@@ -12,6 +12,7 @@ from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
 from eblvm_lit.runtime.renamed import RENAMED
 from eblvm_lit.runtime.validate import check_integer, refuse_urls
+from eblvm_lit.utils.plain_files import check_plain
 
 __all__ = ["stored_config"]
 
@@ -61,10 +62,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
 def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
     """The content of the checkpoint as a configuration, without interpolations, which could read the environment."""
     try:
+        check_plain(plain)
         refuse_urls(plain)
         _refuse_interpolations(plain)
         return OmegaConf.create(dict(plain))
-    except (OmegaConfBaseException, RecursionError) as error:
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{ckpt} holds no configuration that can be read ({reason}).") from None
 

@@ -12,8 +12,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 from rich.tree import Tree
 
 from eblvm_lit.errors import ConfigError
@@ -88,11 +88,11 @@ def show_config(cfg: DictConfig) -> None:
     def grow(tree: Tree, node: Mapping[str, Any]) -> None:
         for key, value in node.items():
             if isinstance(value, dict) and value:
-                grow(tree.add(f"[bold]{escape(str(key))}[/]"), value)
+                grow(tree.add(Text(str(key), style="bold")), value)
             else:
-                tree.add(escape(f"{key}: {value}"))
+                tree.add(Text(f"{key}: {value}"))
 
-    tree = Tree("[bold]configuration[/]", guide_style="dim")
+    tree = Tree(Text("configuration", style="bold"), guide_style="dim")
     grow(tree, OmegaConf.to_container(cfg, resolve=True))
     show(tree)
 
@@ -107,7 +107,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=lambda name: (not name.startswith("test"), name.startswith("train/"), name)):
-        table.add_row(name, significant(metrics[name]), unit(name))
+        table.add_row(Text(name), significant(metrics[name]), unit(name))
     computed = [f"{name}: {how}." for name, how in (estimators or {}).items()]
     show(table, *computed, "results in", f"  {shortest(folder)}")
 

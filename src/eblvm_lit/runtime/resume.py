@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from eblvm_lit.callbacks.checkpoint_io import checkpoint_file
 from eblvm_lit.errors import DataError
 from eblvm_lit.utils.io import refuse_url
+from eblvm_lit.utils.run_files import read_yaml
 
 __all__ = ["find_checkpoint"]
 
@@ -22,10 +21,10 @@ INCIDENTAL = (
 )
 
 
-def _essence(config: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    plain.get("method", {}).pop("compile", None)  # does not change results
-    return {key: value for key, value in plain.items() if key not in INCIDENTAL}
+def _essence(plain: Any) -> dict[str, Any]:
+    essence = {key: value for key, value in plain.items() if key not in INCIDENTAL}
+    without = {key: value for key, value in plain["method"].items() if key != "compile"}  # does not change results
+    return essence | {"method": without}
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
@@ -50,12 +49,12 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():
         return own
-    essence = _essence(cfg)
-    candidates = Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt")
+    essence = _essence(OmegaConf.to_container(cfg, resolve=True))
+    candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
-            if _essence(OmegaConf.load(path.parent.parent / "config.yaml")) == essence:
+            if _essence(read_yaml(path.parent.parent / "config.yaml")) == essence:  # interpolations stay text
                 return path
-        except (OSError, YAMLError, OmegaConfBaseException, AttributeError):
+        except (DataError, AttributeError, KeyError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

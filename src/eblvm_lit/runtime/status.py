@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.io import write_json
+from eblvm_lit.utils.plain_files import read_json
 
 __all__ = ["FAILED", "FINISHED", "INTERRUPTED", "RUNNING", "STATUS", "has_finished", "read_status", "recorded"]
 
@@ -94,11 +94,9 @@ def read_status(folder: Path) -> dict[str, Any]:
     """
     path = folder / STATUS
     try:
-        status = json.loads(path.read_text())
+        status = read_json(path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged or cannot be read ({error}).") from None
     if not isinstance(status, Mapping) or not isinstance(status.get("state"), str):
         raise DataError(f"{path} is damaged: it does not say the state of a run.")
     return dict(status)

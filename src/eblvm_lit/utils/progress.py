@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TextColumn
 
 from eblvm_lit.utils.numbers import clock
 from eblvm_lit.utils.printing import has_bars, say
@@ -93,7 +93,8 @@ def progress_bar(
     if visible and not has_bars(console):
         yield _lines(what, total, interval)
         return
-    with Progress(console=console, transient=True, disable=not visible) as progress:
+    columns = TextColumn("{task.description}", markup=False), *Progress.get_default_columns()[1:]
+    with Progress(*columns, console=console, transient=True, disable=not visible) as progress:
         yield partial(progress.advance, progress.add_task(what, total=total))
 
 

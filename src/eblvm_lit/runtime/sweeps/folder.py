@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.run_files import read_yaml
 
 __all__ = ["earlier_sweep", "settings"]
 
 
-def settings(config: DictConfig) -> tuple[list[str], dict[str, Any]]:
+def settings(config: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The identity of a sweep: its command line without ``sweep.*``, and the parameters that an experiment sweeps.
 
     Args:
-        config: The configuration, including the node ``hydra``.
+        config: The configuration in plain containers, including the node ``hydra``.
 
     Example:
         >>> hydra = {"overrides": {"task": ["seed=0,1", "sweep.resume=true"]}, "sweeper": {"params": None}}
-        >>> settings(OmegaConf.create({"hydra": hydra}))
+        >>> settings({"hydra": hydra})
         (['seed=0,1'], {})
     """
-    asked = [text for text in config.hydra.overrides.task if not text.lstrip("+").startswith("sweep.")]
-    return asked, OmegaConf.to_container(OmegaConf.create(config.hydra.sweeper.get("params") or {}))
+    hydra = config["hydra"]
+    asked = [text for text in hydra["overrides"]["task"] if not text.lstrip("+").startswith("sweep.")]
+    return asked, dict(hydra["sweeper"].get("params") or {})
 
 
 def earlier_sweep(config: DictConfig) -> Path:
@@ -41,13 +42,16 @@ def earlier_sweep(config: DictConfig) -> Path:
     own = Path(config.hydra.sweep.dir)
     if any(text.startswith("hydra.sweep.dir=") for text in config.hydra.overrides.hydra):
         return own
-    wanted, root = settings(config), own.parent.parent  # the folders of sweeps are named DATE/TIME
+    wanted, root = (
+        settings(cast(dict[str, Any], OmegaConf.to_container(config))),
+        own.parent.parent,
+    )  # the folders of sweeps are named DATE/TIME
     records = sorted(root.glob("*/*/multirun.yaml"), key=lambda path: path.parent.parts[-2:], reverse=True)
     for record in records:
         try:
-            if settings(OmegaConf.load(record)) == wanted:
+            if settings(read_yaml(record)) == wanted:  # interpolations stay text
                 return record.parent
-        except (OSError, YAMLError, OmegaConfBaseException, AttributeError, TypeError):
+        except (DataError, AttributeError, LookupError, TypeError, ValueError):
             continue  # not the record of a sweep
     raise ConfigError(
         f"sweep.resume=true: no sweep with these settings, in this order, was found in {root}: leave sweep.resume out "

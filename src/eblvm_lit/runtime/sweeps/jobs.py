@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.errors import DataError
 from eblvm_lit.runtime.status import has_finished
+from eblvm_lit.utils.plain_files import check_plain
+from eblvm_lit.utils.run_files import read_metrics, read_yaml
 
 __all__ = ["earlier_checkpoint", "earlier_metrics"]
 
@@ -36,12 +36,11 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
     if not cfg.sweep.resume or not has_finished(folder):
         return None
     try:
-        stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-        metrics = json.loads((folder / "metrics.json").read_text())
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
-        log.warning("%s cannot be read (%s): the job is run again.", folder, type(error).__name__)
+        stored, metrics = read_yaml(folder / "config.yaml"), read_metrics(folder / "metrics.json")
+    except DataError as error:
+        log.warning("%s The job is run again.", error)
         return None
-    if not isinstance(metrics, dict) or not _is_of(stored, cfg):
+    if not isinstance(stored, dict) or not _is_of(stored, cfg):
         log.warning("%s holds the results of another configuration: the job is run anew.", folder)
         return None
     log.info("%s has finished before.", folder)
@@ -64,7 +63,8 @@ def earlier_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     try:
         stored = load_checkpoint(path)["eblvm_lit"]["config"]
-    except DataError as error:
+        check_plain(stored)
+    except (DataError, ValueError) as error:
         log.warning("%s The job is run from its beginning.", error)
         return None
     if not _is_of(stored, cfg):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
-from yaml import YAMLError
+from rich.text import Text
 
 from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.runtime.status import STATUS, read_status
+from eblvm_lit.utils.printing import PLAIN, printable
+from eblvm_lit.utils.run_files import read_metrics, read_overrides
 
 __all__ = ["Job", "read_jobs", "show_jobs"]
 
@@ -55,19 +53,19 @@ def read_jobs(folder: Path) -> list[Job]:
 
 def _read_job(path: Path, folder: Path) -> Job:
     try:
-        state = str(read_status(path)["state"])
+        state = printable(read_status(path)["state"])
     except DataError:
         state = "damaged"
     try:
-        overrides = tuple(map(str, OmegaConf.load(path / ".hydra" / "overrides.yaml")))
-    except (OSError, YAMLError, OmegaConfBaseException):
+        overrides = read_overrides(path)
+    except DataError:
         overrides = ()
-    metrics: Any = {}
+    metrics: dict[str, float] = {}
     try:
-        metrics = json.loads((path / "metrics.json").read_text()) if state == "finished" else {}
-    except (OSError, ValueError):
+        metrics = read_metrics(path / "metrics.json") if state == "finished" else {}
+    except DataError:
         state = "damaged"
-    return Job(path.relative_to(folder).as_posix(), state, overrides, metrics if isinstance(metrics, dict) else {})
+    return Job(printable(path.relative_to(folder).as_posix()), state, overrides, metrics)
 
 
 def show_jobs(jobs: Sequence[Job], folder: Path, optimized: str | None = None) -> None:
@@ -78,7 +76,7 @@ def show_jobs(jobs: Sequence[Job], folder: Path, optimized: str | None = None) -
         folder: The folder of the sweep.
         optimized: The metric of ``optimized_metric``, which comes first.
     """
-    console = Console()
+    console = Console(**PLAIN)
     if not console.is_terminal:  # a file has no width limit
         console.width = 10**4
     metrics = _chosen(jobs, optimized)
@@ -86,16 +84,17 @@ def show_jobs(jobs: Sequence[Job], folder: Path, optimized: str | None = None) -
     for name in ("job", "settings", "state"):
         table.add_column(name, overflow="fold")
     for name in metrics:
-        table.add_column(name.replace("/", "/\n", 1), justify="right", no_wrap=True)
+        table.add_column(Text(name.replace("/", "/\n", 1)), justify="right", no_wrap=True)
     settings = _differing(jobs)
     for job, text in zip(jobs[:MOST_ROWS], settings, strict=False):
         cells = [_number(job.metrics.get(name)) for name in metrics]
-        table.add_row(escape(job.name), escape(text), job.state, *cells)
+        table.add_row(*map(Text, (job.name, text, job.state, *cells)))
     console.print(table)
     if len(jobs) > MOST_ROWS:
-        console.print(f"... and {len(jobs) - MOST_ROWS} more.", highlight=False)
-    console.print("\nCompare them, seeds averaged and with figures:", highlight=False)
-    console.print(escape(f"  python -m eblvm_lit.reports {folder}"), highlight=False, soft_wrap=True)
+        console.print(f"... and {len(jobs) - MOST_ROWS} more.")
+    console.print("\nCompare them, seeds averaged and with figures:")
+    command = f"  python -m eblvm_lit.reports {folder}"
+    console.print(command, soft_wrap=True)
 
 
 def _differing(jobs: Sequence[Job]) -> list[str]:
