@@ -126,11 +126,9 @@ class Checkpoints(pl.Callback):
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Remove incomplete files of a killed process, and check the room on the disk."""
+        """Check the room on the disk."""
         if not trainer.is_global_zero:
             return
-        for leftover in self.folder.glob(".*.ckpt.*.tmp"):
-            leftover.unlink(missing_ok=True)
         content: dict[str, Any] = {}
         for callback in trainer.callbacks:  # for example averages of the parameters
             callback.on_save_checkpoint(trainer, pl_module, content)

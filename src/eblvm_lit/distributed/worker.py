@@ -34,12 +34,17 @@ def main(path: str) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from eblvm_lit.errors import EblvmError
     from eblvm_lit.runtime import run
+    from eblvm_lit.utils.interrupts import Interruption, raise_interrupts
 
     try:
-        run.train(cast(DictConfig, OmegaConf.load(path)))
+        with raise_interrupts():
+            run.train(cast(DictConfig, OmegaConf.load(path)))
     except EblvmError as error:
         logging.getLogger(__name__).error("%s", error)
         return getattr(error, "exit_code", 1)
+    except Interruption as stop:
+        logging.getLogger(__name__).error("%s", stop)
+        return 128 + stop.number
     return 0
 
 

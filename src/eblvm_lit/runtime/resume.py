@@ -1,38 +1,75 @@
-"""Search for the checkpoint to resume from, as ``ckpt=`` specifies it."""
+"""The checkpoint to resume from: how it is found, and what it must have in common with the run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from eblvm_lit.callbacks.checkpoint_io import checkpoint_file
-from eblvm_lit.errors import DataError
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.runtime.changed_settings import changed_settings
 from eblvm_lit.utils.io import refuse_url
 
-__all__ = ["find_checkpoint"]
-
-# Keys that may differ between a run and its continuation.
-INCIDENTAL = (
-    *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "summary", "allow_packages", "optimized_metric"),
-    *("sweep", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights", "compile"),
-)
+__all__ = ["check_settings", "find_checkpoint"]
 
 
-def _essence(config: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    plain.get("method", {}).pop("compile", None)  # does not change results
-    return {key: value for key, value in plain.items() if key not in INCIDENTAL}
+def _allowed(cfg: DictConfig) -> list[str]:
+    """The keys of ``resume.allow``, which name settings or groups of them.
+
+    Raises:
+        ConfigError: If there is no such key.
+    """
+    listed = OmegaConf.select(cfg, "resume.allow")
+    listed = [listed] if isinstance(listed, str) else list(listed or ())
+    for key in listed:
+        if not isinstance(key, str) or not _has(cfg, key):
+            similar = get_close_matches(str(key), map(str, cfg), n=1)
+            raise ConfigError(
+                f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
+                "--cfg job shows all keys."
+            )
+    return listed
+
+
+def _has(cfg: DictConfig, key: str) -> bool:
+    """Whether a configuration has a key, perhaps with the value null."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 - "in" is false for null
+
+
+def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -> None:
+    """Refuse a checkpoint that was trained with another seed, other data or other settings of the method.
+
+    Args:
+        checkpoint: Its content.
+        cfg: The configuration of the run; ``resume.allow`` names the keys that may differ.
+        path: The file of the checkpoint, for the message.
+
+    Raises:
+        ConfigError: Names all differing keys.
+    """
+    changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
+    if changed:
+        listed = "; ".join(f"{key}={values}" for key, values in changed.items())
+        raise ConfigError(
+            f"{path} was trained with {listed}: resume with its settings, or allow the change by "
+            f"resume.allow=[{','.join(changed)}]."
+        )
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
     """The checkpoint to resume from.
 
     ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
-    ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``.
+    ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
+    ``resume.allow`` names settings that may differ.
 
     Args:
         cfg: The configuration of the run.
@@ -50,12 +87,13 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():
         return own
-    essence = _essence(cfg)
+    allowed = _allowed(cfg)
     candidates = Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt")
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
-            if _essence(OmegaConf.load(path.parent.parent / "config.yaml")) == essence:
+            stored = OmegaConf.to_container(OmegaConf.load(path.parent.parent / "config.yaml"), resolve=True)
+            if not changed_settings(cast(dict[str, Any], stored), cfg, allowed):
                 return path
-        except (OSError, YAMLError, OmegaConfBaseException, AttributeError):
+        except (OSError, YAMLError, OmegaConfBaseException, RecursionError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
