@@ -126,9 +126,9 @@ def sweep(folder, phase, name, monkeypatch):
     def work():
         sys.stdout = sys.stderr = open(folder / "said", "w", buffering=1)  # noqa: SIM115 - to the end of the process
         send_in(phase, name)
-        code, _ = hydra_main(folder, monkeypatch, *jobs, "seed=0,1", "hydra.sweep.dir=sweep")
+        _, code = hydra_main(folder, monkeypatch, *jobs, "seed=0,1", "hydra.sweep.dir=sweep")
         logging.shutdown()
-        os._exit(code)
+        os._exit(code if isinstance(code, int) else 99)
 
     process = Forked(work)
     process.wait(200)

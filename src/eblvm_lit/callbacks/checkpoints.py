@@ -17,7 +17,7 @@ from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.disk import check_room, n_bytes
-from eblvm_lit.utils.io import copy_whole
+from eblvm_lit.utils.io import copy_whole, replacing
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint", "validation_metrics"]
 
@@ -155,16 +155,19 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last state, and link it as an earlier one if some are kept."""
-        self._save(trainer, self.last_path)
-        if self.keep == 0 or not trainer.is_global_zero:
+        """Save the last state; if some are kept, first as an earlier one, so that a killed run lacks none of them."""
+        if self.keep == 0:
+            self._save(trainer, self.last_path)
             return
         path = self.folder / f"iteration_{trainer.global_step}.ckpt"
-        path.unlink(missing_ok=True)
+        self._save(trainer, path)
+        if not trainer.is_global_zero:
+            return
         try:
-            os.link(self.last_path, path)  # a link suffices: the next last checkpoint is a new file
+            with replacing(self.last_path) as partial:
+                os.link(path, partial)  # a link suffices: the next checkpoint is a new file
         except OSError:  # a disk without links
-            copy_whole(self.last_path, path)
+            copy_whole(path, self.last_path)
         for old in self._kept()[: -self.keep] if self.keep else ():
             old.unlink(missing_ok=True)
 
