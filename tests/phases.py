@@ -8,6 +8,7 @@ import time
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO
+from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime import run
 
@@ -24,6 +25,7 @@ def _any(*args):
 # What is called in a phase, and when, for runs of 18 iterations with validations at 6, 12 and 18.
 PHASES = {
     "before training": (run, "build", _any),
+    "start of training": (Checkpoints, "on_train_start", _any),
     "first iteration": (Method, "training_step", lambda method, *args: method.iterations_done == 0),
     "training": (Method, "training_step", lambda method, *args: method.iterations_done == 8),
     "checkpoint": (AtomicCheckpointIO, "save_checkpoint", _any),

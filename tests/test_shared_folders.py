@@ -14,6 +14,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime import status as status_module
 from eblvm_lit.runtime.changed_settings import changed_settings
+from eblvm_lit.runtime.console import CheckOutputFolder
 from eblvm_lit.runtime.status import read_status, recorded
 from eblvm_lit.runtime.sweeps.callback import Sweep
 from eblvm_lit.utils import locks
@@ -44,6 +45,15 @@ def test_a_second_run_in_a_folder_is_refused_and_changes_nothing(tmp_path, monke
     assert "\n" not in found[0]
     assert read_status(tmp_path)["state"] == "finished"
     assert not (tmp_path / LOCK).exists()
+
+
+def test_a_second_command_is_refused_before_hydra_writes_anything(tmp_path):
+    config = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path)}}, "sweep": {"resume": False}})
+    CheckOutputFolder().on_run_start(config)
+    with FolderLock(tmp_path), pytest.raises(SystemExit) as leave:
+        CheckOutputFolder().on_run_start(config)
+    assert leave.value.code.startswith("ERROR: Another run (process")
+    assert list(tmp_path.iterdir()) == []
 
 
 HELD = """
@@ -223,6 +233,12 @@ def test_last_finds_a_run_whose_differences_are_allowed(finished, tmp_path):
 def test_an_allowed_key_that_does_not_exist_is_refused(name, finished, tmp_path):
     with pytest.raises(ConfigError, match=rf"resume.allow names '?{name}'?, and there is no such key"):
         train(tmp_path / "run", *SHORT, f"ckpt={finished}", f"resume.allow=[{name}]")
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "true", "{}", "{a: 1}"])
+def test_what_is_no_list_of_keys_is_refused_in_any_run(value, tmp_path):
+    with pytest.raises(ConfigError, match=r"^resume.allow is a list of keys, such as \[optimizer.lr\], not"):
+        train(tmp_path, *SHORT, f"resume.allow={value}")
 
 
 def test_a_value_is_told_where_it_was_set():

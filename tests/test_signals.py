@@ -20,7 +20,7 @@ from eblvm_lit.utils.interrupts import Interruption, exit_on_interrupt, hold, ra
 from eblvm_lit.utils.locks import FolderLock
 from launching import RUN, Forked, Launch, gone
 from phases import BURST, PHASES, SIGNALS, send_in
-from shell import ROOT, checkpoint, curves, same_state, tiny, train
+from shell import ROOT, checkpoint, curves, same_state, start, tiny, train
 from test_sweeps import hydra_main
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
@@ -29,6 +29,7 @@ DSM = ("method=dsm",)
 # Where the last checkpoint is, by the phase in which a signal comes; None where there is none.
 SAVED = {
     "before training": None,
+    "start of training": None,
     "first iteration": 2,
     "training": 10,
     "checkpoint": 4,
@@ -36,7 +37,7 @@ SAVED = {
     "final evaluation": 18,
 }
 SAVED_ALONE = {**SAVED, "first iteration": 1, "training": 9}  # a single process ends its block of two iterations early
-KILLED = {**SAVED, "first iteration": None, "training": 8, "checkpoint": None}
+KILLED = {**SAVED, "first iteration": None, "training": 8, "checkpoint": None, "validation": 8}
 
 
 def leftovers(folder):
@@ -82,7 +83,7 @@ def straight(tmp_path_factory):
     return folder
 
 
-CELLS = [("before training", BURST), ("first iteration", "SIGHUP"), ("checkpoint", BURST), ("final evaluation", BURST)]
+CELLS = [("before training", BURST), ("training", "SIGHUP"), ("checkpoint", BURST), ("final evaluation", BURST)]
 
 
 @pytest.mark.parametrize(("phase", "name"), CELLS)
@@ -94,7 +95,9 @@ def test_a_signal_at_any_phase_is_recorded_and_loses_nothing(phase, name, straig
     assert curves(stopped.run) == curves(straight)
 
 
-@pytest.mark.parametrize(("phase", "name", "rank"), [("before training", "SIGHUP", 1), ("final evaluation", BURST, 0)])
+@pytest.mark.parametrize(
+    ("phase", "name", "rank"), [("start of training", "SIGTERM", 1), ("final evaluation", BURST, 0)]
+)
 def test_a_signal_to_one_of_two_processes_ends_both(phase, name, rank, tmp_path):
     stop(tmp_path, phase, name, 2, rank)
 
@@ -125,6 +128,7 @@ def sweep(folder, phase, name, monkeypatch):
 
     def work():
         sys.stdout = sys.stderr = open(folder / "said", "w", buffering=1)  # noqa: SIM115 - to the end of the process
+        exit_on_interrupt()
         send_in(phase, name)
         _, code = hydra_main(folder, monkeypatch, *jobs, "seed=0,1", "hydra.sweep.dir=sweep")
         logging.shutdown()
@@ -151,7 +155,38 @@ def test_a_signal_ends_a_whole_sweep(phase, name, tmp_path, monkeypatch):
     else:
         assert (code, state) == (128 + (15 if name == BURST else getattr(signal, name)), "interrupted")
         assert "sweep.resume=true" in (tmp_path / "said").read_text()
-        assert leftovers(folder) == []
+        assert leftovers(folder / "0") == []
+
+
+@pytest.mark.slow
+def test_the_jobs_of_a_sweep_that_is_ended_save_and_end(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
+    waiting = [
+        "allow_packages=[stopping]",
+        "+callbacks.pause._target_=stopping.PauseAt",
+        "+callbacks.pause.iteration=5",
+    ]
+    side_by_side = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep", "threads=1"]
+    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "iterations_per_batch=1", "seed=0,1"]
+    for job in "01":
+        (tmp_path / job).mkdir()
+    pause = [*waiting, f"+callbacks.pause.folder={tmp_path}/${{seed}}"]
+    process = start("train.py", "-m", *side_by_side, *jobs, *pause, folder=tmp_path)
+    deadline = time.monotonic() + 300
+    while not all((tmp_path / job / "paused").exists() for job in "01"):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    folders = [tmp_path / "sweep" / job for job in "01"]
+    workers = [int(re.search(r"\d+", (folder / ".lock").read_text())[0]) for folder in folders]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    time.sleep(2)
+    for job in "01":
+        (tmp_path / job / "go").touch()
+    assert all(gone(worker) for worker in workers)
+    assert [read_status(folder)["state"] for folder in folders] == ["interrupted"] * 2
+    assert [checkpoint(folder)["global_step"] for folder in folders] == [5, 5]
 
 
 # --- what a signal does ---------------------------------------------------------------------------------------------
@@ -235,23 +270,27 @@ def test_a_closed_terminal_ends_the_run_like_any_signal(tmp_path):
 
 
 @pytest.mark.skipif(fast_paths.lookup_backend is None, reason="this torch does not tell when it compiles")
-@pytest.mark.parametrize(("blocks", "saved_at"), [(10, 5), (5, None)])
-def test_a_signal_does_not_wait_for_the_compiler(blocks, saved_at, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("blocks", "running", "saved_at"), [(10, False, 5), (5, False, None), (10, True, 6)])
+def test_a_signal_does_not_wait_for_the_compiler(blocks, running, saved_at, tmp_path, monkeypatch):
     monkeypatch.setattr(compile_choice, "costs", lambda *measured: Choice(True, "chosen"))
-    short = (*DSM, "method.compile=auto", "trainer.max_steps=10", "n_validations=1", "trainer.log_every_n_steps=5")
-    short = (*short, f"iterations_per_batch={blocks}", *(["trainer.log_every_n_steps=10"] if blocks == 10 else []))
-    compiled = []
+    short = (*DSM, "method.compile=auto", "trainer.max_steps=10", "n_validations=1", f"iterations_per_batch={blocks}")
+    short = (*short, f"trainer.log_every_n_steps={blocks}")
+    sent = []
+
+    def send():
+        if not sent:
+            sent.append("once")
+            signal.raise_signal(signal.SIGTERM)
 
     def compile_graph(graph, inputs, device):
-        if not compiled:
-            compiled.append("once")
-            signal.raise_signal(signal.SIGTERM)
-        return graph  # traced only
+        if not running:
+            send()
+        return lambda *inputs: (send(), graph(*inputs))[1]  # traced only
 
     monkeypatch.setattr(fast_paths, "_compile_graph", compile_graph)
     with pytest.raises((InterruptedRunError, Interruption), match="topped by SIGTERM"):
         train(tmp_path / "run", *short)
-    assert compiled
+    assert sent
     assert read_status(tmp_path / "run")["state"] == "interrupted"
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     assert (checkpoint(tmp_path / "run")["global_step"] if last.exists() else None) == saved_at

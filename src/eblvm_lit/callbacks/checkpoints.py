@@ -155,7 +155,10 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last state; if some are kept, first as an earlier one, so that a killed run lacks none of them."""
+        """Save the last state; if some are kept, as an earlier one before that.
+
+        A run that is killed in between repeats the iterations since the last one, and these files.
+        """
         if self.keep == 0:
             self._save(trainer, self.last_path)
             return
@@ -163,13 +166,13 @@ class Checkpoints(pl.Callback):
         self._save(trainer, path)
         if not trainer.is_global_zero:
             return
+        for old in self._kept()[: -self.keep] if self.keep else ():
+            old.unlink(missing_ok=True)
         try:
             with replacing(self.last_path) as partial:
                 os.link(path, partial)  # a link suffices: the next checkpoint is a new file
         except OSError:  # a disk without links
             copy_whole(path, self.last_path)
-        for old in self._kept()[: -self.keep] if self.keep else ():
-            old.unlink(missing_ok=True)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is due; not before a validation, which a resumed run would skip."""

@@ -322,5 +322,5 @@ def without_signals(trainer: Any) -> None:
         trainer: Of Lightning.
     """
     connector = getattr(trainer, "_signal_connector", None)
-    if hasattr(connector, "register_signal_handlers"):
+    if connector is not None and hasattr(connector, "register_signal_handlers"):
         connector.register_signal_handlers = lambda: None

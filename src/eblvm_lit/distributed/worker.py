@@ -38,7 +38,9 @@ def main(path: str) -> int:
 
     try:
         with raise_interrupts():
-            run.train(cast(DictConfig, OmegaConf.load(path)))
+            cfg = cast(DictConfig, OmegaConf.load(path))
+            cfg.resume = None  # the first process has compared the settings
+            run.train(cfg)
     except EblvmError as error:
         logging.getLogger(__name__).error("%s", error)
         return getattr(error, "exit_code", 1)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -23,10 +23,13 @@ def _allowed(cfg: DictConfig) -> list[str]:
     """The keys of ``resume.allow``, which name settings or groups of them.
 
     Raises:
-        ConfigError: If there is no such key.
+        ConfigError: If there is no such key, or it is no list.
     """
-    listed = OmegaConf.select(cfg, "resume.allow")
-    listed = [listed] if isinstance(listed, str) else list(listed or ())
+    node = cfg.get("resume")
+    listed = node.get("allow") if isinstance(node, DictConfig) and set(node) <= {"allow"} else node
+    listed = [listed] if isinstance(listed, str) else [] if listed is None else listed
+    if not isinstance(listed, list | ListConfig):
+        raise ConfigError(f"resume.allow is a list of keys, such as [optimizer.lr], not {listed!r}.")
     for key in listed:
         if not isinstance(key, str) or not _has(cfg, key):
             similar = get_close_matches(str(key), map(str, cfg), n=1)
@@ -34,7 +37,7 @@ def _allowed(cfg: DictConfig) -> list[str]:
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
                 "--cfg job shows all keys."
             )
-    return listed
+    return list(listed)
 
 
 def _has(cfg: DictConfig, key: str) -> bool:
@@ -77,6 +80,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     Raises:
         DataError: If there is no such file.
     """
+    allowed = _allowed(cfg)
     if cfg.ckpt is None:
         return None
     refuse_url("ckpt", cfg.ckpt)
@@ -87,7 +91,6 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():
         return own
-    allowed = _allowed(cfg)
     candidates = Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt")
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:

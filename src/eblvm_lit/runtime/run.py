@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
 from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.callbacks.ema import ExponentialAverage
-from eblvm_lit.distributed.launch import is_first, launched
+from eblvm_lit.distributed.launch import is_first, launched, started_outside
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.methods.checkpoint_weights import check_resumable, make_room
@@ -175,7 +175,7 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
     make_room(parts.method, checkpoint)
     start = check_resumable(parts.method, checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
-    if is_first():  # further processes read the resolved configuration of the first
+    if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
         check_settings(checkpoint, cfg, resume_from)
     # Lightning loads before it converts the dtype, which would round float64 parameters
     parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))

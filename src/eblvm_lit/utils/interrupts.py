@@ -30,8 +30,8 @@ SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SI
 INTERRUPTED = 130
 # Seconds within which further signals belong to the first: they would only break off what it has begun.
 BURST = 5.0
-# Seconds after which a signal is sent again whose exception was lost.
-AGAIN = 0.01
+# Seconds after which a signal is sent again whose exception was lost: the finalizer is over by then.
+AGAIN = 0.5
 
 # Descriptors that were a terminal at the start: one that has hung up says no more that it is one.
 _terminals: list[int] = []

@@ -48,7 +48,7 @@ class Sweep(Callback):
             if config.sweep.resume:
                 _move(config, earlier_sweep(config))
             folder = prepare_folder(config.hydra.sweep.dir)
-            self._lock = FolderLock(folder).__enter__()  # to the end of the process
+            self._lock = FolderLock(folder).__enter__()  # to the end of the sweep
             prepare_search(config)
         except EblvmError as error:
             sys.exit(f"ERROR: {error}")
@@ -60,6 +60,8 @@ class Sweep(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those of this start that have not finished, and exit with an error if there are any."""
+        if self._lock is not None:
+            self._lock.__exit__(None, None, None)
         folder = Path(config.hydra.sweep.dir)
         jobs = read_jobs(folder)
         if any(job.metrics for job in jobs):
