@@ -175,8 +175,6 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
     make_room(parts.method, checkpoint)
     start = check_resumable(parts.method, checkpoint, resume_from)
     check_restorable(checkpoint, resume_from)
-    if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
-        check_settings(checkpoint, cfg, resume_from)
     # Lightning loads before it converts the dtype, which would round float64 parameters
     parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
     if start > trainer.max_steps:
@@ -184,6 +182,8 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
             "or evaluate the checkpoint with evaluate.py."
         )
+    if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
+        check_settings(checkpoint, cfg, resume_from)
     log.info("Resuming from iteration %d of %s.", start, resume_from)
     if is_first() and (resume_from.parent.parent / STATUS).is_file():  # the folder of a run, perhaps another one
         remove_leftovers_of_run(resume_from.parent.parent)
