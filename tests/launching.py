@@ -108,10 +108,11 @@ def _start(rank, folder):
     return process
 
 
-def _first(folder, overrides):
+def _first(folder, overrides, prepare):
     """What the command line of the first process does."""
     _speak_into(folder.parent / "said")
     launch._start = _start
+    prepare()
     try:
         cli.main(run.train, tiny(folder, *overrides))
     except SystemExit as leaving:
@@ -123,16 +124,19 @@ def _first(folder, overrides):
 
 
 class Launch:
-    """A run in some processes, in a folder of its own below one given; it may wait in an iteration."""
+    """A run in some processes, in a folder of its own below one given; it may wait in an iteration.
 
-    def __init__(self, folder, *overrides, n=2, pause=None):
+    Its processes begin where this one is, and the first one calls ``prepare`` before it does anything.
+    """
+
+    def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
         self.folder, self.run = Path(folder), Path(folder) / "run"
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("paused", "go", "pid_1"):
             (self.folder / name).unlink(missing_ok=True)
         waiting = (*PAUSE, f"+callbacks.pause.iteration={pause}", f"+callbacks.pause.folder={self.folder}")
         options = (*RUN, f"trainer.devices={n}", *(waiting if pause else ()), *overrides)
-        self.first = Forked(_first, self.run, options)
+        self.first = Forked(_first, self.run, options, prepare)
 
     def pid(self, rank):
         return self.first.pid if rank == 0 else int((self.folder / f"pid_{rank}").read_text())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.runtime.status import read_status
 from shell import train
 
 SAVING = ("method=dsm", "callbacks.checkpoints.every=1")
@@ -39,6 +41,22 @@ def attempt(folder, *overrides):
     }
 
 
+def filled_in_training(disk):
+    """A run whose disk becomes full in its third iteration: its status then."""
+    step = Method.training_step
+
+    def fill_and_step(self, v, i):
+        if self.iterations_done == 2:
+            fill(disk, 0)
+        return step(self, v, i)
+
+    Method.training_step = fill_and_step
+    sentence = attempt(disk / "filled")["sentence"]
+    Method.training_step = step
+    (disk / "ballast").unlink()
+    return {"sentence": sentence, "status": read_status(disk / "filled")}
+
+
 def fill(disk, room):
     """Leave so many bytes."""
     free = int(subprocess.check_output(["stat", "-f", "-c", "%a %S", str(disk)]).split()[0]) * 4096
@@ -49,6 +67,7 @@ def main(disk):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)
     found = {"too large": attempt(disk / "large", "model.h_dim=4000")}
     train(disk / "run", *SAVING)
+    found["filled in training"] = filled_in_training(disk)
     longer = ("trainer.max_steps=20", "n_validations=2", "ckpt=last")
     fill(disk, 40_000)  # more than the other files, less than another checkpoint of this size
     found["full"] = attempt(disk / "run", *longer)

@@ -301,7 +301,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(lr, valida
     (folder / "metrics.json").unlink()
     longer = ["trainer.max_steps=20", f"n_validations={validations * 2 if validations > 1 else 1}"]
     with pytest.raises(NonFiniteError, match=sentence):
-        train(folder, "method=dsm", f"optimizer.lr={lr}", *longer, "ckpt=last")
+        train(folder, "method=dsm", f"optimizer.lr={lr}", *longer, "ckpt=last", "resume.allow=[optimizer.lr]")
     assert not (folder / "metrics.json").exists()
     assert checkpoint(folder)["global_step"] == 10
     assert evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")["iteration"] == 10

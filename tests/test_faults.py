@@ -146,6 +146,13 @@ def test_a_disk_that_fills_up_or_becomes_read_only_leaves_what_was_there(small_d
         assert found["step"] == 10, name
 
 
+def test_a_disk_that_fills_up_in_training_leaves_a_true_status(small_disk):
+    found = small_disk["filled in training"]
+    assert "No space left" in found["sentence"]
+    assert found["status"]["state"] == "failed"
+    assert found["status"]["reason"] == found["sentence"]
+
+
 def test_what_other_packages_meet_on_a_full_disk_is_said_in_a_sentence(caplog):
     def full(cfg):
         raise OSError(28, "No space left on device", "events.out")

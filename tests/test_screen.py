@@ -196,7 +196,7 @@ def test_lines_appear_at_once_and_are_in_the_log(tmp_path):
 
 
 def test_an_interrupt_while_libraries_are_imported_ends_in_a_word(tmp_path):
-    code = "import sys; sys.modules['hydra'] = None; from eblvm_lit.runtime.interrupts import exit_on_interrupt\n"
+    code = "import sys; sys.modules['hydra'] = None; from eblvm_lit.utils.interrupts import exit_on_interrupt\n"
     code += "exit_on_interrupt(); print('ready', flush=True); import time; time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"

@@ -17,7 +17,7 @@ from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.disk import check_room, n_bytes
-from eblvm_lit.utils.io import copy_whole
+from eblvm_lit.utils.io import copy_whole, replacing
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint", "validation_metrics"]
 
@@ -137,11 +137,9 @@ class Checkpoints(pl.Callback):
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Remove incomplete files of a killed process, and check the room on the disk."""
+        """Check the room on the disk."""
         if not trainer.is_global_zero:
             return
-        for leftover in self.folder.glob(".*.ckpt.*.tmp"):
-            leftover.unlink(missing_ok=True)
         content: dict[str, Any] = {}
         for callback in trainer.callbacks:  # for example averages of the parameters
             callback.on_save_checkpoint(trainer, pl_module, content)
@@ -168,18 +166,24 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last state, and link it as an earlier one if some are kept."""
-        self._save(trainer, self.last_path)
-        if self.keep == 0 or not trainer.is_global_zero:
+        """Save the last state; if some are kept, as an earlier one before that.
+
+        A run that is killed in between repeats the iterations since the last one, and these files.
+        """
+        if self.keep == 0:
+            self._save(trainer, self.last_path)
             return
         path = self.folder / f"iteration_{trainer.global_step}.ckpt"
-        path.unlink(missing_ok=True)
-        try:
-            os.link(self.last_path, path)  # a link suffices: the next last checkpoint is a new file
-        except OSError:  # a disk without links
-            copy_whole(self.last_path, path)
+        self._save(trainer, path)
+        if not trainer.is_global_zero:
+            return
         for old in self._kept()[: -self.keep] if self.keep else ():
             old.unlink(missing_ok=True)
+        try:
+            with replacing(self.last_path) as partial:
+                os.link(path, partial)  # a link suffices: the next checkpoint is a new file
+        except OSError:  # a disk without links
+            copy_whole(path, self.last_path)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is due; not before a validation, which a resumed run would skip."""

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytorch_lightning as pl
 
 from eblvm_lit.distributed.ranks import largest_over_ranks, rank_and_size
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.interrupts import Interruption, handled, received
 
 __all__ = ["InterruptedRunError", "Preemption"]
-
-# The signals of batch systems and users; some batch systems announce the end of the time by SIGUSR1.
-SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
-
-log = logging.getLogger(__name__)
 
 
 class InterruptedRunError(EblvmError):
@@ -31,37 +27,49 @@ class InterruptedRunError(EblvmError):
 
 
 class Preemption(pl.Callback):
-    """On SIGTERM, SIGUSR1 or SIGINT, finishes the iteration, writes ``checkpoints/last.ckpt`` and ends the run.
+    """On SIGTERM, SIGHUP, SIGUSR1 or SIGINT, finishes the iteration, writes ``checkpoints/last.ckpt`` and ends the run.
 
     The handler only sets a flag, because Lightning's own handler acts inside of the signal, where it can deadlock. Any
     of several processes may receive the signal: after each batch they agree whether one has, and all stop together.
+    Before and after training, :func:`~eblvm_lit.utils.interrupts.raise_interrupts` ends the process at once.
 
     Args:
         save_dir: The run's folder.
 
     Raises:
         InterruptedRunError: At the end of the iteration, or the validation, in which the signal came.
+        Interruption: At once, for a second SIGINT, and for a signal that comes while an iteration is compiled in a
+            single process.
     """
 
     def __init__(self, *, save_dir: str) -> None:
         self.checkpoint = Path(save_dir) / "checkpoints" / "last.ckpt"
         self.received: int | None = None
         self._method: Method | None = None
+        self._before: dict[int, Any] = {}
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self.received is not None and number == signal.SIGINT:  # a second Ctrl-C stops at once
-            log.error("Stopped at once by a second %s, without another checkpoint.", signal.Signals(number).name)
-            raise SystemExit(128 + number)
+        received(number)
+        name, is_first = signal.Signals(number).name, self.received is None
+        if number == signal.SIGINT and not is_first:  # a second Ctrl-C stops at once
+            raise Interruption(number, f"Stopped at once by a second {name}, without another checkpoint.")
         self.received = number
         self._method.stopping = rank_and_size()[1] == 1  # several processes finish their batch together
+        if is_first and self._method.compiling:  # which takes a minute or more
+            raise Interruption(number, f"Stopped by {name} while an iteration was compiled.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Replace the handlers that Lightning has installed; it restores the original ones at the end."""
+        """Handle signals from here on."""
         self.received, self._method = None, pl_module
-        pl_module.stopping = False
+        pl_module.stopping = pl_module.compiling = False
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            for number in SIGNALS:
-                signal.signal(number, self._receive)
+            self._before = {number: signal.signal(number, self._receive) for number in handled()}
+
+    def _restore(self) -> None:
+        """Give the signals back to whoever handled them before."""
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _stop_requested(self) -> bool:
         """Whether any process was told to stop; all processes call it at the same time."""
@@ -94,6 +102,11 @@ class Preemption(pl.Callback):
             self._leave(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """The signal came after the last validation."""
+        """Handle signals no longer, and stop if one came after the last validation."""
+        self._restore()
         if self._stop_requested():
             self._leave(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: Method, exception: BaseException) -> None:  # noqa: ARG002
+        """Handle signals no longer."""
+        self._restore()

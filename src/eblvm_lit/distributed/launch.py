@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +24,16 @@ from pytorch_lightning.plugins.environments import (
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.utils.interrupts import SIGNALS, Interruption
 
-__all__ = ["LostProcessError", "check_launch", "is_first", "launched", "started_outside"]
+__all__ = [
+    "LostProcessError",
+    "StoppedProcessError",
+    "check_launch",
+    "is_first",
+    "launched",
+    "started_outside",
+]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +48,14 @@ class LostProcessError(EblvmError):
 def is_first() -> bool:
     """Whether this is the process that writes files and prints; also valid before the process group exists."""
     return rank_zero_only.rank == 0
+
+
+class StoppedProcessError(EblvmError):
+    """Another process of the run was told to stop outside of training, so this one stops, too."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def started_outside() -> str | None:
@@ -94,32 +111,40 @@ class _Workers:
     Args:
         n: The number of processes, including the first.
         folder: The run folder.
+        conclude: Records the error that ends the run, where this process cannot.
     """
 
-    def __init__(self, n: int, folder: Path) -> None:
-        self.folder, self.over = folder, threading.Event()
+    def __init__(self, n: int, folder: Path, conclude: Callable[[EblvmError], object]) -> None:
+        self.folder, self.conclude, self.over = folder, conclude, threading.Event()
         self.processes = {rank: _start(rank, folder) for rank in range(1, n)}
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def lost(self) -> LostProcessError | None:
-        """The error for the first process that has failed, if any."""
+    def lost(self) -> EblvmError | None:
+        """The error for the first process that has failed or was told to stop, if any."""
+        resume = f"resume with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
         for rank, process in self.processes.items():
-            if process.poll():
-                output = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
-                return LostProcessError(
-                    f"Process {rank} of the run has ended with code {process.returncode}"
-                    + (f" ({output[-1].strip()})" if output else "")
-                    + f"; resume with the same command and ckpt={self.folder / 'checkpoints' / 'last.ckpt'}."
-                )
+            code = process.poll()
+            if not code:
+                continue
+            number = -code if code < 0 else code - 128
+            if number in SIGNALS:
+                name = signal.Signals(number).name
+                return StoppedProcessError(f"Process {rank} of the run was stopped by {name}; {resume}", 128 + number)
+            output = _log_of(rank, self.folder).read_text(errors="replace").strip().splitlines()
+            last_line = f" ({output[-1].strip()})" if output else ""
+            return LostProcessError(f"Process {rank} of the run has ended with code {code}{last_line}; {resume}")
         return None
 
     def _watch(self) -> None:
         """End this process if another one has failed: on GPUs, a collective would wait for it forever."""
         while not self.over.wait(0.5):
-            if self.lost() is not None and not self.over.wait(AFTER_LOSS):
-                log.error("%s", self.lost())
+            error = self.lost()
+            patience = AFTER_ERROR if isinstance(error, StoppedProcessError) else AFTER_LOSS
+            if error is not None and not self.over.wait(patience):
+                log.error("%s", error)
+                self.conclude(error)
                 self.stop(0.0)
-                os._exit(1)
+                os._exit(getattr(error, "exit_code", 1))
 
     def stop(self, timeout: float) -> None:
         """Wait for the processes to end, and kill those that do not."""
@@ -151,26 +176,31 @@ def _log_of(rank: int, folder: Path) -> Path:
 
 
 @contextmanager
-def launched(n: int, folder: Path) -> Iterator[None]:
+def launched(n: int, folder: Path, conclude: Callable[[EblvmError], object]) -> Iterator[None]:
     """Start n − 1 further processes on this machine for the duration of the block; they read ``config.yaml``.
 
     Args:
         n: The number of processes; for one, or with an external launcher, nothing is started.
         folder: The run folder.
+        conclude: Records an error if this process waits for another one that has ended, and must be ended itself.
 
     Raises:
         LostProcessError: If another process ends before the run does.
+        StoppedProcessError: If a signal has ended it.
     """
     if n == 1 or started_outside() is not None:
         yield
         return
     with _environment(n):
-        workers, timeout, expected = _Workers(n, folder), AFTER_ERROR, False
+        workers, timeout, expected = _Workers(n, folder, conclude), AFTER_ERROR, False
         try:
             yield
             timeout, expected = AFTER_RUN, True
         except EblvmError:  # raised in all processes
             expected = True
+            raise
+        except Interruption:  # in this process alone: the others have nothing to save
+            timeout, expected = 0.0, True
             raise
         except RuntimeError as error:  # collectives raise it when another process has ended
             time.sleep(1)

@@ -34,12 +34,19 @@ def main(path: str) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from eblvm_lit.errors import EblvmError
     from eblvm_lit.runtime import run
+    from eblvm_lit.utils.interrupts import Interruption, raise_interrupts
 
     try:
-        run.train(cast(DictConfig, OmegaConf.load(path)))
+        with raise_interrupts():
+            cfg = cast(DictConfig, OmegaConf.load(path))
+            cfg.resume = None  # the first process has compared the settings
+            run.train(cfg)
     except EblvmError as error:
         logging.getLogger(__name__).error("%s", error)
         return getattr(error, "exit_code", 1)
+    except Interruption as stop:
+        logging.getLogger(__name__).error("%s", stop)
+        return 128 + stop.number
     return 0
 
 

@@ -33,6 +33,7 @@ from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.utils.interrupts import Interruption
 from eblvm_lit.utils.memory import out_of_memory
 
 __all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
@@ -226,6 +227,7 @@ class Method(pl.LightningModule):
         compiled_in: The iteration that compiled, which took longer; 0 if none did.
         per_example: The names of the persistent buffers that have one row for each training example.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
+        compiling: Whether an iteration is being compiled, and nothing of it has run; in a single process.
         description: The run's configuration as plain containers, kept in checkpoints.
 
     Example:
@@ -250,6 +252,7 @@ class Method(pl.LightningModule):
         self.records: dict[int, dict[str, Tensor]] = {}
         self.compiled_in = 0
         self.stopping = False
+        self.compiling = False
         self.description: dict[str, Any] = {}
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._to_compile = False  # with the next full minibatch
@@ -556,6 +559,10 @@ class Method(pl.LightningModule):
             began, to_compile = time.perf_counter(), self._to_compile
             try:  # the one step that Lightning sees and counts
                 self.records[iteration + 1] = self._counted.step(closure=step)
+            except Interruption:
+                if self.compiling and self.records:
+                    return  # what is being compiled has changed nothing, and what came before it is saved
+                raise
             except torch.OutOfMemoryError as error:
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
             if to_compile and not self._to_compile:
@@ -589,8 +596,14 @@ class Method(pl.LightningModule):
 
     def compile_iteration(self) -> None:
         """Compile the iteration with the next full minibatch, in all processes or in none."""
-        agree = first_reason if rank_and_size()[1] > 1 else None
-        self._compiled, self._to_compile = compile_step(self.run_iteration, self.device, agree), True
+        if rank_and_size()[1] > 1:
+            self._compiled = compile_step(self.run_iteration, self.device, first_reason)
+        else:
+            self._compiled = compile_step(self.run_iteration, self.device, on_compiling=self._set_compiling)
+        self._to_compile = True
+
+    def _set_compiling(self, compiling: bool) -> None:
+        self.compiling = compiling
 
     def _give_up_compiling(self, error: CompilationError) -> None:
         if self.compile_mode is True:

@@ -18,7 +18,7 @@ __all__ = ["Group", "group_runs", "setting_name"]
 INCIDENTAL = frozenset(
     (
         *("seed", "root", "run_dir", "save_dir", "outputs_dir", "csv_path", "folder", "ckpt", "show_config", "summary"),
-        *("cache_dir", "sweep"),
+        *("cache_dir", "sweep", "resume"),
         *("progress", "enable_progress_bar", "enable_model_summary", "log_every_n_steps", "profiler"),
         *(
             "at_validation",

@@ -16,6 +16,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO
 from eblvm_lit.callbacks.group import grouped
+from eblvm_lit.core.fast_paths import without_signals
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.distributed.launch import check_launch
 from eblvm_lit.distributed.strategy import SharedMinibatches
@@ -184,6 +185,8 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         if n_processes(cfg) > 1:
             check_launch(cfg.trainer.num_nodes)
             options["strategy"] = SharedMinibatches()
-        return trainer_class(**options, **own)
+        trainer = trainer_class(**options, **own)
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise ConfigError(f"trainer: {error}") from error
+    without_signals(trainer)
+    return trainer

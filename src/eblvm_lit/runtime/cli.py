@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
@@ -14,11 +15,11 @@ from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.runtime.composition import stop_raising
-from eblvm_lit.runtime.interrupts import INTERRUPTED, raise_interrupts
 from eblvm_lit.runtime.optimized import optimized_value
 from eblvm_lit.runtime.sweeps.launcher import in_sweep
 from eblvm_lit.runtime.sweeps.search import value_of_divergence
 from eblvm_lit.runtime.validate import refuse_unread
+from eblvm_lit.utils.interrupts import INTERRUPTED, Interruption, raise_interrupts
 from eblvm_lit.utils.io import disk_errors
 
 __all__ = ["main"]
@@ -53,10 +54,15 @@ def _main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -
             if isinstance(error, NonFiniteError) and (worst := value_of_divergence()) is not None:
                 return worst
             raise CompactHydraException(str(error)) from None  # the sweeper handles it
-        if in_sweep():
-            log.error("Resume the sweep with the same command and sweep.resume=true.")
+        _say_how_to_resume()
         sys.exit(getattr(error, "exit_code", 1))
-    except KeyboardInterrupt:  # outside of training, which handles it
+    except Interruption as stop:  # outside of training, which handles signals itself
+        last = Path(str(cfg.get("run_dir"))) / "checkpoints" / "last.ckpt"
+        more = f" Resume with the same command and ckpt={last}." if last.is_file() else ""
+        log.error("%s%s", stop, more)
+        _say_how_to_resume()
+        sys.exit(stop.code)
+    except KeyboardInterrupt:  # in a thread, which handles no signals
         log.error("Interrupted.")
         sys.exit(INTERRUPTED)
     except Exception:
@@ -66,6 +72,12 @@ def _main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) -
         return None
     finally:
         _close_wandb()
+
+
+def _say_how_to_resume() -> None:
+    """Say how a sweep is resumed, if this is a job of one."""
+    if in_sweep():
+        log.error("Resume the sweep with the same command and sweep.resume=true.")
 
 
 def _in_grid(cfg: DictConfig) -> bool:

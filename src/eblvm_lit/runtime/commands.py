@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eblvm_lit.runtime.composition import errors_in_sentences
-from eblvm_lit.runtime.interrupts import exit_on_interrupt
 from eblvm_lit.runtime.renamed import exit_if_renamed
+from eblvm_lit.utils.interrupts import exit_on_interrupt
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -17,6 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.locks import FolderLock
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
 
@@ -68,8 +69,16 @@ class CheckOutputFolder(Callback):
     """A Hydra callback that checks the output folder first: Hydra itself would fail with a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Check the folder of a run."""
+        """Check the folder of a run; Hydra would write its files beside those of another run that is in it."""
+        from eblvm_lit.distributed.launch import is_first  # takes seconds, for which --help need not wait
+
         self._check(config.hydra.run.dir)
+        if "sweep" in config and is_first():  # an evaluation only reads what the run in its folder writes
+            try:
+                with FolderLock(Path(config.hydra.run.dir)):
+                    pass
+            except ConfigError as error:
+                sys.exit(f"ERROR: {error}")
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Check the folder of a sweep."""

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
 from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.callbacks.ema import ExponentialAverage
-from eblvm_lit.distributed.launch import is_first, launched
+from eblvm_lit.distributed.launch import is_first, launched, started_outside
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.methods.checkpoint_weights import check_resumable, make_room
@@ -30,12 +30,13 @@ from eblvm_lit.runtime.optimized import check_optimized
 from eblvm_lit.runtime.precision import AUTO, choose_precision, stored_precision
 from eblvm_lit.runtime.provenance import Job, device_name, environment, this_job
 from eblvm_lit.runtime.results import as_best, costs, estimators, final_metrics, tested_checkpoint, write_results
-from eblvm_lit.runtime.resume import find_checkpoint
+from eblvm_lit.runtime.resume import check_settings, find_checkpoint
 from eblvm_lit.runtime.start_screen import show_next_steps, show_start
-from eblvm_lit.runtime.status import recorded
+from eblvm_lit.runtime.status import STATUS, Notes, recorded
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
-from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.io import remove_leftovers, write_text
+from eblvm_lit.utils.locks import FolderLock
 from eblvm_lit.utils.memory import keep_freed_cpu_memory
 from eblvm_lit.utils.torch_settings import flush_subnormals, tf32, threads
 
@@ -62,15 +63,25 @@ def train(cfg: DictConfig) -> dict[str, float]:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
-    if is_first():
-        refuse_another_run(cfg, Path(cfg.run_dir))  # before anything is written
-        prepare_folder(cfg.run_dir)
-    with recorded(Path(cfg.run_dir)) as notes:
+    folder = Path(cfg.run_dir)
+    if not is_first():
+        with recorded(folder) as notes:
+            return _train(cfg, notes)
+    refuse_another_run(cfg, folder)  # before anything is written
+    prepare_folder(folder)
+    with FolderLock(folder), recorded(folder) as notes:
+        remove_leftovers_of_run(folder)
         return _train(cfg, notes)
 
 
+def remove_leftovers_of_run(folder: Path) -> None:
+    """Remove the temporary files that a killed process of a run has left in its folder."""
+    for place in (folder, folder / "checkpoints", folder / "figures"):
+        remove_leftovers(place)
+
+
 @lightning_errors()
-def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
+def _train(cfg: DictConfig, notes: Notes) -> dict[str, float]:
     """Train, and record the machine in the status of the run."""
     check_config(cfg)
     adapt(cfg)
@@ -101,10 +112,11 @@ def _train(cfg: DictConfig, notes: dict[str, Any]) -> dict[str, float]:
     notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
     notes["threads"] = cfg.threads or torch.get_num_threads()
     notes |= {"estimators": computed} if (computed := estimators(parts)) else {}
-    start = 0 if resume_from is None else resume(parts, trainer, resume_from)
+    start = 0 if resume_from is None else resume(cfg, parts, trainer, resume_from)
     with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
-        return _fit(cfg, parts, trainer, resume_from, start)
+        with launched(trainer.world_size, folder, notes.conclude):
+            return _fit(cfg, parts, trainer, resume_from, start)
 
 
 def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
@@ -118,7 +130,7 @@ def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> Non
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None, start: int) -> dict[str, float]:
     """Run the iterations from ``start`` on and write the results."""
-    with launched(trainer.world_size, Path(cfg.run_dir)), tf32(cfg.get("tf32")), flush_subnormals():
+    with tf32(cfg.get("tf32")), flush_subnormals():
         on_cpu = trainer.strategy.root_device.type == "cpu"
         with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
             if cfg.get("summary", True) and is_first():
@@ -149,14 +161,15 @@ def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
         )
 
 
-def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
+def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
     """Validate a checkpoint, and restore what Lightning does not: the dtype, the best checkpoint and the logs.
 
     Returns:
         The iteration of the checkpoint.
 
     Raises:
-        ConfigError: If the checkpoint has another method or other sizes, or lies beyond the end of this run.
+        ConfigError: If the checkpoint has another method, other sizes or settings that ``resume.allow`` does not
+            name, or lies beyond the end of this run.
     """
     checkpoint = load_checkpoint(resume_from)
     make_room(parts.method, checkpoint)
@@ -171,7 +184,11 @@ def resume(parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
             "or evaluate the checkpoint with evaluate.py."
         )
+    if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
+        check_settings(checkpoint, cfg, resume_from)
     log.info("Resuming from iteration %d of %s.", start, resume_from)
+    if is_first() and (resume_from.parent.parent / STATUS).is_file():  # the folder of a run, perhaps another one
+        remove_leftovers_of_run(resume_from.parent.parent)
     before = stored_precision(checkpoint)
     if before not in (None, trainer.precision):
         log.warning("The checkpoint is of trainer.precision=%s; the run goes on with %s.", before, trainer.precision)

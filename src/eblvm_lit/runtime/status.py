@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.io import write_json
+from eblvm_lit.errors import DataError
+from eblvm_lit.utils.interrupts import hold
+from eblvm_lit.utils.io import json_text, write_json
 from eblvm_lit.utils.plain_files import read_json
 
-__all__ = ["FAILED", "FINISHED", "INTERRUPTED", "RUNNING", "STATUS", "has_finished", "read_status", "recorded"]
+__all__ = ["FAILED", "FINISHED", "INTERRUPTED", "RUNNING", "STATUS", "Notes", "has_finished", "read_status", "recorded"]
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +24,49 @@ STATUS = "status.json"
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 
 
+class Notes(dict[str, Any]):
+    """The content of ``status.json``; the run adds entries.
+
+    Args:
+        folder: The existing run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(state=RUNNING, started=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.folder, self._begin = folder, time.monotonic()
+
+    def conclude(self, error: BaseException | None) -> None:
+        """Write that the run has ended, even on a disk that has become full.
+
+        Args:
+            error: What has ended it; None if it has finished.
+        """
+        self["seconds"] = round(time.monotonic() - self._begin, 3)
+        self["state"] = FINISHED if error is None else _state(error)
+        if error is not None:
+            self["reason"] = _reason(error)
+        try:
+            _write(self.folder, self)
+        except DataError as failure:
+            try:
+                self._write_in_place()
+            except OSError:  # the error of the run itself is more useful, and is raised
+                log.error("%s %s still says %r.", failure, STATUS, RUNNING)
+
+    def _write_in_place(self) -> None:
+        """Overwrite the file of the start, whose blocks a full disk still has."""
+        with (self.folder / STATUS).open("r+b") as file:
+            room = 512 * os.fstat(file.fileno()).st_blocks
+            brief = {key: self[key] for key in ("state", "started", "seconds")}
+            texts = [json_text(content).encode() for content in (self, brief)]
+            file.write(next(text for text in texts if len(text) <= room or text is texts[-1]))
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+
+
 @contextmanager
-def recorded(folder: Path) -> Iterator[dict[str, Any]]:
+def recorded(folder: Path) -> Iterator[Notes]:
     """Maintain ``status.json`` during a run: first running, then finished, failed or interrupted, with the reason.
 
     The file of a killed run keeps the state running; it never says finished.
@@ -35,7 +78,7 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
         The final content of the file; the run may add entries.
 
     Raises:
-        ConfigError: If the file cannot be written.
+        DataError: At the start, if the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -47,24 +90,16 @@ def recorded(folder: Path) -> Iterator[dict[str, Any]]:
         >>> read_status(folder)["state"], read_status(folder)["device"], has_finished(folder)
         ('finished', 'cpu', True)
     """
-    notes: dict[str, Any] = {"state": RUNNING, "started": datetime.now(UTC).isoformat(timespec="seconds")}
-    begin = time.monotonic()
-    try:
-        _write(folder, notes)
-    except OSError as error:
-        raise ConfigError(f"{folder / STATUS} cannot be written ({error.strerror}).") from None
+    notes = Notes(folder)
+    _write(folder, notes)
     try:
         yield notes
-        notes["state"] = FINISHED
     except BaseException as error:
-        notes |= {"state": _state(error), "reason": _reason(error)}
+        with hold():  # a signal that comes now would leave the state running
+            notes.conclude(error)
         raise
-    finally:
-        notes["seconds"] = round(time.monotonic() - begin, 3)
-        try:
-            _write(folder, notes)
-        except OSError as error:  # for example on a full disk: the error of the run itself is more useful
-            log.error("%s cannot be written (%s).", folder / STATUS, error.strerror)
+    with hold():
+        notes.conclude(None)
 
 
 def _write(folder: Path, notes: Mapping[str, Any]) -> None:

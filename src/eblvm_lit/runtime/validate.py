@@ -34,8 +34,8 @@ TRAIN_KEYS = (
     *PARTS,
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data", "data_energy", "eval_weights", "final_lr"),
     *("iterations_per_batch", "keep_freed_cpu_memory", "latent_langevin", "logger", "method", "n_validations", "noise"),
-    *("optimized_metric", "optimizer", "outputs_dir", "run_dir", "sampler", "seed", "show_config", "sizes", "summary"),
-    *("sweep", "test_checkpoint", "tf32", "threads", "trainer"),
+    *("optimized_metric", "optimizer", "outputs_dir", "resume", "run_dir", "sampler", "seed", "show_config", "sizes"),
+    *("summary", "sweep", "test_checkpoint", "tf32", "threads", "trainer"),
 )
 EVALUATE_KEYS = (
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),

@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.locks import lock
 
-__all__ = ["copy_whole", "disk_errors", "refuse_url", "replacing", "write_json", "write_text", "write_whole"]
+__all__ = [
+    "copy_whole",
+    "disk_errors",
+    "json_text",
+    "refuse_url",
+    "remove_leftovers",
+    "replacing",
+    "write_json",
+    "write_text",
+    "write_whole",
+]
 
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -94,6 +105,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """
     try:
         with replacing(path) as partial, partial.open("wb") as file:
+            lock(file.fileno())  # as long as it is written: see remove_leftovers
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -106,6 +118,33 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise _unwritten(path, cause) from error
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of killed processes from a folder, and no file that a process is writing.
+
+    Args:
+        folder: The folder; those below it are left alone.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in (".a.json.4711.tmp", "b.tmp"):
+        ...     _ = (folder / name).write_text("half")
+        >>> remove_leftovers(folder)
+        >>> [path.name for path in folder.iterdir()]
+        ['b.tmp']
+    """
+    for path in folder.glob(".*.tmp"):
+        with suppress(OSError):  # gone meanwhile, or not ours to remove
+            if re.fullmatch(r"\..+\.\d+\.tmp", path.name) and _is_unused(path):
+                path.unlink()
+
+
+def _is_unused(path: Path) -> bool:
+    """Whether no process holds the lock under which :func:`write_whole` writes a file."""
+    with path.open("r+b") as file:
+        return lock(file.fileno())
+
+
 def copy_whole(source: Path, path: Path) -> None:
     """Copy a file atomically.
 
@@ -116,13 +155,23 @@ def copy_whole(source: Path, path: Path) -> None:
         write_whole(path, lambda target: shutil.copyfileobj(file, target))
 
 
+def json_text(content: Mapping[str, Any]) -> str:
+    """A mapping as JSON, sorted by its keys, as the files of a run hold it.
+
+    Example:
+        >>> json_text({"b": 1.5, "a": 2}).split()
+        ['{', '"a":', '2,', '"b":', '1.5', '}']
+    """
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a mapping as JSON, sorted by its keys.
 
     Raises:
         DataError: If it cannot be written.
     """
-    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+    write_text(path, json_text(content))
 
 
 def write_text(path: Path, text: str) -> None:

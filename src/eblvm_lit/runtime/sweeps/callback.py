@@ -11,11 +11,13 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.runtime.console import prepare_folder
 from eblvm_lit.runtime.status import FINISHED, STATUS, read_status
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
 from eblvm_lit.runtime.sweeps.launcher import check_launcher, prepare_worker
 from eblvm_lit.runtime.sweeps.search import is_search, prepare_search
 from eblvm_lit.runtime.sweeps.summary import read_jobs, show_jobs
+from eblvm_lit.utils.locks import FolderLock
 
 __all__ = ["Sweep"]
 
@@ -28,6 +30,11 @@ class Sweep(Callback):
 
     def __init__(self) -> None:
         self._before: dict[Path, int] = {}
+        self._lock: FolderLock | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker process gets: the lock stays here."""
+        return {**self.__dict__, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Prepare a worker process of joblib, which gets this object before it composes and runs its job."""
@@ -40,6 +47,8 @@ class Sweep(Callback):
             check_launcher(config.hydra.launcher._target_)
             if config.sweep.resume:
                 _move(config, earlier_sweep(config))
+            folder = prepare_folder(config.hydra.sweep.dir)
+            self._lock = FolderLock(folder).__enter__()  # to the end of the sweep
             prepare_search(config)
         except EblvmError as error:
             sys.exit(f"ERROR: {error}")
@@ -51,6 +60,8 @@ class Sweep(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those of this start that have not finished, and exit with an error if there are any."""
+        if self._lock is not None:
+            self._lock.__exit__(None, None, None)
         folder = Path(config.hydra.sweep.dir)
         jobs = read_jobs(folder)
         if any(job.metrics for job in jobs):

@@ -20,7 +20,7 @@ __all__ = ["earlier_checkpoint", "earlier_metrics"]
 
 log = logging.getLogger(__name__)
 
-INCIDENTAL = ("sweep", "show_config", "summary")
+INCIDENTAL = ("sweep", "resume", "show_config", "summary")
 
 
 def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 
@@ -12,8 +15,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.printing import is_worker
 
 __all__ = ["check_launcher", "exit_without_sweeper", "in_sweep", "prepare_worker"]
+
+_parent: int | None = None  # of a worker process
 
 
 def in_sweep() -> bool:
@@ -31,10 +37,24 @@ def prepare_worker() -> None:
 
     Progress bars of several processes would overwrite each other: rich takes the output for a file, and jobs print
     lines. Each worker would repeat Hydra's notice on the file of the launcher, which has the name of the plugin's own
-    so that whoever lacks the plugin is told what to install.
+    so that whoever lacks the plugin is told what to install. A worker whose sweep was ended saves what it trains, and
+    ends, too.
     """
+    global _parent
     os.environ["TTY_COMPATIBLE"] = "0"
+    if _parent is None and is_worker():  # it is called before each job
+        _parent = os.getppid()
+        threading.Thread(target=_stop_without, args=(_parent,), daemon=True).start()
     warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
+
+
+def _stop_without(parent: int) -> None:
+    """Stop this process as SIGTERM does, again and again, once its parent has ended: there may be a job to come."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.0)
 
 
 def check_launcher(target: str) -> None:
