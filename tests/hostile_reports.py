@@ -5,6 +5,7 @@ Run as a program, it reports over each case of a list and prints how that ended:
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -630,7 +631,8 @@ def worker(folder):
     for index in json.loads((folder / "cases.json").read_text()):
         name, case = cases[index]
         how = attempt(case, folder / str(index))
-        mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        # not getrusage, whose maximum a process takes over from the one that has started it
+        mebibytes = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 2**10
         with open(folder / "ended.jsonl", "a") as ended:
             ended.write(json.dumps([index, name, how, mebibytes]) + "\n")
 
