@@ -35,6 +35,13 @@ INSTEAD = {
 }
 
 
+# What Lightning raises for values that it cannot use.
+IMPOSSIBLE = (
+    *(MisconfigurationException, TypeError, ValueError, AttributeError, LookupError, ImportError, OSError),
+    *(RuntimeError, ArithmeticError, AssertionError),
+)
+
+
 class Parts(NamedTuple):
     """The parts of a run that a configuration describes."""
 
@@ -130,8 +137,8 @@ def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
     check_accelerator(cfg.trainer.get("accelerator"))
     try:
         trainer = _bare_trainer(cfg)
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise ConfigError(f"trainer: {error}") from error
+    except IMPOSSIBLE as error:
+        raise ConfigError(f"trainer: {_one_line(error)}") from error
     return trainer.strategy.root_device, trainer.world_size
 
 
@@ -185,5 +192,9 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
             check_launch(cfg.trainer.num_nodes)
             options["strategy"] = SharedMinibatches()
         return trainer_class(**options, **own)
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise ConfigError(f"trainer: {error}") from error
+    except IMPOSSIBLE as error:
+        raise ConfigError(f"trainer: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
