@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 from eblvm_lit.core.functional import at_least_float32, jacobian_diagonal
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
 __all__ = [
@@ -21,6 +22,13 @@ __all__ = [
     "NetworkGaussianPosterior",
     "SpectralEncoderPosterior",
 ]
+
+
+def _check_sizes(**sizes: int) -> None:
+    """Refuse sizes below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"A Gaussian posterior needs {name} >= 1, not {size}.")
 
 
 class GaussianPosterior(Posterior):
@@ -108,6 +116,7 @@ class LinearGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, v_dim: int, h_dim: int) -> None:
         super().__init__()
+        _check_sizes(v_dim=v_dim, h_dim=h_dim)
         self.h_dim = h_dim
         self.linear = nn.Linear(v_dim, h_dim)
         self.log_std = nn.Parameter(torch.zeros(h_dim))
@@ -134,6 +143,7 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int) -> None:
         super().__init__()
+        _check_sizes(h_dim=h_dim)
         self.h_dim, self.network = h_dim, network
         self.mean_head = nn.Linear(network.out_dim, h_dim)
         self.log_std_head = nn.Linear(network.out_dim, h_dim)
@@ -165,6 +175,7 @@ class EncoderPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int = 100) -> None:
         super().__init__()
+        _check_sizes(h_dim=h_dim)
         self.h_dim, self.network = h_dim, network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
 

@@ -32,8 +32,8 @@ MIN_ITERATIONS = 1000
 FEW, MORE = 2, 8
 # Counts of a part from which on its work is announced; the largest that is published is some 50,000.
 MANY = 10**6
-# Words of keys whose numbers are no amount of work: seeds, intervals, upper bounds, sizes that the data bound.
-NO_WORK = ("seed", "every", "max", "batch", "keep")
+# Words of keys whose numbers are an amount of work, and a key that the data bound.
+WORK, BOUNDED = {"n", "iter", "dim", "width", "channels"}, "n_max"
 
 
 def warn_of_counts(cfg: DictConfig) -> None:
@@ -54,10 +54,10 @@ def _counts(node: Any, path: str) -> Iterator[tuple[str, int]]:
     """The paths and values of all enormous counts below a node."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if not any(word in str(key).split("_") for word in NO_WORK):
-                yield from _counts(value, f"{path}.{key}" if path else str(key))
-    elif type(node) is int and node >= MANY:
-        yield path, node
+            here = f"{path}.{key}" if path else str(key)
+            if type(value) is int and value >= MANY and key != BOUNDED and WORK & set(str(key).split("_")):
+                yield here, value
+            yield from _counts(value, here)
 
 
 def warn_of_days(parts: Parts, trainer: pl.Trainer, start: int = 0) -> None:

@@ -42,9 +42,11 @@ TRAIN_KEYS = (
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir", "data_root"), str | None),
     **dict.fromkeys(("ckpt", "optimized_metric"), str | None),
-    **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "noise", "sweep"), Mapping),
+    **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
+    **dict.fromkeys(("data_energy", "latent_langevin"), Mapping | None),
     **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
     **{"logger": Mapping | None, "allow_packages": Sequence[str] | str | None, "tf32": bool | None},
+    **{"noise": Mapping[str, float | str], "final_lr": float | None},  # a part may read them, or none
     **{"sizes.v_shape": Sequence[int], "threads": int | None},
 }
 # More threads than any machine has processors; the library that starts them ends the process where they do not fit.
