@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import at_least_float32, jacobian_diagonal
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
 __all__ = [

@@ -112,5 +112,9 @@ def check_value(value: Any, hint: Any, path: str) -> None:
         eblvm_lit.errors.ConfigError: optimizer.lr must be a finite number, not nan.
     """
     if not _fits(value, hint):
+        for option in options_of(hint) if isinstance(value, dict) else ():
+            if get_origin(option) in CONTAINERS and len(get_args(option)) == 2:  # say which of its values is wrong
+                for key, item in value.items():
+                    check_value(item, get_args(option)[1], f"{path}.{key}")
         shown = value.get("_target_", value) if isinstance(value, dict) else value
         raise ConfigError(f"{path} must be {_words(value, hint)}, not {shown!r}.")

@@ -114,7 +114,7 @@ def check_accelerator(name: str | None) -> None:
     gpu = CUDAAccelerator.is_available() or MPSAccelerator.is_available()
     lacking = {"gpu": not gpu, "cuda": not CUDAAccelerator.is_available(), "mps": not MPSAccelerator.is_available()}
     lacking["tpu"] = not XLAAccelerator.is_available()
-    if lacking.get(name, False):
+    if isinstance(name, str) and lacking.get(name, False):
         raise ConfigError(
             f"trainer.accelerator={name}: torch finds no such device on this machine; use trainer=default, which takes "
             "the best there is, or trainer.accelerator=cpu."

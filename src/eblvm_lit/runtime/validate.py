@@ -43,7 +43,7 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir", "data_root"), str | None),
     **dict.fromkeys(("ckpt", "optimized_metric"), str | None),
     **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
-    **dict.fromkeys(("data_energy", "latent_langevin"), Mapping | None),
+    **dict.fromkeys(("data_energy", "latent_langevin", "model", "generator"), Mapping | None),
     **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
     **{"logger": Mapping | None, "allow_packages": Sequence[str] | str | None, "tf32": bool | None},
     **{"noise": Mapping[str, float | str], "final_lr": float | None},  # a part may read them, or none
