@@ -12,11 +12,6 @@ from pathlib import Path
 
 import torch
 
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None
-
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["MemoryMeter", "keep_freed_cpu_memory", "lacks_memory", "out_of_memory", "within_memory"]
@@ -160,20 +155,30 @@ def within_memory() -> Iterator[None]:
         ...
         eblvm_lit.errors.ConfigError: Out of memory (16 PiB more were asked for): ask for fewer or smaller arrays.
     """
-    total = None if torch.cuda.is_available() else total_memory()
-    before = resource.getrlimit(resource.RLIMIT_DATA) if resource is not None else None
-    limited = before is not None and total is not None and not 0 <= before[0] <= total
-    if limited:
-        resource.setrlimit(resource.RLIMIT_DATA, (total if before[1] < 0 else min(total, before[1]), before[1]))
     try:
-        yield
+        with _limited(None if torch.cuda.is_available() else total_memory()):
+            yield
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
         raise out_of_memory(error, "", ["ask for fewer or smaller arrays"]) from None
+
+
+@contextmanager
+def _limited(n_bytes: int | None) -> Iterator[None]:
+    """Inside the block, this process may write to so many bytes at most; a lower limit that it has stays."""
+    if n_bytes is None:
+        yield
+        return
+    import resource  # not on Windows, where nothing says how much there is
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    lowest = min([n_bytes, *(limit for limit in before if limit != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_DATA, (lowest, before[1]))
+    try:
+        yield
     finally:
-        if limited:
-            resource.setrlimit(resource.RLIMIT_DATA, before)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def out_of_memory(error: BaseException, where: str, hints: Sequence[str]) -> ConfigError:
