@@ -86,7 +86,7 @@ def test_every_key_at_the_top_is_taken_or_refused_before_anything_is_built(tmp_p
         ({"summary": None}, "summary must be bool, not None"),
         ({"threads": True}, r"threads must be int \| None, not True"),
         ({"sweep": {"resume": "yes"}}, "sweep.resume must be bool, not 'yes'"),
-        ({"sizes": {"v_shape": 2}}, r"sizes.v_shape must be Sequence\[int\], not 2"),
+        ({"sizes": {"v_shape": 2}}, r"sizes.v_shape must be Sequence, not 2"),
         ({"trainer": None}, "trainer must be Mapping, not None"),
     ],
 )

@@ -33,7 +33,7 @@ FEW, MORE = 2, 8
 # Counts of a part from which on its work is announced; the largest that is published is some 50,000.
 MANY = 10**6
 # Words of keys whose numbers are an amount of work, and a key that the data bound.
-WORK, BOUNDED = {"n", "iter", "dim", "width", "channels"}, "n_max"
+WORK, BOUNDED = {"n", "iter", "dim", "channels"}, "n_max"
 
 
 def warn_of_counts(cfg: DictConfig) -> None:

@@ -47,7 +47,7 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
     **{"logger": Mapping | None, "allow_packages": Sequence[str] | str | None, "tf32": bool | None},
     **{"noise": Mapping[str, float | str], "final_lr": float | None},  # a part may read them, or none
-    **{"sizes.v_shape": Sequence[int], "threads": int | None},
+    **{"sizes.v_shape": Sequence, "threads": int | None},
 }
 # More threads than any machine has processors; the library that starts them ends the process where they do not fit.
 MAX_THREADS = 1024
