@@ -497,7 +497,7 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
         (["callbacks.checkpoints.monitor=val/no_loss"], "monitor=val/no_loss: validations give .*val/loss"),
         (["test_checkpoint=first"], "test_checkpoint is 'best', 'last' or 'both'"),
-        (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory is true or false, not 'always'"),
+        (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory must be bool, not 'always'"),
         (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
         (

@@ -10,6 +10,7 @@ from pytorch_lightning.callbacks.progress.progress_bar import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.numbers import clock, duration, significant
 from eblvm_lit.utils.printing import has_bars, record, say
@@ -36,6 +37,8 @@ class IterationBar(ProgressBar):
 
     def __init__(self, *, interval: float = 0.25) -> None:
         super().__init__()
+        if interval < 0:
+            raise ConfigError(f"A progress bar needs an interval >= 0, in seconds, not {interval}.")
         self.interval = interval
         self._enabled = True
         self._progress: Progress | None = None

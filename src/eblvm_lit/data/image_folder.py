@@ -22,6 +22,7 @@ __all__ = ["ImageFolder"]
 
 MODES = ("L", "RGB")
 SIDES = (8, 16, 32)  # all networks of images take these, and 32 x 32 pixels train in minutes on a CPU
+MAX_SIDE = 4096  # pixels; more than any energy of images takes
 N_MEASURED = 1000  # images whose headers are read to choose a size
 
 
@@ -80,8 +81,8 @@ class ImageFolder(ImageDataModule):
         super().__post_init__()
         check_count("test_size", self.test_size)
         for name in ("size", "crop"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"data.{name} must be at least 1, and is {value}.")
+            if (value := getattr(self, name)) is not None and not 1 <= value <= MAX_SIDE:
+                raise ConfigError(f"data.{name} must be between 1 and {MAX_SIDE} pixels, and is {value}.")
         if self.channels not in (1, 3, None):
             raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), or null (as the files), not {self.channels}.")
         self.path = Path(self.path).expanduser().absolute()

@@ -21,6 +21,7 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
+MAX_CELLS = 4096  # an axis: a grid of more does not fit most memories
 ROWS = 10_000  # of the free energy at a time
 OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
 log = logging.getLogger(__name__)
@@ -100,10 +101,15 @@ class PlaneQuadrature(Metric):
         half_width: float = 8.0,
         n_nodes: int = 41,
     ) -> None:
-        if n_cells < 1 or scale < 3 or scale % 2 == 0 or not tolerance > 0:
+        if not 1 <= n_cells <= MAX_CELLS or scale < 3 or scale % 2 == 0 or not tolerance > 0:
             raise ConfigError(
-                "Quadrature of the plane needs n_cells >= 1, an odd scale >= 3 and tolerance > 0, not "
-                f"{n_cells}, {scale} and {tolerance}."
+                f"Quadrature of the plane needs n_cells between 1 and {MAX_CELLS}, an odd scale >= 3 and "
+                f"tolerance > 0, not {n_cells}, {scale} and {tolerance}."
+            )
+        if not half_width > 0 or not 5 <= n_nodes <= MAX_CELLS:
+            raise ConfigError(
+                f"Quadrature over latents needs half_width > 0 and n_nodes between 5 and {MAX_CELLS}, not {half_width} "
+                f"and {n_nodes}."
             )
         self.n_cells, self.scale, self.tolerance = n_cells, scale, tolerance
         self.half_width, self.n_nodes = half_width, n_nodes

@@ -19,6 +19,7 @@ from eblvm_lit.methods.base import Method
 __all__ = ["Density", "density_on_grid"]
 
 COLOURS = "magma"
+MAX_CELLS = 4096  # an axis: more than any picture shows
 
 
 def cell_centres(bounds: Window, n: int) -> Tensor:
@@ -87,8 +88,10 @@ class Density(Picture):
     name = "density"
 
     def __init__(self, *, n_cells: int = 300, n_bins: int = 60) -> None:
-        if n_cells < 1 or n_bins < 1:
-            raise ConfigError(f"A density needs n_cells >= 1 and n_bins >= 1, not {n_cells} and {n_bins}.")
+        if not (1 <= n_cells <= MAX_CELLS and 1 <= n_bins <= MAX_CELLS):
+            raise ConfigError(
+                f"A density needs n_cells and n_bins between 1 and {MAX_CELLS}, not {n_cells} and {n_bins}."
+            )
         self.n_cells, self.n_bins = n_cells, n_bins
 
     def draw(

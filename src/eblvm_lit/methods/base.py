@@ -34,7 +34,7 @@ from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.utils.interrupts import Interruption
-from eblvm_lit.utils.memory import out_of_memory
+from eblvm_lit.utils.memory import lacks_memory, out_of_memory
 
 __all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
 
@@ -563,7 +563,9 @@ class Method(pl.LightningModule):
                 if self.compiling and self.records:
                     return  # what is being compiled has changed nothing, and what came before it is saved
                 raise
-            except torch.OutOfMemoryError as error:
+            except (RuntimeError, MemoryError) as error:
+                if not lacks_memory(error):
+                    raise
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
             if to_compile and not self._to_compile:
                 self.compiled_in = iteration + 1
@@ -657,7 +659,9 @@ class Method(pl.LightningModule):
         try:
             with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
                 loss = self.validation_loss(v, generator).detach()
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
+                raise
             raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
         # Lightning's loggers are left out: they would be told of an iteration one too early.
         self.log("val/loss", loss.mean(), batch_size=len(v), logger=False, sync_dist=size > 1)

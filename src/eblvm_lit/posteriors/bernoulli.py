@@ -29,7 +29,7 @@ class BernoulliPosterior(Posterior):
         temperature: Relaxation temperature :math:`\tau`.
 
     Raises:
-        ConfigError: For a negative temperature.
+        ConfigError: For a negative temperature, or sizes below 1.
 
     Example:
         >>> q = BernoulliPosterior(v_dim=2, h_dim=3)
@@ -46,6 +46,8 @@ class BernoulliPosterior(Posterior):
         super().__init__()
         if temperature < 0:
             raise ConfigError(f"The relaxation temperature must be >= 0, not {temperature}.")
+        if v_dim < 1 or h_dim < 1:
+            raise ConfigError(f"A Bernoulli posterior needs v_dim >= 1 and h_dim >= 1, not {v_dim} and {h_dim}.")
         self.h_dim, self.temperature = h_dim, temperature
         self.linear = nn.Linear(v_dim, h_dim)
 

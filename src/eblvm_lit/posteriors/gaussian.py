@@ -25,6 +25,13 @@ __all__ = [
 ]
 
 
+def _check_sizes(**sizes: int) -> None:
+    """Refuse sizes below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"A Gaussian posterior needs {name} >= 1, not {size}.")
+
+
 class GaussianPosterior(Posterior):
     r"""q(h|v) = N(mean(v), diag exp(2 log_std(v))), :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon`."""
 
@@ -110,6 +117,7 @@ class LinearGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, v_dim: int, h_dim: int) -> None:
         super().__init__()
+        _check_sizes(v_dim=v_dim, h_dim=h_dim)
         self.h_dim = h_dim
         self.linear = nn.Linear(v_dim, h_dim)
         self.log_std = nn.Parameter(torch.zeros(h_dim))
@@ -148,6 +156,7 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int, std_range: Sequence[float] | None = None) -> None:
         super().__init__()
+        _check_sizes(h_dim=h_dim)
         if std_range is not None and not (len(std_range) == 2 and 0 < std_range[0] < std_range[1]):
             raise ConfigError(f"posterior.std_range is [a, b] with 0 < a < b, or null, not {list(std_range)}.")
         self.h_dim, self.network, self.std_range = h_dim, network, std_range
@@ -185,6 +194,7 @@ class EncoderPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int = 100) -> None:
         super().__init__()
+        _check_sizes(h_dim=h_dim)
         self.h_dim, self.network = h_dim, network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
 

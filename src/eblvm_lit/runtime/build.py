@@ -36,6 +36,13 @@ INSTEAD = {
 }
 
 
+# What Lightning raises for values that it cannot use.
+IMPOSSIBLE = (
+    *(MisconfigurationException, TypeError, ValueError, AttributeError, LookupError, ImportError, OSError),
+    *(RuntimeError, ArithmeticError, AssertionError),
+)
+
+
 class Parts(NamedTuple):
     """The parts of a run that a configuration describes."""
 
@@ -108,7 +115,7 @@ def check_accelerator(name: str | None) -> None:
     gpu = CUDAAccelerator.is_available() or MPSAccelerator.is_available()
     lacking = {"gpu": not gpu, "cuda": not CUDAAccelerator.is_available(), "mps": not MPSAccelerator.is_available()}
     lacking["tpu"] = not XLAAccelerator.is_available()
-    if lacking.get(name, False):
+    if isinstance(name, str) and lacking.get(name, False):
         raise ConfigError(
             f"trainer.accelerator={name}: torch finds no such device on this machine; use trainer=default, which takes "
             "the best there is, or trainer.accelerator=cpu."
@@ -131,8 +138,8 @@ def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
     check_accelerator(cfg.trainer.get("accelerator"))
     try:
         trainer = _bare_trainer(cfg)
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise ConfigError(f"trainer: {error}") from error
+    except IMPOSSIBLE as error:
+        raise ConfigError(f"trainer: {_one_line(error)}") from error
     return trainer.strategy.root_device, trainer.world_size
 
 
@@ -186,7 +193,11 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
             check_launch(cfg.trainer.num_nodes)
             options["strategy"] = SharedMinibatches()
         trainer = trainer_class(**options, **own)
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise ConfigError(f"trainer: {error}") from error
+    except IMPOSSIBLE as error:
+        raise ConfigError(f"trainer: {_one_line(error)}") from error
     without_signals(trainer)
     return trainer
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

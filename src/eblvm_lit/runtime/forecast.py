@@ -1,13 +1,16 @@
-"""A warning before a run that would take days on a CPU, from the measured time of iterations on a few examples."""
+"""Warnings before long work: a run of days on a CPU, by the measured time of iterations, and enormous counts."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import time
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
 
 from eblvm_lit.core.compile_choice import compiles
@@ -15,9 +18,10 @@ from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.runtime.build import Parts
+from eblvm_lit.runtime.instantiate import to_plain
 from eblvm_lit.utils.numbers import duration
 
-__all__ = ["iteration_seconds", "warn_of_days"]
+__all__ = ["iteration_seconds", "warn_of_counts", "warn_of_days"]
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +30,34 @@ DAY = 86400.0
 MIN_ITERATIONS = 1000
 # Examples of the two measured iterations. Two is the smallest minibatch that every objective takes.
 FEW, MORE = 2, 8
+# Counts of a part from which on its work is announced; the largest that is published is some 50,000.
+MANY = 10**6
+# Words of keys whose numbers are an amount of work, and a key that the data bound.
+WORK, BOUNDED = {"n", "iter", "dim", "channels"}, "n_max"
+
+
+def warn_of_counts(cfg: DictConfig) -> None:
+    """Say which counts of a configuration ask for very much work, before any of it starts.
+
+    A count may be meant, so it is not refused. How long an iteration takes, :func:`warn_of_days` measures.
+
+    Args:
+        cfg: Of the run; its data, method and callbacks are looked at.
+    """
+    parts = {name: to_plain(cfg.get(name), name) for name in ("method", "callbacks")}
+    found = [f"{path}={count:,}" for path, count in _counts(parts, "")]
+    if found:
+        log.warning("Very much is asked for, and may take days or more memory than there is: %s.", ", ".join(found))
+
+
+def _counts(node: Any, path: str) -> Iterator[tuple[str, int]]:
+    """The paths and values of all enormous counts below a node."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            here = f"{path}.{key}" if path else str(key)
+            if type(value) is int and value >= MANY and key != BOUNDED and WORK & set(str(key).split("_")):
+                yield here, value
+            yield from _counts(value, here)
 
 
 def warn_of_days(parts: Parts, trainer: pl.Trainer, start: int = 0) -> None:

@@ -6,8 +6,8 @@ import importlib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, get_args, get_origin
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -15,7 +15,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.runtime.annotations import CONTAINERS, check_value, is_part, options_of
 from eblvm_lit.runtime.own_packages import import_module
+from eblvm_lit.utils.memory import lacks_memory, out_of_memory
 
 __all__ = [
     *(
@@ -37,9 +39,6 @@ ALLOWED_NAMES = ("pytorch_lightning.Trainer",)
 # What the command line may name in addition, and a checkpoint may not: some write to places, or send to addresses, of
 # their own choice.
 LIGHTNING = ("pytorch_lightning.callbacks", "pytorch_lightning.loggers")
-# The types of YAML scalars and containers that match an annotation.
-SCALARS = {int: int, float: (int, float), bool: bool, str: str, NoneType: NoneType}
-CONTAINERS = {Sequence: list, list: list, tuple: list, Mapping: dict, dict: dict}
 
 
 def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
@@ -156,31 +155,15 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
     return ConfigError(f"{key} cannot be resolved: {reason}.")
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value matches an annotation; True if that cannot be decided."""
-    origin = get_origin(hint) or hint
-    if origin in (Union, UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
-    if origin is Literal:
-        return any(value == option and type(value) is type(option) for option in get_args(hint))
-    if origin in SCALARS:
-        return isinstance(value, SCALARS[origin]) and (origin is bool or not isinstance(value, bool))
-    if origin in CONTAINERS:
-        return isinstance(value, CONTAINERS[origin])
-    if isinstance(origin, type) and _within(origin.__module__, ALLOWED_PACKAGES):
-        return isinstance(value, dict)  # the description of an object, which checks its parts itself
-    return True
-
-
 def _check_classes(value: Any, hint: Any, path: str, extra_packages: Sequence[str]) -> None:
     """Refuse an object of another class than an annotation names, also as an element of a container."""
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    options = options_of(hint)
     if isinstance(value, dict) and "_target_" in value:
         classes = tuple(option for option in options if isinstance(option, type))
-        if any(_within(option.__module__, ALLOWED_PACKAGES) for option in classes):
+        if any(map(is_part, classes)):
             check_class(resolve_target(value["_target_"], extra_packages), classes, path)
         return
-    named = [option for option in options if isinstance(option, type) and _within(option.__module__, ALLOWED_PACKAGES)]
+    named = [option for option in options if is_part(option)]
     if isinstance(value, dict) and named:  # for example other keys of a metric that the choice of metrics has left out
         raise ConfigError(
             f"{path} has keys of a {named[0].__name__} and names no class: give it _target_, or leave it out with "
@@ -247,12 +230,8 @@ def check_arguments(target: type, arguments: Mapping[str, Any], path: str, extra
         if name not in arguments:
             if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
                 raise ConfigError(f"{path} ({target.__name__}) lacks the key {name!r}.")
-        elif hint is not parameter.empty and not _fits(arguments[name], hint):
-            wanted = re.sub(r"\b\w+\.", "", inspect.formatannotation(hint))
-            value = arguments[name]
-            shown = value.get("_target_", value) if isinstance(value, dict) else value
-            raise ConfigError(f"{path}.{name} must be {wanted}, not {shown!r}.")
-        else:
+        elif hint is not parameter.empty:
+            check_value(arguments[name], hint, f"{path}.{name}")
             _check_classes(arguments[name], hint, f"{path}.{name}", extra_packages)
 
 
@@ -298,6 +277,8 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
         MemoryError,
         RuntimeError,
     ) as error:  # also torch's out-of-memory
+        if lacks_memory(error):
+            raise out_of_memory(error, f"for {path} ({target.__name__})", ["lower its sizes"]) from None
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
 

@@ -23,7 +23,7 @@ from eblvm_lit.runtime.adapt import adapt
 from eblvm_lit.runtime.build import Parts, build, build_loggers, build_trainer
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.console import prepare_folder, quiet, show_config
-from eblvm_lit.runtime.forecast import warn_of_days
+from eblvm_lit.runtime.forecast import warn_of_counts, warn_of_days
 from eblvm_lit.runtime.instantiate import LIGHTNING
 from eblvm_lit.runtime.lightning_errors import lightning_errors
 from eblvm_lit.runtime.optimized import check_optimized
@@ -34,10 +34,10 @@ from eblvm_lit.runtime.resume import check_settings, find_checkpoint
 from eblvm_lit.runtime.start_screen import show_next_steps, show_start
 from eblvm_lit.runtime.status import STATUS, Notes, recorded
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, drop_unread
+from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
 from eblvm_lit.utils.io import remove_leftovers, write_text
 from eblvm_lit.utils.locks import FolderLock
-from eblvm_lit.utils.memory import keep_freed_cpu_memory
+from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
 from eblvm_lit.utils.torch_settings import flush_subnormals, tf32, threads
 
 __all__ = ["evaluate", "train"]
@@ -58,6 +58,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         EblvmError: For everything the user can correct.
     """
     quiet()
+    check_types(cfg)
     drop_unread(cfg)
     if cfg.sweep.resume:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
@@ -65,11 +66,11 @@ def train(cfg: DictConfig) -> dict[str, float]:
         return metrics
     folder = Path(cfg.run_dir)
     if not is_first():
-        with recorded(folder) as notes:
+        with recorded(folder) as notes, within_memory():
             return _train(cfg, notes)
     refuse_another_run(cfg, folder)  # before anything is written
     prepare_folder(folder)
-    with FolderLock(folder), recorded(folder) as notes:
+    with FolderLock(folder), recorded(folder) as notes, within_memory():
         remove_leftovers_of_run(folder)
         return _train(cfg, notes)
 
@@ -90,6 +91,8 @@ def _train(cfg: DictConfig, notes: Notes) -> dict[str, float]:
         if cfg.show_config:
             show_config(cfg)
         write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+    if is_first():
+        warn_of_counts(cfg)
     parts = build(cfg, LIGHTNING)
     kinds = {type(callback) for callback in parts.callbacks.values()}
     if cfg.test_checkpoint in ("best", "both") and Checkpoints not in kinds:
@@ -216,12 +219,20 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     if OmegaConf.is_missing(cfg, "ckpt"):
         raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     check_keys(cfg, EVALUATE_KEYS)
+    check_types(cfg)
     checkpoint = load_checkpoint(cfg.ckpt)
     folder = prepare_folder(cfg.run_dir)
+    with within_memory():
+        return _evaluate(cfg, checkpoint, folder)
+
+
+def _evaluate(cfg: DictConfig, checkpoint: dict[str, Any], folder: Path) -> dict[str, float]:
+    """Build the run of a checkpoint, and write its final metrics."""
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     parts = build(stored)
     make_room(parts.method, checkpoint)
     check_resumable(parts.method, checkpoint, Path(cfg.ckpt))
+    warn_of_counts(stored)
     loggers = build_loggers(cfg)
     for logger in loggers:
         if not isinstance(logger, RunLogger):

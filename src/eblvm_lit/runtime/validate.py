@@ -13,11 +13,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.runtime.annotations import check_value
 from eblvm_lit.runtime.instantiate import chosen, unresolved
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.utils.io import refuse_url
 
-__all__ = ["check_config", "check_integer", "check_keys", "drop_unread", "refuse_unread", "refuse_urls"]
+__all__ = ["check_config", "check_integer", "check_keys", "check_types", "drop_unread", "refuse_unread", "refuse_urls"]
 
 # Keys that name files or folders, at any depth of a configuration.
 PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
@@ -37,6 +38,19 @@ TRAIN_KEYS = (
     *("optimized_metric", "optimizer", "outputs_dir", "resume", "run_dir", "sampler", "seed", "show_config", "sizes"),
     *("summary", "sweep", "test_checkpoint", "tf32", "threads", "trainer"),
 )
+# The types of what no constructor takes, and so no annotation of one says.
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir", "data_root"), str | None),
+    **dict.fromkeys(("ckpt", "optimized_metric"), str | None),
+    **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
+    **dict.fromkeys(("data_energy", "latent_langevin", "model", "generator"), Mapping | None),
+    **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
+    **{"logger": Mapping | None, "allow_packages": Sequence[str] | str | None, "tf32": bool | None},
+    **{"noise": Mapping[str, float | str], "final_lr": float | None},  # a part may read them, or none
+    **{"sizes.v_shape": Sequence, "threads": int | None},
+}
+# More threads than any machine has processors; the library that starts them ends the process where they do not fit.
+MAX_THREADS = 1024
 EVALUATE_KEYS = (
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),
     *("sampler", "seed", "eval_weights"),
@@ -61,6 +75,30 @@ def check_keys(cfg: DictConfig, known: Collection[str]) -> None:
                 raise ConfigError(sentence)
             similar = "".join(f" ({name}?)" for name in get_close_matches(str(key), known, n=1))
             raise ConfigError(f"There is no key {key!r}{similar}: --cfg job shows all keys.")
+
+
+def check_types(cfg: DictConfig) -> None:
+    """Refuse values of a wrong type at the top of a configuration, which no constructor takes.
+
+    Raises:
+        ConfigError: Names the first one.
+
+    Example:
+        >>> check_types(OmegaConf.create({"run_dir": "outputs/a", "sweep": {"resume": False}}))
+        >>> check_types(OmegaConf.create({"run_dir": 10}))
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: run_dir must be str | None, not 10.
+    """
+    for path, hint in TYPES.items():
+        top = path.partition(".")[0]
+        if top not in cfg or OmegaConf.is_missing(cfg, path):
+            continue
+        try:
+            value = OmegaConf.select(cfg, path)
+        except OmegaConfBaseException as error:
+            raise unresolved(error, path) from None
+        check_value(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value, hint, path)
 
 
 def drop_unread(cfg: DictConfig) -> None:
@@ -163,11 +201,7 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("trainer.log_every_n_steps", cfg.trainer.log_every_n_steps, 1)
     check_integer("trainer.overfit_batches", cfg.trainer.get("overfit_batches", 0), 0)
     if cfg.get("threads") is not None:
-        check_integer("threads", cfg.threads, 1)
-    if cfg.get("keep_freed_cpu_memory", True) not in (True, False):
-        raise ConfigError(f"keep_freed_cpu_memory is true or false, not {cfg.keep_freed_cpu_memory!r}.")
-    if cfg.get("tf32") not in (None, True, False):
-        raise ConfigError(f"tf32 is true, false or null, not {cfg.tf32!r}.")
+        check_integer("threads", cfg.threads, 1, MAX_THREADS)
     check_integer("iterations_per_batch", cfg.get("iterations_per_batch", 1), 1)
     check_integer("n_validations", cfg.n_validations, 1)  # more than there are iterations: see adapt
     if cfg.test_checkpoint not in ("best", "last", "both"):

@@ -14,9 +14,16 @@ import torch
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["MemoryMeter", "keep_freed_cpu_memory", "out_of_memory"]
+__all__ = ["MemoryMeter", "keep_freed_cpu_memory", "lacks_memory", "out_of_memory", "within_memory"]
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+MEMINFO, CONTAINER = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# How torch and its libraries say on a CPU that memory is lacking, or that a size in bytes has more than 64 bits.
+NO_MEMORY = (
+    *("can't allocate memory", "Storage size calculation overflowed", "not enough memory", "could not create a memory"),
+    *("numel: integer multiplication overflow", "overflowed with sizes"),
+)
 # Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 
@@ -100,8 +107,82 @@ def keep_freed_cpu_memory(keep: bool) -> Iterator[None]:
         trim(0)
 
 
-def out_of_memory(error: torch.OutOfMemoryError, where: str, hints: Sequence[str]) -> ConfigError:
-    """Turn torch's out-of-memory error into a message with the requested size, the memory in use and remedies.
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error says that there is too little memory: torch's for GPUs, torch's for CPUs, numpy's, Python's.
+
+    Example:
+        >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("The size of tensor a must match"))
+        (True, False)
+    """
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    )
+
+
+def total_memory() -> int | None:
+    """The bytes of memory that this machine or container has, swap included; None where they cannot be read.
+
+    Example:
+        >>> total_memory() is None or total_memory() > 2**20
+        True
+    """
+    try:
+        lines = MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    total = sum(int(line.split()[1]) * 2**10 for line in lines if line.startswith(("MemTotal:", "SwapTotal:")))
+    try:
+        return min(total, int(CONTAINER.read_text()))
+    except (OSError, ValueError):  # "max"
+        return total
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Inside the block, whoever asks for more memory than this machine has gets an error, and a sentence leaves it.
+
+    Linux grants more than there is, and kills the process that uses it, without a word. The limit is on memory that the
+    process writes to, not on files that it maps. On a machine with a GPU, whose driver maps much more than it uses,
+    there is none.
+
+    Raises:
+        ConfigError: Instead of an error for which :func:`lacks_memory` holds.
+
+    Example:
+        >>> with within_memory():
+        ...     torch.empty(2**52)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: Out of memory (16 PiB more were asked for): ask for fewer or smaller arrays.
+    """
+    try:
+        with _limited(None if torch.cuda.is_available() else total_memory()):
+            yield
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise out_of_memory(error, "", ["ask for fewer or smaller arrays"]) from None
+
+
+@contextmanager
+def _limited(n_bytes: int | None) -> Iterator[None]:
+    """Inside the block, this process may write to so many bytes at most; a lower limit that it has stays."""
+    if n_bytes is None:
+        yield
+        return
+    import resource  # not on Windows, where nothing says how much there is
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    lowest = min([n_bytes, *(limit for limit in before if limit != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_DATA, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def out_of_memory(error: BaseException, where: str, hints: Sequence[str]) -> ConfigError:
+    """Turn an out-of-memory error into a message with the requested size, the memory in use and remedies.
 
     Args:
         error: The error; its traceback is dropped, because the frames keep large tensors alive.
@@ -114,10 +195,17 @@ def out_of_memory(error: torch.OutOfMemoryError, where: str, hints: Sequence[str
         Out of memory in iteration 1 (2.00 GiB more were asked for): lower data.batch_size, or use
         hypergradient=implicit.
     """
-    text, size = str(error), r"([\d.]+ [KMGT]?i?B)"
+    size = r"([\d.]+ [KMGTPE]?i?B)"
+    text = re.sub(r"allocate (\d+) bytes", lambda found: f"allocate {_binary(int(found[1]))}", str(error))
     asked, in_use = re.search(rf"allocate {size}", text), re.search(rf"{size} is allocated by PyTorch", text)
     numbers = [f"{asked[1]} more were asked for"] if asked else []
     numbers += [f"{in_use[1]} were in use"] if in_use else []
     detail = f" ({', '.join(numbers)})" if numbers else ""
     error.with_traceback(None)
-    return ConfigError(f"Out of memory {where}{detail}: {', or '.join(hints)}.")
+    return ConfigError(f"Out of memory{f' {where}' if where else ''}{detail}: {', or '.join(hints)}.")
+
+
+def _binary(n_bytes: int) -> str:
+    """A number of bytes in a binary unit."""
+    power = min((max(n_bytes, 1).bit_length() - 1) // 10, len(UNITS) - 1)
+    return f"{n_bytes / 2 ** (10 * power):.3g} {UNITS[power]}"

@@ -41,6 +41,8 @@ class InceptionScore(SampleCriterion):
     def __init__(self, *, n_splits: int = 10, seed: int = 2020) -> None:
         if n_splits < 1:
             raise ConfigError(f"The Inception score needs n_splits >= 1, not {n_splits}.")
+        if not 0 <= seed < 2**32:
+            raise ConfigError(f"The Inception score needs a seed between 0 and {2**32 - 1}, not {seed}.")
         self.n_splits, self.seed = n_splits, seed
 
     def check(self, n_samples: int, n_reference: int) -> None:  # noqa: ARG002 - it uses samples alone

@@ -46,6 +46,8 @@ class KernelDistance(SampleCriterion):
     def __init__(self, *, n_subsets: int = 100, subset_size: int = 1000, seed: int = 2020) -> None:
         if n_subsets < 1 or subset_size < 2:
             raise ConfigError(f"KID needs n_subsets >= 1 and subset_size >= 2, not {n_subsets} and {subset_size}.")
+        if not 0 <= seed < 2**32:
+            raise ConfigError(f"KID needs a seed between 0 and {2**32 - 1}, not {seed}.")
         self.n_subsets, self.subset_size, self.seed = n_subsets, subset_size, seed
 
     def check(self, n_samples: int, n_reference: int) -> None:
