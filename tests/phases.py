@@ -36,6 +36,7 @@ PHASES = {
 
 def send_in(phase, name, rank=0):
     """From here on, this process and those it forks are sent a signal in a phase, once, if they have a rank."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
     owner, attribute, due = PHASES[phase]
     function, sent = getattr(owner, attribute), []
 

@@ -269,7 +269,7 @@ def counted(monkeypatch):
     """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
     sizes = []
 
-    def compile_counted(step, device, agree):
+    def compile_counted(step, device, agree=None, on_compiling=None):
         def call(state, v, noise):
             sizes.append(len(v))
             with base.plain_autograd():

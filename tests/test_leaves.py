@@ -18,7 +18,7 @@ from eblvm_lit.runtime.annotations import check_value
 from eblvm_lit.runtime.build import build_trainer
 from eblvm_lit.runtime.forecast import warn_of_counts
 from eblvm_lit.runtime.instantiate import LIGHTNING, instantiate
-from eblvm_lit.runtime.validate import check_types
+from eblvm_lit.runtime.validate import check_config, check_types
 from eblvm_lit.utils.memory import lacks_memory, total_memory, within_memory
 from leaves import COMBINATIONS, VALUES, outcome, parts, paths, trained_with
 from shell import configure, tiny, train
@@ -152,7 +152,7 @@ def test_every_key_of_the_trainer_is_taken_or_refused_in_one_sentence(tmp_path):
         for value in VALUES:
             cfg = copy.deepcopy(base)
             OmegaConf.update(cfg, f"trainer.{key}", copy.deepcopy(value), force_add=True)
-            kind, said = outcome(lambda cfg=cfg: build_trainer(cfg, parts_of_run))
+            kind, said = outcome(lambda cfg=cfg: (check_config(cfg), build_trainer(cfg, parts_of_run)))
             assert kind in ("run", "sentence"), (key, value, said)
 
 

@@ -161,7 +161,7 @@ def test_where_nothing_is_known_nothing_is_said():
     "options", [{"n_cells": 0}, {"scale": 1}, {"scale": 4}, {"tolerance": 0.0}, {"tolerance": math.nan}]
 )
 def test_grids_that_are_none_are_refused(options):
-    with pytest.raises(ConfigError, match="Quadrature of the plane needs n_cells >= 1, an odd scale"):
+    with pytest.raises(ConfigError, match="Quadrature of the plane needs n_cells between 1 and 4096, an odd scale"):
         PlaneQuadrature(**options)
 
 

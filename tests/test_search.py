@@ -140,7 +140,7 @@ def untrained(monkeypatch):
         (["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=16"], "val/fisher: this run will"),
         (["optimized_metric=test_best/fisher"], "test_best/fisher: this run will have no such metric"),
         (["optimized_metric=train/iterations_per_second", "callbacks.curves=null"], "iterations_per_second: this run"),
-        (["optimized_metric=3"], "optimized_metric=3: this run will have no such metric"),
+        (["optimized_metric=3"], r"optimized_metric must be str \| None, not 3"),
     ],
 )
 def test_a_metric_that_the_run_will_not_have_is_refused_before_training(overrides, sentence, untrained, tmp_path):

@@ -8,10 +8,12 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.runtime import run
 from eblvm_lit.runtime import status as status_module
 from eblvm_lit.runtime.changed_settings import changed_settings
 from eblvm_lit.runtime.console import CheckOutputFolder
@@ -20,7 +22,7 @@ from eblvm_lit.runtime.sweeps.callback import Sweep
 from eblvm_lit.utils import locks
 from eblvm_lit.utils.io import remove_leftovers, write_whole
 from eblvm_lit.utils.locks import LOCK, FolderLock
-from shell import checkpoint, configured, train
+from shell import checkpoint, configured, tiny, train
 from test_sweeps import sweep_config
 
 SHORT = ("method=dsm", "trainer.max_steps=4", "n_validations=2", "summary=false")
@@ -235,10 +237,12 @@ def test_an_allowed_key_that_does_not_exist_is_refused(name, finished, tmp_path)
         train(tmp_path / "run", *SHORT, f"ckpt={finished}", f"resume.allow=[{name}]")
 
 
-@pytest.mark.parametrize("value", ["-1", "nan", "true", "{}", "{a: 1}"])
+@pytest.mark.parametrize("value", ["-1", ".nan", "true", "{}", "{a: 1}"])
 def test_what_is_no_list_of_keys_is_refused_in_any_run(value, tmp_path):
+    cfg = tiny(tmp_path, *SHORT)
+    cfg.resume.allow = yaml.safe_load(value)
     with pytest.raises(ConfigError, match=r"^resume.allow is a list of keys, such as \[optimizer.lr\], not"):
-        train(tmp_path, *SHORT, f"resume.allow={value}")
+        run.train(cfg)
 
 
 def test_a_value_is_told_where_it_was_set():

@@ -244,6 +244,7 @@ def test_a_closed_terminal_ends_the_run_like_any_signal(tmp_path):
     pid, terminal = pty.fork()
     if pid == 0:
         try:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
             exit_on_interrupt()
             sys.stdout, sys.stderr = open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
             logging.root.handlers[:] = [logging.StreamHandler(sys.stderr)]

@@ -21,6 +21,7 @@ __all__ = ["AtomicCheckpointIO", "check_restorable", "checkpoint_file", "load_ch
 
 # The entries that this package adds to a checkpoint, and their types.
 KEYS = {"method": str, "iteration": int, "config": dict}
+NUMBERS = (int, float)
 # The entries of Lightning that a run needs to resume.
 RESTORED = {
     **{"loops": dict, "optimizer_states": list, "global_step": int},
@@ -166,7 +167,8 @@ def _differing(found: Any, own: Any, place: str) -> str | None:
         fits = isinstance(found, Tensor) and found.shape == own.shape
         return None if fits and found.is_floating_point() == own.is_floating_point() else place
     else:
-        return None if type(found) is type(own) else place
+        numbers = type(found) in NUMBERS and type(own) in NUMBERS  # a rate may be written 1 or 1.0
+        return None if numbers or type(found) is type(own) else place
     return next(filter(None, (_differing(a, b, f"{place}.{key}") for a, b, key in pairs)), None)
 
 

@@ -15,6 +15,8 @@ from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ResNet"]
 
+MAX_BLOCKS = 10_000  # more would take hours to build, or all memory
+
 
 class _Block(nn.Module):
     """Two convolutions with ELU before each, beside a 1x1 convolution, at half the resolution if ``down``."""
@@ -74,6 +76,8 @@ class ResNet(nn.Module):
         self.event_shape, total = image_shape(v_shape, 8 * stem_stride), 8 * stem_stride
         if n_blocks < 1 or channels < 1:
             raise ConfigError(f"A ResNet needs n_blocks >= 1 and channels >= 1, not {n_blocks} and {channels}.")
+        if n_blocks > MAX_BLOCKS:
+            raise ConfigError(f"A ResNet has at most {MAX_BLOCKS:,} blocks in a stage, not {n_blocks:,}.")
         depth, height, width = self.event_shape
         self.checkpoint, self.out_dim = checkpoint, (height // total) * (width // total) * 8 * channels
         size, padding = (3, 1) if stem_stride == 1 else (2 * stem_stride, stem_stride // 2)

@@ -21,6 +21,7 @@ LATENTS = "latents"  # posterior means of training examples, beside the paramete
 # SHA-256 of each file of parameters: it is the file that the model card describes.
 MODELS = {
     "bidvl_mnist": "767feea92b9d142399017c24387f70cb81acaca12c31e499b2620bef2567fa30",
+    "bimdsm_mnist": "08c105bbaf59e2ad54f4353077369006b306ecf78f27fd0168aee398fd23eaa7",
     "grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f",
 }
 
@@ -35,6 +36,7 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     Args:
         name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents. ``bidvl_mnist``:
             MNIST padded to 32 x 32 pixels, in [-1, 1]; an energy, an encoder and a generator of 32 latents.
+            ``bimdsm_mnist``: the same images in [0, 1]; E(v, h) of 20 latents and a posterior, by BiMDSM.
         device: Where the model goes.
 
     Raises:
