@@ -22,7 +22,7 @@ from eblvm_lit.data.matlab_files import Expected, read_matlab
 from eblvm_lit.data.prepared_files import decode_once, open_image
 from eblvm_lit.errors import DataError
 from eblvm_lit.utils.foreign_files import read_bounded
-from eblvm_lit.utils.tensor_files import check_plain, load_tensors
+from eblvm_lit.utils.tensor_files import check_tensors, load_tensors
 from hostile_worker import CPU
 
 TESTS = Path(__file__).parent
@@ -119,15 +119,15 @@ def test_dense_tensors_of_any_layout_are_read(tmp_path):
 @pytest.mark.parametrize(("size", "stride"), [((2, 2), (1, 1)), ((2, 3), (2, 1)), ((3,), (0,)), ((2, 2), (3, 3))])
 def test_overlapping_rows_are_refused(size, stride):
     with pytest.raises(ValueError, match=r"a\.0 repeats its numbers"):
-        check_plain({"a": [torch.as_strided(torch.zeros(9), size, stride)]})
+        check_tensors({"a": [torch.as_strided(torch.zeros(9), size, stride)]})
 
 
 def test_a_tensor_is_within_its_memory_to_the_last_number():
     x = torch.zeros(6)[1:]
-    check_plain({"x": x})
+    check_tensors({"x": x})
     x.untyped_storage().resize_(20)  # of the 24 bytes that it ends at
     with pytest.raises(ValueError, match="x lies beyond its memory"):
-        check_plain({"x": x})
+        check_tensors({"x": x})
 
 
 # --- bounds -----------------------------------------------------------------------------------------------

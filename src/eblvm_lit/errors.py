@@ -1,13 +1,13 @@
 """Errors for the user: each message is one sentence that says what to do."""
 
-__all__ = ["ConfigError", "DataError", "EblvmError", "printable"]
+__all__ = ["ConfigError", "DataError", "EblvmError", "escaped"]
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     r"""A text with escapes for what a terminal would obey or cannot encode, as in the names of some files.
 
     Example:
-        >>> print(printable("two\nlines \udcff"))
+        >>> print(escaped("two\nlines \udcff"))
         two\nlines \udcff
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -18,7 +18,7 @@ class EblvmError(Exception):
 
     def __str__(self) -> str:
         """The sentence, on one line whatever the names in it."""
-        return printable(super().__str__())
+        return escaped(super().__str__())
 
 
 class DataError(EblvmError):

@@ -21,7 +21,7 @@ from PIL import Image
 from rich.markup import escape
 from rich.progress import track
 
-from eblvm_lit.errors import DataError, EblvmError, printable
+from eblvm_lit.errors import DataError, EblvmError, escaped
 from eblvm_lit.utils.foreign_files import check_regular
 from eblvm_lit.utils.io import replacing
 
@@ -161,7 +161,7 @@ def decode_once(
             raise OSError(f"{n_bytes / 1e9:.1f} GB are needed")
         with replacing(target) as partial, ThreadPoolExecutor(os.cpu_count()) as pool:
             array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
-            for first in track(range(0, len(files), CHUNK), escape(f"Preparing {printable(target.stem)}")):
+            for first in track(range(0, len(files), CHUNK), escape(f"Preparing {escaped(target.stem)}")):
                 part = files[first : first + CHUNK]
                 array[first : first + len(part)] = list(pool.map(decode, part))
             array.flush()

@@ -32,19 +32,8 @@ from eblvm_lit.figures.style import (
 from eblvm_lit.reports.groups import Group
 
 __all__ = [
-    *(
-        "LARGEST",
-        "WORDS",
-        "Band",
-        "band",
-        "beside",
-        "draw_bands",
-        "draw_reports",
-        "fill",
-        "first_figures",
-        "save_figure",
-    ),
-    "stem_of",
+    *("LARGEST", "WORDS", "Band", "band", "beside", "draw_bands", "draw_reports", "fill", "first_figures"),
+    *("save_figure", "stem_of"),
 ]
 
 T = TypeVar("T")

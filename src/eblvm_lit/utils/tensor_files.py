@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["DTYPES", "check_plain", "load_tensors"]
+__all__ = ["DTYPES", "check_tensors", "load_tensors"]
 
 MAX_PICKLE = 1 << 23  # bytes; that of a model of a hundred tensors with Adam's states has 40,000
 MAX_VALUES, MAX_DEPTH = 1_000_000, 100
@@ -45,7 +45,7 @@ def load_tensors(path: Path) -> Any:
     """
     _check_archive(path)
     content = torch.load(path, map_location="cpu", weights_only=True)
-    check_plain(content)
+    check_tensors(content)
     return content
 
 
@@ -66,7 +66,7 @@ def _check_archive(path: Path) -> None:
             raise ValueError(f"it holds more than data, such as {str(arg).replace(' ', '.')}")
 
 
-def check_plain(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> None:
+def check_tensors(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> None:
     """Refuse what no file of ours holds: objects, numbers beyond 64 bits, and tensors that are not dense.
 
     Args:
@@ -77,7 +77,7 @@ def check_plain(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> None:
         ValueError: Names the place.
 
     Example:
-        >>> check_plain({"state": [{"exp_avg": torch.zeros(2, dtype=torch.float16)}]})
+        >>> check_tensors({"state": [{"exp_avg": torch.zeros(2, dtype=torch.float16)}]})
         Traceback (most recent call last):
         ValueError: state.0.exp_avg is of type torch.float16, not torch.float32 or torch.float64
     """

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.tensor_files import DTYPES, check_plain
+from eblvm_lit.utils.tensor_files import DTYPES, check_tensors
 
 __all__ = ["as_tensors", "find_local", "read_checked"]
 
@@ -87,7 +87,7 @@ def as_tensors(content: bytes, path: Path) -> dict[str, Any]:
     """
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        check_plain(state, (*DTYPES, torch.float16, torch.bfloat16))
+        check_tensors(state, (*DTYPES, torch.float16, torch.bfloat16))
     except Exception as error:  # from truncated archives to forbidden pickles: half a dozen types
         raise DataError(f"{path} is damaged or holds more than tensors: it is not read.") from error
     if not isinstance(state, dict):

@@ -42,10 +42,8 @@ def earlier_sweep(config: DictConfig) -> Path:
     own = Path(config.hydra.sweep.dir)
     if any(text.startswith("hydra.sweep.dir=") for text in config.hydra.overrides.hydra):
         return own
-    wanted, root = (
-        settings(cast(dict[str, Any], OmegaConf.to_container(config))),
-        own.parent.parent,
-    )  # the folders of sweeps are named DATE/TIME
+    wanted = settings(cast(dict[str, Any], OmegaConf.to_container(config)))
+    root = own.parent.parent  # the folders of sweeps are named DATE/TIME
     records = sorted(root.glob("*/*/multirun.yaml"), key=lambda path: path.parent.parts[-2:], reverse=True)
     for record in records:
         try:
