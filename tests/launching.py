@@ -165,11 +165,12 @@ class Launch:
 
 
 def gone(pid):
-    """Whether a process ends by itself."""
+    """Whether a process ends by itself, with all its threads: the last one closes its files."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if zombie and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1:
                 return True
         except (FileNotFoundError, ProcessLookupError):
             return True

@@ -5,6 +5,7 @@ import copy
 import io
 import logging
 import math
+import re
 import signal
 
 from omegaconf import OmegaConf
@@ -107,18 +108,19 @@ def within(seconds):
 
 
 def outcome(action, seconds=60):
-    """How an action ends: ``run``, ``sentence``, ``traceback``, ``hang`` or, with a warning before, ``announced``."""
-    warned = io.StringIO()
+    """How an action ends: ``run``, ``sentence``, ``traceback``, ``hang`` or ``announced``, that is with a forecast."""
+    warned, printed = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(warned)
     handler.setLevel(logging.WARNING)
     logging.getLogger("eblvm_lit").addHandler(handler)
     try:
-        with within(seconds), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with within(seconds), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
             action()
     except EblvmError as error:
         return ("sentence" if str(error) and "\n" not in str(error) else "traceback"), str(error)
     except LateError:
-        return ("announced" if warned.getvalue() else "hang"), warned.getvalue()
+        announced = re.search("Very much is asked for|About .* days left", warned.getvalue() + printed.getvalue())
+        return ("announced" if announced else "hang"), warned.getvalue()
     except Exception as error:
         return "traceback", f"{type(error).__name__}: {error}"
     finally:

@@ -79,7 +79,8 @@ def test_every_key_at_the_top_is_taken_or_refused_before_anything_is_built(tmp_p
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"run_dir": 10}, r"run_dir must be str \| None, not 10"),
+        ({"run_dir": 10}, "run_dir must be str, not 10"),
+        ({"run_dir": None}, "run_dir must be str, not None"),
         ({"ckpt": 1.5}, r"ckpt must be str \| None, not 1.5"),
         ({"allow_packages": 3}, "allow_packages must be .*, not 3"),
         ({"tf32": 1}, r"tf32 must be bool \| None, not 1"),
@@ -140,6 +141,14 @@ def test_a_network_is_a_module(key, value, sentence):
     node = {"_target_": "eblvm_lit.energies.spectral.SpectralEnergy", key: value}
     with pytest.raises(ConfigError, match=sentence):
         instantiate(node, "model")
+
+
+@pytest.mark.parametrize("value", [[], 3, "text"])
+def test_what_is_no_part_is_refused_where_the_run_looks_at_parts_first(value, tmp_path):
+    cfg = tiny(tmp_path)
+    OmegaConf.update(cfg, "method.objective", value, merge=False)
+    with pytest.raises(ConfigError, match=r"method\.objective must be Objective, not"):
+        run.train(cfg)
 
 
 TRAINER = ("accelerator", "devices", "num_nodes", "log_every_n_steps", "deterministic", "profiler", "benchmark")

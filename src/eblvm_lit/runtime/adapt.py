@@ -48,8 +48,12 @@ def adapt(cfg: DictConfig) -> None:
         log.info("%s", line)
     if list(OmegaConf.select(cfg, "sizes.v_shape") or ()) != list(data.event_shape):
         cfg.sizes.v_shape = list(data.event_shape)
-    objective = OmegaConf.select(cfg, "method.objective._target_")
-    if objective == ONE_NOISE_LEVEL and len(data.event_shape) == 3:
+    objective = OmegaConf.select(cfg, "method.objective")  # the check of its kind comes when it is built
+    if (
+        isinstance(objective, DictConfig)
+        and objective.get("_target_") == ONE_NOISE_LEVEL
+        and len(data.event_shape) == 3
+    ):
         log.warning(
             "Denoising at one noise level does not learn where images come from, and samples will show none: "
             "method=bimdsm (or another with objective=mdsm) learns many levels."

@@ -40,8 +40,8 @@ TRAIN_KEYS = (
 )
 # The types of what no constructor takes, and so no annotation of one says.
 TYPES: dict[str, Any] = {
-    **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir", "data_root"), str | None),
-    **dict.fromkeys(("ckpt", "optimized_metric"), str | None),
+    "run_dir": str,
+    **dict.fromkeys(("outputs_dir", "cache_dir", "data_root", "ckpt", "optimized_metric"), str | None),
     **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
     **dict.fromkeys(("data_energy", "latent_langevin", "model", "generator"), Mapping | None),
     **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
@@ -88,7 +88,7 @@ def check_types(cfg: DictConfig) -> None:
         >>> check_types(OmegaConf.create({"run_dir": 10}))
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: run_dir must be str | None, not 10.
+        eblvm_lit.errors.ConfigError: run_dir must be str, not 10.
     """
     for path, hint in TYPES.items():
         top = path.partition(".")[0]
