@@ -73,6 +73,13 @@ def test_a_model_of_the_data_finds_noise_and_constants():
     assert found["fpr95_flat"] == 0
 
 
+def test_outliers_without_a_finite_energy_are_refused():
+    far = OutOfDistribution(sets={"far": UniformNoise(low=1e30, high=2e30)})
+    model, v = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2)
+    with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not finite"):
+        far.compute(method_of(model), v, torch.Generator())
+
+
 def test_without_a_free_energy_the_posteriors_bound_stands_for_it():
     v = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     energy, posterior = DeepVectorEnergy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)

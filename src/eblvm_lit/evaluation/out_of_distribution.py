@@ -184,7 +184,7 @@ class OutOfDistribution(ExampleMetric):
         n_particles: Latents of each bound.
 
     Raises:
-        ConfigError: With no particle.
+        ConfigError: With no particle; and by :meth:`compute`, where F is not finite.
 
     Example:
         >>> from types import SimpleNamespace
@@ -219,11 +219,17 @@ class OutOfDistribution(ExampleMetric):
         if not has_outlier_score(method.parts):
             return {}
 
-        def scores(x: Tensor) -> Tensor:
-            return outlier_score(method.parts, x, generator, n_particles=self.n_particles)
+        def scores(x: Tensor, name: str) -> Tensor:
+            found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
+            if not found.isfinite().all():
+                raise ConfigError(
+                    f"The energy of {name} is not finite, and so has no rank among others: its values are too far from "
+                    "the training data's, or the model diverges."
+                )
+            return found
 
-        inside, found = scores(v), {}
+        inside, found = scores(v, "test data"), {}
         for name, outliers in self.sets.items():
-            values = detection(inside, scores(outliers.draw(v, generator)))
+            values = detection(inside, scores(outliers.draw(v, generator), f"the outliers {name!r}"))
             found |= {f"{key}_{name}": value for key, value in values.items()}
         return found
