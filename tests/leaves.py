@@ -30,6 +30,7 @@ AIS = tuple(
     for place in ("estimated_likelihood.hamiltonian_ais", "sandwich.ais")
     for key in ("n_chains=2", "n_betas=2", "n_adapting=1")
 )
+DIGITS = ("data=mnist", "data.root=digits", "data.val_size=20", "data.size=32")
 IMAGES = ("data=image_folder", "data.path=pictures", "data.root=prepared", "data.size=32", "data.channels=3")
 COMBINATIONS = {
     "bidsm": [*SHORT, *PLANE],
@@ -38,7 +39,7 @@ COMBINATIONS = {
         *(f"evaluation@{METRICS}=out_of_distribution", f"figures@{FIGURES}=annealed", f"{FIGURES}.samples.n=4"),
     ],
     "bidvl": [
-        *(*SHORT, *IMAGES, "method=bidvl", "model.network.width=2", "posterior.network.width=2", "generator.width=2"),
+        *(*SHORT, *DIGITS, "method=bidvl", "model.network.width=2", "posterior.network.width=2", "generator.width=2"),
         *(f"evaluation@{METRICS}=generator", f"figures@{FIGURES}=generator", "posterior.h_dim=4"),
         *(f"{METRICS}.fd_classifier.{key}=2" for key in ("features.n_steps", "features.width", "features.dim")),
         *(f"{METRICS}.fd_classifier.{key}=10" for key in ("n_samples", "n_samples_at_validation")),

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 import torch
 from omegaconf import OmegaConf
-from PIL import Image
 
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError
@@ -20,6 +19,7 @@ from eblvm_lit.runtime.forecast import warn_of_counts
 from eblvm_lit.runtime.instantiate import LIGHTNING, instantiate
 from eblvm_lit.runtime.validate import check_config, check_types
 from eblvm_lit.utils.memory import lacks_memory, total_memory, within_memory
+from image_files import write_images, write_mnist
 from leaves import COMBINATIONS, VALUES, outcome, parts, paths, trained_with
 from shell import configure, tiny, train
 
@@ -233,11 +233,11 @@ def test_very_much_work_is_announced_and_no_other(caplog):
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_every_leaf_runs_or_ends_in_one_sentence(name, tmp_path, monkeypatch):
-    for i in range(60):
-        (tmp_path / "pictures").mkdir(exist_ok=True)
-        Image.effect_noise((32, 32), 50).convert("RGB").save(tmp_path / "pictures" / f"{i}.png")
+    write_images(tmp_path / "pictures", 60, size=(32, 32))
+    write_mnist(tmp_path / "digits", 60, 20)
     monkeypatch.chdir(tmp_path)
     base, found, wrong = configure(*COMBINATIONS[name]), Counter(), []
+    assert trained_with(base, "seed", 1, tmp_path / "base") == ("run", "")
     for path in paths(base):
         for i, value in enumerate(VALUES):
             kind, said = trained_with(base, path, value, tmp_path / f"{path}_{i}")

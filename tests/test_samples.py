@@ -749,6 +749,14 @@ def test_pictures_draw_nothing_where_they_do_not_apply(picture):
     assert (picture.draw(method, data, g) is None) == (picture.name != "inpainting")
 
 
+@pytest.mark.parametrize("picture", PICTURES[:2], ids=lambda picture: picture.name)
+def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
+    method, data, g = digits()
+    by_posterior = image_of(picture.draw(method, data, g).axes[-1])
+    method.posterior, method.encoder = None, method.posterior
+    assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)
+
+
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_pictures_change_nothing(picture):
     method, data, g = digits()

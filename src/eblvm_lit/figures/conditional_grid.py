@@ -15,7 +15,7 @@ from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_visible
-from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.generation.reconstructions import encode
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
@@ -23,7 +23,7 @@ __all__ = ["Conditional"]
 
 
 class Conditional(Picture):
-    r"""Test images, and under each some samples of p(v|h) at its posterior mean h.
+    r"""Test images, and under each some samples of p(v|h) at its h: the posterior's mean, or what the encoder gives.
 
     .. math:: v \sim p(v|h), \quad h = E_q[h|v_0]
 
@@ -65,14 +65,15 @@ class Conditional(Picture):
         data: ArrayDataModule,
         generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
     ) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
+        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
         if not encodes_images(method, data):
             return None
         given = labelled_examples(data, self.labels)[0]
-        h = posterior_mean(method.parts.posterior, given).repeat_interleave(self.n, dim=0)
+        h = encode(method.parts, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)
         with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
             v = draw_visible(self.sampler, method.parts.energy, h, seed=seed, on_step=on_step)
         images = [("$v_0$", data.as_bytes(image)) for image in given.split(1)]
-        samples = [(r"$v \sim p(v \,|\, E_q[h|v_0])$", data.as_bytes(part)) for part in v.split(self.n)]
+        latent = "h(v_0)" if method.parts.posterior is None else "E_q[h|v_0]"
+        samples = [(rf"$v \sim p(v \,|\, {latent})$", data.as_bytes(part)) for part in v.split(self.n)]
         return image_grid([images, samples], data.image_shape, width=2.5, height_ratios=(1, 5))

@@ -10,16 +10,15 @@ from torch import Tensor
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.base import Method
-from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["encodes_images", "labelled_examples"]
 
 
 def encodes_images(method: Method, data: ArrayDataModule) -> bool:
-    """Whether the data are images, and the method has an energy E(v, h) and a posterior."""
-    energy, posterior = method.parts.energy, method.parts.posterior
+    """Whether the data are images, and the method has an energy E(v, h) and a posterior or an encoder."""
+    energy = method.parts.energy
     joint = isinstance(energy, Energy) and energy.h_dim > 0
-    return data.image_shape is not None and joint and isinstance(posterior, Posterior)
+    return data.image_shape is not None and joint and method.parts.encoding is not None
 
 
 def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) -> Tensor:

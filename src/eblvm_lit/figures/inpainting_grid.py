@@ -14,9 +14,9 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.eval_mode import posterior_mean
 from eblvm_lit.generation.inpainting import can_inpaint, inpaint
 from eblvm_lit.generation.masks import Mask
+from eblvm_lit.generation.reconstructions import encode
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.progress import progress_bar
@@ -95,7 +95,7 @@ class Inpainting(Picture):
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":
-            h = posterior_mean(method.parts.posterior, v).repeat(self.n_completions, 1)
+            h = encode(method.parts, v).repeat(self.n_completions, 1)
         with progress_bar("inpainting", len(given[0]) * self.sampler.langevin.n_steps) as on_step:
             full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, h=h, on_step=on_step)
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()

@@ -14,7 +14,7 @@ from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_between
-from eblvm_lit.generation.eval_mode import posterior_mean
+from eblvm_lit.generation.reconstructions import encode
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.progress import progress_bar
 
@@ -80,11 +80,11 @@ class Interpolation(Picture):
         self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior."""
+        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
         if not encodes_images(method, data):
             return None
         images = [labelled_examples(data, SQUARE)[0], *self._ends(data, generator)]
-        latents = [posterior_mean(method.parts.posterior, v) for v in images]
+        latents = [encode(method.parts, v) for v in images]
         lines = "between two images"
         if self.rho is not None:
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
