@@ -14,7 +14,7 @@ from eblvm_lit.objectives.ksd import median_distance
 
 __all__ = ["MeanDiscrepancy"]
 
-ELEMENTS = 2**24  # pairs at a time
+ELEMENTS = 2**20  # pairs at a time: 8 MiB, three times as fast as 128
 N_FOR_MEDIAN = 2000  # examples whose distances give the bandwidth
 
 
