@@ -80,6 +80,15 @@ def test_blocks_of_rows_are_the_whole(monkeypatch):
     assert prdc(x, y) == whole
 
 
+@pytest.mark.parametrize("kind", [PrecisionRecall, DensityCoverage, MeanDiscrepancy])
+def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(kind):
+    x, y = set_of(normal(20, 3)), normal(40, 3, seed=1) + 0.5
+    limited = kind(n_max=25)
+    assert limited.compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y[:25]), TITLES)
+    assert limited.describe()["n_max"] == 25
+    assert kind(n_max=90).compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y), TITLES)
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_equal_sets_have_precision_recall_and_coverage_one(offset):
     x = normal(60, 40) + offset  # far from the origin rounding moves distances by more than nothing
@@ -455,6 +464,7 @@ def test_too_few_samples_for_their_neighbours_are_refused_before_the_first_itera
     [
         (lambda: PrecisionRecall(k=0), "k >= 1, not 0"),
         (lambda: DensityCoverage(k=0), "k >= 1, not 0"),
+        (lambda: PrecisionRecall(n_max=1), "n_max >= 2 examples or null, not 1"),
         (lambda: MeanDiscrepancy(bandwidth=0), "a bandwidth > 0 or 'median'"),
         (lambda: MeanDiscrepancy(bandwidth="mean"), "a bandwidth > 0 or 'median', not 'mean'"),
         (lambda: MeanDiscrepancy().check(1, 9), "two samples and examples, not 1 and 9"),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from torch import Tensor
-
 from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -26,9 +22,10 @@ class DensityCoverage(NeighbourCriterion):
 
     Args:
         k: The neighbour that a ball reaches to.
+        n_max: Largest number of examples, the first ones; None for all.
 
     Raises:
-        ConfigError: For k < 1.
+        ConfigError: For k < 1, or n_max < 2.
 
     Example:
         >>> import torch
@@ -42,12 +39,12 @@ class DensityCoverage(NeighbourCriterion):
 
     label, numbers = "Density and coverage", ("density", "coverage")
 
-    def __init__(self, *, k: int = 5) -> None:
-        super().__init__(k=k)
+    def __init__(self, *, k: int = 5, n_max: int | None = None) -> None:
+        super().__init__(k=k, n_max=n_max)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """Both; see :meth:`SampleCriterion.compute`."""
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        x, y = self.rows(samples, reference)
         balls, held = counts(x, y, squared_radii(y, self.k))
         values = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
         return dict(zip(self.names(titles), values, strict=True))

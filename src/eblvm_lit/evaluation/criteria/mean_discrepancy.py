@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.criteria.base import RowCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
 from eblvm_lit.objectives.ksd import median_distance
@@ -18,7 +18,7 @@ ELEMENTS = 2**20  # pairs at a time: 8 MiB, three times as fast as 128
 N_FOR_MEDIAN = 2000  # examples whose distances give the bandwidth
 
 
-class MeanDiscrepancy(SampleCriterion):
+class MeanDiscrepancy(RowCriterion):
     r"""``mmd``: the unbiased estimate of the squared discrepancy, of M samples and N examples.
 
     .. math:: \frac{\sum_{i \ne j} k(x_i, x_j)}{M (M - 1)} + \frac{\sum_{i \ne j} k(y_i, y_j)}{N (N - 1)}
@@ -30,9 +30,10 @@ class MeanDiscrepancy(SampleCriterion):
 
     Args:
         bandwidth: b, in the units of the features, or ``median``.
+        n_max: Largest number of examples, the first ones; None for all.
 
     Raises:
-        ConfigError: For a bandwidth that is not positive.
+        ConfigError: For a bandwidth that is not positive, or n_max < 2.
 
     Example:
         >>> import torch
@@ -43,9 +44,8 @@ class MeanDiscrepancy(SampleCriterion):
         {'mmd': 2.0}
     """
 
-    needs_rows = True
-
-    def __init__(self, *, bandwidth: float | Literal["median"] = "median") -> None:
+    def __init__(self, *, bandwidth: float | Literal["median"] = "median", n_max: int | None = None) -> None:
+        super().__init__(n_max=n_max)
         if bandwidth != "median" and not (isinstance(bandwidth, int | float) and bandwidth > 0):
             raise ConfigError(f"The discrepancy needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
         self.bandwidth: float | Literal["median"] = bandwidth
@@ -61,7 +61,7 @@ class MeanDiscrepancy(SampleCriterion):
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The discrepancy; see :meth:`SampleCriterion.compute`."""
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        x, y = self.rows(samples, reference)
         b = float(median_distance(y[:N_FOR_MEDIAN])) if self.bandwidth == "median" else self.bandwidth
         if not b > 0:
             raise ConfigError("Half of the examples' features are equal: name a bandwidth > 0 of the discrepancy.")
@@ -69,8 +69,8 @@ class MeanDiscrepancy(SampleCriterion):
         return {titles.of("mmd"): within - 2 * _total(x, y, b) / (len(x) * len(y))}
 
     def describe(self) -> dict[str, int | float | str]:
-        """The bandwidth."""
-        return {"bandwidth": self.bandwidth}
+        """The bandwidth, and the largest number of examples."""
+        return {"bandwidth": self.bandwidth, **super().describe()}
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.evaluation.criteria.base import RowCriterion
 from eblvm_lit.evaluation.features.base import Titles
 
 __all__ = ["NeighbourCriterion", "check_neighbours", "counts", "squared_radii"]
@@ -35,14 +35,15 @@ def check_neighbours(name: str, k: int, n_samples: int, n_reference: int) -> Non
         )
 
 
-class NeighbourCriterion(SampleCriterion):
+class NeighbourCriterion(RowCriterion):
     """Numbers that compare two sets of features by balls around one of them.
 
     Args:
         k: The neighbour that a ball reaches to.
+        n_max: Largest number of examples; None for all.
 
     Raises:
-        ConfigError: For k < 1.
+        ConfigError: For k < 1, or n_max < 2.
 
     Attributes:
         label: The criterion in sentences.
@@ -51,24 +52,24 @@ class NeighbourCriterion(SampleCriterion):
 
     label: str
     numbers: tuple[str, ...]
-    needs_rows = True
 
-    def __init__(self, *, k: int) -> None:
+    def __init__(self, *, k: int, n_max: int | None = None) -> None:
+        super().__init__(n_max=n_max)
         if k < 1:
             raise ConfigError(f"{self.label} need k >= 1, not {k}.")
         self.k = k
 
     def check(self, n_samples: int, n_reference: int) -> None:
         """Refuse sets without a k-th neighbour."""
-        check_neighbours(self.label, self.k, n_samples, n_reference)
+        check_neighbours(self.label, self.k, n_samples, self.n_examples(n_reference))
 
     def names(self, titles: Titles) -> list[str]:
         """The names of the numbers; see :meth:`SampleCriterion.names`."""
         return [titles.of(number) for number in self.numbers]
 
     def describe(self) -> dict[str, int | float | str]:
-        """The neighbour."""
-        return {"k": self.k}
+        """The neighbour, and the largest number of examples."""
+        return {"k": self.k, **super().describe()}
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:

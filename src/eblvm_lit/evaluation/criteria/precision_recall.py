@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from torch import Tensor
-
 from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -25,9 +21,10 @@ class PrecisionRecall(NeighbourCriterion):
 
     Args:
         k: The neighbour that a ball reaches to.
+        n_max: Largest number of examples, the first ones; None for all.
 
     Raises:
-        ConfigError: For k < 1.
+        ConfigError: For k < 1, or n_max < 2.
 
     Example:
         >>> import torch
@@ -41,12 +38,12 @@ class PrecisionRecall(NeighbourCriterion):
 
     label, numbers = "Precision and recall", ("precision", "recall")
 
-    def __init__(self, *, k: int = 3) -> None:
-        super().__init__(k=k)
+    def __init__(self, *, k: int = 3, n_max: int | None = None) -> None:
+        super().__init__(k=k, n_max=n_max)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """Both; see :meth:`SampleCriterion.compute`."""
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        x, y = self.rows(samples, reference)
         balls = ((x, y), (y, x))  # whether the first are in balls around the second
         found = (counts(inside, around, squared_radii(around, self.k))[0] for inside, around in balls)
         return {name: float((n > 0).double().mean()) for name, n in zip(self.names(titles), found, strict=True)}
