@@ -591,6 +591,15 @@ def test_attributes_are_learned_but_are_no_classes(digits, tmp_path):
         collect(features, lambda i: as_images(data, data.splits.test[i]), 5, logits=True)
 
 
+def test_features_that_are_not_finite_are_refused(tmp_path):
+    data = textures()
+    network = RandomFeatures()
+    network.prepare(data)
+    network.map[0, 0] = torch.inf
+    with pytest.raises(ConfigError, match="The network random gives features that are not finite"):
+        collect(network, lambda i: as_images(data, data.splits.test[i]), 5)
+
+
 # --- what is refused --------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 # How torch and its libraries say on a CPU that memory is lacking, or that a size in bytes has more than 64 bits.
 NO_MEMORY = (
     *("can't allocate memory", "Storage size calculation overflowed", "not enough memory", "could not create a memory"),
-    *("numel: integer multiplication overflow", "overflowed with sizes"),
+    *("numel: integer multiplication overflow", "overflowed with sizes", "std::bad_alloc"),
 )
 # Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4

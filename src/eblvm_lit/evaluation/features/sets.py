@@ -48,7 +48,7 @@ def collect(
         logits: Whether the logits are.
 
     Raises:
-        ConfigError: If there are no logits.
+        ConfigError: If there are no logits, or features are not finite.
     """
     rank, size = rank_and_size()
     moments, kept, classes = Moments(features.dim), [], []
@@ -56,6 +56,11 @@ def collect(
     with progress_bar(f"features of {features.name}", len(own), visible=rank == 0) as on_step:
         for numbers in own.split(features.batch_size):
             found = features.extract(fetch(numbers).to(device))
+            if not found.rows.isfinite().all():
+                raise ConfigError(
+                    f"The network {features.name} gives features that are not finite: it has diverged, so train it at a "
+                    "lower rate or take other weights."
+                )
             moments.update(found.rows)
             if rows:
                 kept.append(found.rows.cpu())
