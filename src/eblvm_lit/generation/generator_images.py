@@ -35,7 +35,8 @@ class GeneratedImages(ImageSource):
         langevin: The steps towards the prior of a model that learns one; not used for others.
 
     Raises:
-        ConfigError: For a batch size below one, below two with batch statistics, or above 100,000; for a learnt prior without steps.
+        ConfigError: For a batch size below one, below two with batch statistics, or above 100,000; for a learnt prior
+            without steps.
 
     Example:
         >>> from types import SimpleNamespace

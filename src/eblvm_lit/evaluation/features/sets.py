@@ -58,8 +58,8 @@ def collect(
             found = features.extract(fetch(numbers).to(device))
             if not found.rows.isfinite().all():
                 raise ConfigError(
-                    f"The network {features.name} gives features that are not finite: it has diverged, so train it at a "
-                    "lower rate or take other weights."
+                    f"The network {features.name} gives features that are not finite, as it has diverged: train it at "
+                    "a lower rate, or take other weights."
                 )
             moments.update(found.rows)
             if rows:
