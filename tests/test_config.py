@@ -98,9 +98,10 @@ COMPANIONS |= {"criteria=coverage": [FID], **{f"features={name}": WITHOUT_CLASSE
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment, or a word of its command, computes, if not what all others do; and what takes too long for a test.
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
+SMALL = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "deep_mlp")
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in ("bimdsm", "bidvl", "vae", "lebm", "latent_prior")},
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in SMALL},
     **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "bidvl")},
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
@@ -317,7 +318,7 @@ def shorter_deep(cfg):
     if "generator" in cfg.method:
         return shorter_generator(cfg)
     if "prior" in cfg.model:
-        quick = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4, "images.batch_size": 4}
+        quick = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8, "images.batch_size": 4}
         short = [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in quick.items()]
         return [*short, "data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
     if "network" not in cfg.model:
@@ -330,12 +331,13 @@ def shorter_deep(cfg):
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
         short += ["callbacks.evaluation.at_validation=[]"]
     if "fd_classifier" in cfg.callbacks.evaluation.metrics:
-        values = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4}
+        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
         short += [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in values.items()]
         short += [f"callbacks.evaluation.intervals.{name}=2" for name in cfg.callbacks.evaluation.intervals]
         values = {"samples.n": 4, "conditional.n": 4, "interpolation.n": 2, "interpolation.n_lines": 2}
         values |= {"inpainting.n": 2, "tsne.n": 4, "energies.n": 4}
-        short += [f"callbacks.figures.figures.{name}={value}" for name, value in values.items()]
+        drawn = {name: value for name, value in values.items() if name.split(".")[0] in cfg.callbacks.figures.figures}
+        short += [f"callbacks.figures.figures.{name}={value}" for name, value in drawn.items()]
     else:
         short += ["callbacks.figures=null"]
     return short
@@ -353,7 +355,7 @@ def shorter_generator(cfg):
         short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
         short += ["callbacks.evaluation.at_validation=[reconstruction,stability]"]
     if "fd_classifier" in metrics:
-        values = {"features.n_steps": 2, "n_samples": 4, "n_samples_at_validation": 4}
+        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
         short += [f"{at}.fd_classifier.{name}={value}" for name, value in values.items()]
     return short
 
