@@ -36,8 +36,8 @@ class Inpainting(Picture):
         mask: Which pixels are kept.
         n: Number of images.
         n_completions: Completions of each.
-        latents: ``drawn`` from the kept pixels alone; ``posterior``, fixed at the posterior mean of the whole image, or at
-            what the encoder gives for it.
+        latents: ``drawn`` from the kept pixels alone; ``posterior``, fixed at the posterior mean of the whole image, or
+            at what the encoder gives for it.
 
     Raises:
         ConfigError: For a number below one, or unknown latents.
