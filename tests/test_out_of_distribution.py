@@ -73,10 +73,17 @@ def test_a_model_of_the_data_finds_noise_and_constants():
     assert found["fpr95_flat"] == 0
 
 
-def test_outliers_without_a_finite_energy_are_refused():
+def test_infinite_scores_have_the_first_and_the_last_rank():
+    inside, outside = torch.tensor([1.0, 2.0, torch.inf]), torch.tensor([-torch.inf, 1.5, -torch.inf])
+    finite = detection(inside.nan_to_num(posinf=9.0), outside.nan_to_num(neginf=-9.0))
+    assert detection(inside, outside) == finite
+    assert finite["auroc"] == pytest.approx(8 / 9)
+
+
+def test_outliers_whose_energy_is_not_a_number_are_refused():
     far = OutOfDistribution(sets={"far": UniformNoise(low=1e30, high=2e30)})
     model, v = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2)
-    with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not finite"):
+    with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not a number"):
         far.compute(method_of(model), v, torch.Generator())
 
 

@@ -16,7 +16,8 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     r"""AUROC, AUPR and FPR95 of a score that should be higher for data than for outliers.
 
     AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; in AUPR the data are the positive class;
-    FPR95 is the fraction of outliers above the score that 95 % of the data exceed. All depend on ranks alone.
+    FPR95 is the fraction of outliers above the score that 95 % of the data exceed. All depend on ranks alone, of
+    which infinity has the first or the last.
 
     Args:
         inside: Scores of data, shape (n,).
@@ -26,7 +27,8 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
         >>> detection(torch.tensor([5.0, 7.0]), torch.tensor([1.0, 6.0]))["auroc"]
         0.75
     """
-    scores = torch.cat([inside, outside]).double().cpu().numpy()
+    largest = torch.finfo(torch.float64).max  # scikit-learn refuses infinity, which has the rank of the largest number
+    scores = torch.cat([inside, outside]).double().clamp(-largest, largest).cpu().numpy()
     labels = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
     false_positives, true_positives, _ = roc_curve(labels, scores, drop_intermediate=False)
     values = (

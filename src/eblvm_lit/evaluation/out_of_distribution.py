@@ -184,7 +184,7 @@ class OutOfDistribution(ExampleMetric):
         n_particles: Latents of each bound.
 
     Raises:
-        ConfigError: With no particle; and by :meth:`compute`, where F is not finite.
+        ConfigError: With no particle; and by :meth:`compute`, where F is NaN; infinity has a rank.
 
     Example:
         >>> from types import SimpleNamespace
@@ -221,10 +221,10 @@ class OutOfDistribution(ExampleMetric):
 
         def scores(x: Tensor, name: str) -> Tensor:
             found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
-            if not found.isfinite().all():
+            if found.isnan().any():
                 raise ConfigError(
-                    f"The energy of {name} is not finite, and so has no rank among others: its values are too far from "
-                    "the training data's, or the model diverges."
+                    f"The energy of {name} is not a number, and so has no rank among others: its values are too far "
+                    "from the training data's, or the model diverges."
                 )
             return found
 
