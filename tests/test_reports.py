@@ -144,6 +144,16 @@ def test_parts_are_named_by_their_choice_and_their_own_settings_are_left_out(tmp
     ]
 
 
+def test_images_of_two_sizes_are_two_data_sets(simple):
+    metrics = {"test/fd_classifier": 1.0}
+    for name, size in (("a", 16), ("b", 32)):
+        simple(name, data="MNIST", data__size=size, metrics=metrics)
+    simple("c", "ssm", data="MNIST", data__size=16, metrics=metrics)
+    simple("d", data="CIFAR10", data__size=32, metrics=metrics)
+    found = [(group.data, group.label) for group in groups_of(simple.root)]
+    assert found == [("cifar10", "dsm"), ("mnist_16", "dsm"), ("mnist_16", "ssm"), ("mnist_32", "dsm")]
+
+
 def test_null_is_as_good_as_absent():
     assert flatten({"a": None, "b": {"c": {}, "d": False}}) == {"b.d": False}
 

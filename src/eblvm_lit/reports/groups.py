@@ -98,7 +98,10 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     gathered: dict[frozenset[tuple[str, Any]], list[Run]] = {}
     for run in runs:
         gathered.setdefault(frozenset(_settings(run).items()), []).append(run)
-    groups = [Group(tuple(runs), _data_name(runs[0]), _method_name(runs[0])) for runs in gathered.values()]
+    names = _data_names([runs[0] for runs in gathered.values()])
+    groups = [
+        Group(tuple(runs), name, _method_name(runs[0])) for name, runs in zip(names, gathered.values(), strict=True)
+    ]
     groups = [replace(group, paths=_distinguishing(group, groups)) for group in groups]
     return sorted(groups, key=lambda group: [_natural(text) for text in (group.data, group.label)])
 
@@ -106,6 +109,14 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
 def _data_name(run: Run) -> str:
     by_class = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _class_name(str(run.config["data._target_"]))).lower()
     return printable(run.choices.get("data", by_class), LONGEST)
+
+
+def _data_names(runs: Sequence[Run]) -> list[str]:
+    """The data set of each run, with the size of its images where that differs: their metrics do not compare."""
+    names, sizes = [_data_name(run) for run in runs], [run.config.get("data.size") for run in runs]
+    several = {name for name in names if len({s for n, s in zip(names, sizes, strict=True) if n == name}) > 1}
+    pairs = zip(names, sizes, strict=True)
+    return [f"{name}_{size}" if name in several and isinstance(size, int) else name for name, size in pairs]
 
 
 def _method_name(run: Run) -> str:
