@@ -117,7 +117,7 @@ def test_commands_find_the_configurations_of_an_installed_package(tmp_path, monk
 
 def test_an_unknown_or_a_damaged_model_is_refused(tmp_path, monkeypatch):
     with pytest.raises(
-        ConfigError, match="no trained model 'grbm_faces'; there is bidvl_mnist, bimdsm_mnist, grbm_digits"
+        ConfigError, match="no trained model 'grbm_faces'; there is bidvl_mnist, bimdsm_mnist, grbm_digits, vages_mnist"
     ):
         eblvm_lit.pretrained("grbm_faces")
     with pytest.raises(ConfigError):

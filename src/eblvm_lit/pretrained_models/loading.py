@@ -23,6 +23,7 @@ MODELS = {
     "bidvl_mnist": "767feea92b9d142399017c24387f70cb81acaca12c31e499b2620bef2567fa30",
     "bimdsm_mnist": "08c105bbaf59e2ad54f4353077369006b306ecf78f27fd0168aee398fd23eaa7",
     "grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f",
+    "vages_mnist": "87a55b860cc5750776aed9990c910c27fcfd0020bd936753d390bf1eb86692a7",
 }
 
 
@@ -37,6 +38,7 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
         name: ``grbm_digits``: scikit-learn's digits, v = x / 16 in [0, 1]^64, 200 binary latents. ``bidvl_mnist``:
             MNIST padded to 32 x 32 pixels, in [-1, 1]; an energy, an encoder and a generator of 32 latents.
             ``bimdsm_mnist``: the same images in [0, 1]; E(v, h) of 20 latents and a posterior, by BiMDSM.
+            ``vages_mnist``: the same model by VaGES-MDSM.
         device: Where the model goes.
 
     Raises:
