@@ -98,7 +98,7 @@ COMPANIONS |= {"criteria=coverage": [FID], **{f"features={name}": WITHOUT_CLASSE
 COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.others.data.path=nowhere")
 # What an experiment, or a word of its command, computes, if not what all others do; and what takes too long for a test.
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
-SMALL = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "deep_mlp")
+SMALL = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "latent_prior_vages", "deep_mlp")
 RESULTS = {
     **dict.fromkeys(DEEP, "test/posterior_fisher"),
     **{f"{name}_mnist_small": "test/fd_classifier" for name in SMALL},
@@ -126,6 +126,7 @@ SHORTER = {
         *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
     ],
 }
+SHORT_CHAINS = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 LOWER = "method.lower_optimizer"
 NOT_AXES = ("experiment", "hydra", "published")
@@ -318,12 +319,13 @@ def shorter_deep(cfg):
     if "generator" in cfg.method:
         return shorter_generator(cfg)
     if "prior" in cfg.model:
-        quick = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8, "images.batch_size": 4}
+        quick = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
         short = [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in quick.items()]
-        return [*short, "data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
+        short += ["data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
+        return [*short, *SHORT_CHAINS]
     if "network" not in cfg.model:
         return []
-    short = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+    short = list(SHORT_CHAINS)
     narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
     short += ["data.val_size=2", "data.batch_size=3", narrow]
     short += ["model.head_dim=4"] if cfg.model.get("head_dim") else []
