@@ -328,7 +328,7 @@ def shorter_deep(cfg):
     short = list(SHORT_CHAINS)
     narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
     short += ["data.val_size=2", "data.batch_size=3", narrow]
-    short += ["model.head_dim=4"] if cfg.model.get("head_dim") else []
+    short += ["model.head_dim=4"] if cfg.model.get("head_dim") and "posterior" in cfg.method else []  # F(v) has no head
     if "fid" in cfg.callbacks.evaluation.metrics:
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
         short += ["callbacks.evaluation.at_validation=[]"]

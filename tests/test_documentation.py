@@ -514,6 +514,16 @@ def shortened(overrides, project):
     return first + short
 
 
+def one_experiment_at_a_time(overrides):
+    """The overrides, or those of a sweep over experiments for each of them: what makes one short is not in another."""
+    swept = next((word for word in overrides if word.startswith("experiment=") and "," in word), None)
+    if swept is None:
+        return [overrides]
+    others = [word for word in overrides if word != swept]
+    names = swept.removeprefix("experiment=").split(",")
+    return [[f"experiment={name}", f"hydra.sweep.subdir={name}", *others] for name in names]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALL, ids=str)
 def test_every_command_does_what_the_page_says(command, workspace):
@@ -530,6 +540,9 @@ def test_every_command_does_what_the_page_says(command, workspace):
     if "eval_weights=ema" in overrides:
         finish(workspace, [str(ROOT / "train.py"), "callbacks=ema", *SHORT])
         overrides = [resolved("ckpt=...", workspace) if word.startswith("ckpt=") else word for word in overrides]
-    if name == "train.py" and not {"--help", "--cfg"} & set(flags):
-        overrides = shortened(overrides, workspace / "my_project")
-    finish(workspace, [str(ROOT / name), *flags, *overrides], command.variables)
+    if name != "train.py" or {"--help", "--cfg"} & set(flags):
+        finish(workspace, [str(ROOT / name), *flags, *overrides], command.variables)
+        return
+    for words in one_experiment_at_a_time(overrides):
+        short = shortened(words, workspace / "my_project")
+        finish(workspace, [str(ROOT / name), *flags, *short], command.variables)
