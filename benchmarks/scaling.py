@@ -25,6 +25,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.distributed.reductions import comm_counter
 from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.runtime.build import build
+from eblvm_lit.utils.memory import keep_freed_cpu_memory
 
 FACES = ("data=frey_face", "model.v_dim=560")
 WARM = 3
@@ -106,7 +107,8 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
     if row.processes > 1:
         dist.init_process_group("gloo", rank=rank, world_size=row.processes)
     n_rows = chosen.batch * (1 if chosen.strong else row.processes)
-    found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
+    with keep_freed_cpu_memory(True):  # as runs do
+        found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
     if row.processes > 1:
