@@ -162,10 +162,11 @@ def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare("slow", tmp_path)[2] == {}
 
 
-def grown_rounding(name, method, like, n_iterations):
-    """How far another order of sums may lead: 1e-10; where rounding grows, what becomes of one at each iteration.
+def rounding_bound(name, method, like, n_iterations):
+    """The largest distance that another order of sums explains: 1e-10, and more where rounding grows.
 
-    Each iteration rounds anew, and the roundings of the first one grow longest.
+    There it is measured how far a change of the parameters by one rounding at the start leads. Each of n iterations
+    rounds anew, and the first one's rounding grows longest, so the bound is n times that.
     """
     if name not in CONDITION:
         return 1e-10
@@ -190,7 +191,7 @@ def compare_compiled(names, sizes, n_iterations, folder):
         return found
 
     wrong = {}
-    bounds = {name: grown_rounding(name, *parts, n_iterations) for name, parts in methods.items()}
+    bounds = {name: rounding_bound(name, *parts, n_iterations) for name, parts in methods.items()}
     one = in_processes(1, folder, work)[0]
     for size in sizes:
         first, *others = in_processes(size, folder, work)
