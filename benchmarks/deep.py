@@ -1,4 +1,4 @@
-"""Speed and memory of deep models on CIFAR10-sized images, and samples per second: python -m benchmarks.deep --help."""
+"""Speed and memory of deep models on images of published sizes, and of sampling: python -m benchmarks.deep --help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ PRECISIONS = {
     "TF32": ("trainer.precision=32-true", "tf32=true"),
     "bf16": ("trainer.precision=bf16-mixed", "tf32=true"),
 }
+# Bi-level and variational learning beside their baseline, with one noisy minibatch for both levels and without.
+SHARED = ("method.lower_noise=shared",)
+LOWER_NOISE = {
+    "mdsm": METHODS["mdsm"],
+    **{name: METHODS[name] for name in ("bimdsm N=0", "vages_mdsm L=2")},
+    **{f"{name} shared": (*METHODS[name], *SHARED) for name in ("bimdsm N=0", "vages_mdsm L=2")},
+}
 IMAGES = ("data._target_=benchmarks.images.RandomImages", "data.val_size=100")
+GREY_IMAGES = ("data._target_=benchmarks.images.RandomGreyImages", "data.val_size=100")
 LEGEND = (
     "2,000 its: minutes for so many; published: those of two RTX 2080 Ti. gain: over eager float32. "
     "MiB: peak memory of the device."
@@ -34,7 +42,7 @@ LEGEND = (
 
 
 def cells(iterations: int | None = None) -> list[Cell]:
-    """Training of every method in every precision, eager and compiled; then sampling."""
+    """Training of every method in every precision, eager and compiled; sampling; methods beside their baseline."""
     n = iterations or ITERATIONS
     training = [
         Cell(precision, "cifar10", method, compiled, n, (*overrides, *keys, *IMAGES))
@@ -47,13 +55,19 @@ def cells(iterations: int | None = None) -> list[Cell]:
         for m in ("mdsm", "bimdsm N=0")
         for p in ("float32", "TF32")
     ]
-    return training + sampling
+    baseline = [
+        Cell("baseline", "mnist", method, False, n, (*overrides, *PRECISIONS["float32"], *GREY_IMAGES))
+        for method, overrides in LOWER_NOISE.items()
+    ]
+    return training + sampling + baseline
 
 
 def tables(rows: list[Row]) -> Iterator[Table | str]:
-    """One of training, one of sampling; cells that failed are left out."""
+    """One of training, one of sampling, one of methods beside their baseline; cells that failed are left out."""
     good = [row for row in rows if "error" not in row]
-    training = [row for row in good if "samples_per_second" not in row]
+    baseline = [row for row in good if row["series"] == "baseline"]
+    sampling = [row for row in good if "samples_per_second" in row]
+    training = [row for row in good if row not in [*baseline, *sampling]]
     slowest = [row for row in training if row["series"] == "float32" and row["mode"] == "eager"]
     slow = {row["method"]: row["seconds_per_100"] for row in slowest}
     if training:
@@ -70,16 +84,26 @@ def tables(rows: list[Row]) -> Iterator[Table | str]:
                 f"{row['peak_mib']:.0f}",
             )
         yield table
-    if len(training) < len(good):
+    if sampling:
         table = Table("model of", "precision", title="samples of 2,700 steps", box=box.SIMPLE, title_justify="left")
         for column in ("samples/s", "steps/s", "batch", "MiB"):
             table.add_column(column, justify="right", no_wrap=True)
-        for row in (row for row in good if "samples_per_second" in row):
+        for row in sampling:
             steps = f"{100 / row['seconds_per_100']:.1f}"
             table.add_row(
                 *(row["method"], row["series"].removeprefix("samples "), f"{row['samples_per_second']:.2f}", steps),
                 *(f"{row['batch_size']}", f"{row['peak_mib']:.0f}"),
             )
+        yield table
+    if baseline:
+        table = Table("method", title="published models of MNIST", box=box.SIMPLE, title_justify="left")
+        for column in ("s/it", "of mdsm", "MiB"):
+            table.add_column(column, justify="right", no_wrap=True)
+        mdsm = next((row["seconds_per_100"] for row in baseline if row["method"] == "mdsm"), None)
+        for row in baseline:
+            seconds = row["seconds_per_100"]
+            ratio = f"{seconds / mdsm:.2f}x" if mdsm else ""
+            table.add_row(row["method"], f"{seconds / 100:.2f}", ratio, f"{row['peak_mib']:.0f}")
         yield table
     if training:
         yield LEGEND

@@ -6,7 +6,7 @@ import torch
 
 from eblvm_lit.data.images import Images, SmallImageDataModule
 
-__all__ = ["RandomImages"]
+__all__ = ["RandomGreyImages", "RandomImages"]
 
 
 class RandomImages(SmallImageDataModule):
@@ -17,3 +17,9 @@ class RandomImages(SmallImageDataModule):
         shape = (100 * self.batch_size + self.val_size, *self.event_shape)
         pixels = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
         return Images(pixels, pixels[: self.val_size])
+
+
+class RandomGreyImages(RandomImages):
+    """The same in the shape of MNIST's images at 32 x 32 pixels."""
+
+    channels = 1
