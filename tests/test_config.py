@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import re
+import shlex
 
 import pytest
 import scipy.io
@@ -285,7 +286,7 @@ def experiment_commands():
         found = re.findall(rf"^#   python train.py (.*experiment={name}\b.*)$", text(name), re.MULTILINE)
         assert found, f"{name}.yaml does not say how it is run"
         for words in found:
-            yield name, tuple(word for word in words.split() if word not in ("-m", f"experiment={name}"))
+            yield name, tuple(word for word in shlex.split(words) if word not in ("-m", f"experiment={name}"))
 
 
 def text(experiment):
@@ -303,14 +304,21 @@ def test_every_experiment_runs_a_few_iterations_with_every_key_it_sweeps(
 ):
     sweep = OmegaConf.create(text(experiment)).get("hydra", {}).get("sweeper", {})
     axes = {**sweep.get("params", {}), **dict(word.split("=", 1) for word in words)}
+    second = axes.pop("ckpt", None) == "last"
     swept = [f"{key}={first_value(values)}" for key, values in axes.items()]
     monkeypatch.setenv("EBLVM_DATA", str(files))
-    found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
-    small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1"]
-    small += [f"cache_dir={tmp_path}", f"run_dir={tmp_path}"]
-    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).get("model", {}) else []
-    metrics = run.train(with_values(whole, *small, *shorter_deep(whole)))
-    assert metrics["iteration"] == 2
+
+    def train(folder, n, *swept):
+        found = [f"experiment={experiment}", "debug=fast", *swept, *SHORTER.get(experiment, [])]
+        small = ["data.batch_size=20", f"trainer.max_steps={n}", "n_validations=1"]
+        small += [f"cache_dir={tmp_path}", f"run_dir={folder}"]
+        small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).get("model", {}) else []
+        return run.train(with_values(whole, *small, *shorter_deep(whole)))
+
+    metrics = train(tmp_path, 2, *([] if second else swept))
+    if second:  # a stage that starts where the experiment's first command ends
+        metrics = train(tmp_path / "second", 4, *swept, f"ckpt={tmp_path}")
+    assert metrics["iteration"] == (4 if second else 2)
     assert next((RESULTS[word] for word in (*words, experiment) if word in RESULTS), "test/fisher") in metrics
 
 
