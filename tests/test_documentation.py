@@ -521,7 +521,7 @@ def one_experiment_at_a_time(overrides):
         return [overrides]
     others = [word for word in overrides if word != swept]
     names = swept.removeprefix("experiment=").split(",")
-    return [[f"experiment={name}", f"hydra.sweep.subdir={name}", *others] for name in names]
+    return [[f"experiment={name}", f"hydra.sweep.subdir={i}", *others] for i, name in enumerate(names)]
 
 
 @pytest.mark.slow
