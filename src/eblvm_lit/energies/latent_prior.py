@@ -21,9 +21,9 @@ class LatentPriorEnergy(Energy):
 
     v enters the last term alone. A gradient in v costs one pass of g and no way back through it, and f does not enter
     it: f moves the score of v by the posterior of h alone. Bi-level score matching without a hypergradient
-    (``hypergradient=none``) leaves f as it is; unrolled steps and the covariance of VaGES train it. f is computed in
-    the dtype of h under autocast, too: its gradient is a small difference of two means. Reference: Pang et al. 2020,
-    arXiv 2006.08205.
+    (``hypergradient=none``) leaves f as it is; unrolled steps and the covariance of VaGES train it. With a small sigma
+    the posterior is narrow, and f hardly moves the score. f is computed in the dtype of h under autocast, too: its
+    gradient is a small difference of two means. Reference: Pang et al. 2020, arXiv 2006.08205.
 
     Args:
         h_dim: Number of latents m.
