@@ -243,7 +243,7 @@ def main(*words: str) -> int:
             own = measure_processes(axis, QUICK_ITERATIONS if options.quick else ITERATIONS)
         found[axis.name] = own | {"fits": fits(axis, own["rows"])}
         write(options.out, found)
-        save(draw(axis, **found[axis.name]), options.out / f"speed_{axis.name}", dpi=DPI)
+        save(draw(axis.label, axis.power, **found[axis.name]), options.out / f"speed_{axis.name}", dpi=DPI)
         last = own["rows"][-1]
         text = f"[{i}/{len(chosen)}] {axis.name} = {last['x']}: {1e3 * last['seconds']:.1f} ms"
         console.print(text, markup=False, highlight=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +10,6 @@ from matplotlib.figure import Figure
 
 from benchmarks.growth_fits import Line, PowerLaw
 from eblvm_lit.figures.style import COLOURS, INK, fit_axis, new_figure, open_frame, styled
-
-if TYPE_CHECKING:
-    from benchmarks.growth import Axis
 
 __all__ = ["draw"]
 
@@ -23,23 +20,38 @@ LABEL_OF = {Line: "a + b x, b / a = {}", PowerLaw: "fitted exponent {}"}
 
 @styled
 def draw(
-    axis: Axis, rows: list[dict[str, Any]], beside: dict[str, Any] | None, fits: dict[str, PowerLaw | Line]
+    label: str,
+    power: int | None,
+    *,
+    rows: list[dict[str, Any]],
+    beside: dict[str, Any] | None,
+    fits: dict[str, PowerLaw | Line],
 ) -> Figure:
-    """Time and, where it was measured, memory: points with their range, the fit, and what was expected."""
+    """Time and, where it was measured, memory: points with their range, the fit, and what was expected.
+
+    Args:
+        label: Of the x axis.
+        power: The expected exponent; none where a constant plus a multiple is expected.
+        rows: What was measured at each x.
+        beside: What was measured without the size that grows.
+        fits: Of seconds and of memory.
+    """
     keys = [key for key in LABELS if key in fits]
     figure = new_figure(3.5 * len(keys), 2.8)
     panels = figure.subplots(1, len(keys), squeeze=False)[0]
     for axes, key in zip(panels, keys, strict=True):
-        panel(axes, axis, key, rows, fits)
+        panel(axes, power, key, rows, fits)
         if beside:
             level = UNITS[key] * beside[key]
             axes.axhline(level, color=COLOURS[2], linestyle=":", label=f"fixed point: {level:.3g}")
-        axes.set(xlabel=axis.label, ylabel=LABELS[key])
-        axes.legend(loc="best" if axis.power is not None else "upper left")
+        axes.set(xlabel=label, ylabel=LABELS[key])
+        axes.legend(loc="best" if power is not None else "upper left")
     return figure
 
 
-def panel(axes: Axes, axis: Axis, key: str, rows: list[dict[str, Any]], fits: dict[str, PowerLaw | Line]) -> None:
+def panel(
+    axes: Axes, power: int | None, key: str, rows: list[dict[str, Any]], fits: dict[str, PowerLaw | Line]
+) -> None:
     unit, fit, x = UNITS[key], fits[key], np.array([row["x"] for row in rows], dtype=float)
     y = unit * np.array([row[key] for row in rows])
     open_frame(axes, grid="both")
@@ -51,12 +63,12 @@ def panel(axes: Axes, axis: Axis, key: str, rows: list[dict[str, Any]], fits: di
     inner = x[x >= fit.first] if isinstance(fit, PowerLaw) else x
     axes.plot(inner, unit * fit(inner), "-", color=colour, label=LABEL_OF[type(fit)].format(fit))
     thin = {"color": INK, "linewidth": 0.6, "linestyle": "--"}
-    if axis.power is not None:
-        axes.plot(x, y[-1] * (x / x[-1]) ** axis.power, label=f"expected exponent {axis.power}", **thin)
+    if power is not None:
+        axes.plot(x, y[-1] * (x / x[-1]) ** power, label=f"expected exponent {power}", **thin)
         fit_axis(axes.xaxis, x, ratio=1.0)
         fit_axis(axes.yaxis, y, ratio=1.0)
     elif key == "seconds":
         counted = np.array([row["products"] for row in rows])
         axes.plot(x, y[-1] * counted / counted[-1], label="counted products, to scale", **thin)
-    if axis.power is None:
+    if power is None:
         axes.set_ylim(0, 1.35 * max(unit * row.get("slowest" if key == "seconds" else key, 0) for row in rows))
