@@ -339,6 +339,8 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
         ),
         ("train.py", ["method=bidsn"], "method has no choice 'bidsn'. Did you mean method=bidsm?"),
         ("train.py", ["method.n_unrol=3"], "There is no key 'method.n_unrol'. Did you mean method.n_unroll=3?"),
+        ("train.py", ["figure=all"], "There is no key 'figure'. Did you mean figures@callbacks.figures.figures=all?"),
+        ("train.py", ["features=clip"], "'features' is a group that is added at a key: +features@KEY=clip;"),
         ("evaluate.py", ["hydra.run.dir=file/run"], "ERROR: The output folder file/run cannot be written to"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "There is no key 'checkpoint'. Did you mean ckpt=last.ckpt?"),
     ],

@@ -62,18 +62,23 @@ def sentence(message: str, arguments: Sequence[str], keys: Callable[[], Collecti
     Args:
         message: Of Hydra's error.
         arguments: Of the command line.
-        keys: Gives the keys that there are.
+        keys: Gives the keys and groups that there are; a group that is placed elsewhere as ``group@place``.
 
     Example:
         >>> sentence("Could not override 'metod'.\nTo append ...", ["metod=dsm"], lambda: ["method", "model"])
         "There is no key 'metod'. Did you mean method=dsm?"
+        >>> sentence("Could not override 'figures'.\n...", ["figures=all"], lambda: ["figures@callbacks.figures"])
+        "There is no key 'figures'. Did you mean figures@callbacks.figures=all?"
         >>> sentence("Could not find 'method/dsn'\n\nAvailable options in 'method':\n\tdsm\n\tcd", [], list)
         "method has no choice 'dsn'. Did you mean method=dsm? The choices are dsm, cd."
     """
     if match := re.match(r"Could not override '([^']+)'", message):
         key = match[1]
         value = next((text.partition("=")[2] for text in arguments if text.startswith(f"{key}=")), "...")
-        found = nearest(key, keys())
+        known = {name.partition("@")[0]: name for name in keys()}
+        if known.get(key) == key:  # a group that no default places
+            return f"{key!r} is a group that is added at a key: +{key}@KEY={value}; docs/options.md names the key."
+        found = known.get(nearest(key, known) or "")
         hint = f" Did you mean {found}={value}?" if found else f" --cfg job shows all keys; +{key}={value} adds one."
         return f"There is no key {key!r}.{hint}"
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
@@ -107,9 +112,12 @@ def known_keys(config_dir: Path, config_name: str) -> list[str]:
     from omegaconf import OmegaConf
 
     with initialize_config_dir(version_base="1.3", config_dir=str(config_dir)):
-        plain = OmegaConf.to_container(compose(config_name))
-    groups = [path.name for path in config_dir.iterdir() if path.is_dir()]
-    return list(dict.fromkeys([*_paths(plain), *groups]))
+        composed = compose(config_name, return_hydra_config=True)
+    choices = list(composed.hydra.runtime.choices)
+    del composed.hydra
+    placed = {name.partition("@")[0] for name in choices}
+    groups = [path.name for path in config_dir.iterdir() if path.is_dir() and path.name not in placed]
+    return list(dict.fromkeys([*_paths(OmegaConf.to_container(composed)), *choices, *groups]))
 
 
 def _paths(node: Any, path: str = "") -> Iterator[str]:
