@@ -1,5 +1,6 @@
 """Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
 
+import itertools
 import json
 import math
 
@@ -12,7 +13,7 @@ from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepEnergy, DeepVectorEnergy
 from eblvm_lit.energies.quadrature import QuadratureMarginal
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.evaluation.estimated_likelihood import EstimatedLogLikelihood
 from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
@@ -51,6 +52,17 @@ class Confined(VisibleEnergy):
 
     def free_energy(self, v):
         return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)
+
+
+class Bowl(VisibleEnergy):
+    """N(0, std^2 I), without its constant."""
+
+    def __init__(self, dim, std=1.0):
+        super().__init__()
+        self.event_shape, self.std = (dim,), std
+
+    def free_energy(self, v):
+        return 0.5 * (v / self.std).square().sum(-1)
 
 
 class ConfinedJoint(Energy):
@@ -168,7 +180,31 @@ def test_the_base_is_the_normal_distribution_of_the_examples():
 def test_directions_without_width_get_some():
     v = normal(50, 1) @ torch.ones(1, 4, dtype=F64)
     values = torch.linalg.svdvals(NormalBase.fitted(v).root)
-    assert float(values[-1] / values[0]) == pytest.approx(1e-3)
+    assert float(values[-1] / values[0]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("examples", [normal(1, 2), torch.ones(5, 2, dtype=F64)], ids=["one", "equal"])
+def test_examples_that_do_not_vary_have_no_normal_distribution(examples):
+    with pytest.raises(ConfigError, match="do not vary, so that no normal distribution fits them: .*base=standard"):
+        HamiltonianAIS(n_chains=5, n_betas=3).estimate(Bowl(2), examples, generator())
+
+
+def test_data_with_constant_values_do_not_bias_log_z():
+    # a pixel that is always 0 says nothing about the width of the model there
+    v = normal(500, 4)
+    v[:, :2] = 0
+    found = HamiltonianAIS(n_chains=300, n_betas=300).estimate(Bowl(4, std=0.3), v, generator(3))
+    assert 0 < found.standard_error < 0.05
+    assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
+
+
+def test_few_chains_that_count_are_warned_of(caplog):
+    wide = torch.tensor([0.0, -50.0, -50.0, -50.0] * 5, dtype=F64)
+    assert estimate_from_log_weights(wide, 0.0).ess == pytest.approx(5)
+    assert not caplog.records
+    assert estimate_from_log_weights(torch.linspace(0, -1000, 20, dtype=F64), 0.0).ess == pytest.approx(1)
+    (record,) = caplog.records
+    assert "effective sample size of 1.0 among 20 chains: log Z may be wrong by more than" in record.getMessage()
 
 
 # ---------------------------------------------------------------------- importance weights
@@ -336,6 +372,47 @@ def test_quadrature_refines_what_it_does_not_resolve():
     model.log_std.fill_(-3.0)
     v = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=F64)
     assert VisibleQuadrature(n_nodes=11).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
+
+
+class Tail(VisibleEnergy):
+    """F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables: as far out as the linear pieces of a network."""
+
+    def __init__(self, rate, dim):
+        super().__init__()
+        self.rate, self.event_shape = rate, (dim,)
+
+    def free_energy(self, v):
+        return self.rate * (0.01 + (v - 0.5).square()).sqrt().sum(-1)
+
+
+HEAVY = (2, 0.1, 1e-6)  # dimensions, rate and tolerance that ask for more nodes than there may be
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in itertools.product([1, 2], [0.1, 0.7, 3.0], [1e-4, 1e-6]) if case != HEAVY],
+    ids=str,
+)
+def test_quadrature_holds_the_tails(case):
+    dim, rate, tolerance = case
+    # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
+    z = 0.2 * float(torch.special.modified_bessel_k1(torch.tensor(0.1 * rate, dtype=F64)))
+    v = torch.rand(50, dim, generator=generator(), dtype=F64)
+    found = VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), v)
+    assert found == pytest.approx(dim * math.log(z), abs=2 * dim * tolerance)
+
+
+def test_quadrature_refuses_what_it_does_not_resolve():
+    dim, rate, tolerance = HEAVY
+    with pytest.raises(ConfigError, match="log Z is not resolved by 4,194,304 nodes: raise the tolerance"):
+        VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), torch.rand(9, dim, dtype=F64))
+
+
+@pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("examples", [torch.zeros(1, 2), torch.tensor([[0.4, 0.4], [0.6, 0.5]])], ids=["one", "two"])
+def test_quadrature_finds_a_model_that_is_wider_than_the_data(examples, std):
+    found = VisibleQuadrature().log_partition(Bowl(2, std=std), examples.double())
+    assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
 
 
 def test_quadrature_of_a_flat_energy_is_infinite():

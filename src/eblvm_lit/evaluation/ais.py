@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
+
+FEWEST = 0.1  # of the chains: a smaller effective sample size is warned of
+
+log = logging.getLogger(__name__)
 
 
 class AISEstimate(NamedTuple):
@@ -57,10 +62,17 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     """
     n, shift = len(log_weights), log_weights.max()
     w = (log_weights - shift).exp()
+    ess = float(w.sum().square() / w.square().sum())
+    if ess < FEWEST * n:
+        log.warning(
+            "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
+            "more than its standard error says. Raise n_betas.",
+            *(ess, n),
+        )
     return AISEstimate(
         log_z=float(shift + w.mean().log()) + log_z_base,
         standard_error=float(w.std() / (w.mean() * math.sqrt(n))),
-        ess=float(w.sum().square() / w.square().sum()),
+        ess=ess,
     )
 
 
@@ -126,6 +138,7 @@ class AIS:
         """
         return estimate_from_log_weights(self.log_weights(energy, generator), _log_z_base(energy))
 
+    @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich | None:  # noqa: ARG002
         """Bounds of log Z from both sides, as by ``HamiltonianAIS.sandwich``.
 

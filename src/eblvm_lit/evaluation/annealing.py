@@ -14,6 +14,10 @@ from eblvm_lit.samplers.hmc import HMC
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
+# The least standard deviation of a fitted base, relative to its largest. Data may be constant in some directions, and
+# the model need not be: equally spaced temperatures do not lead from a base of width 1e-3 to a model of width 1.
+NARROWEST = 0.1
+
 RowEnergy = Callable[[Tensor], Tensor]
 
 
@@ -30,16 +34,23 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """The mean and covariance of examples v (n, D), where no direction is narrower than a thousandth of the widest.
+        """The mean and covariance of examples v (n, D), where no direction is narrower than a tenth of the widest.
+
+        Raises:
+            ConfigError: For examples that are all equal.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
             >>> base.mean, base.root
             (tensor([1.]), tensor([[1.4142]]))
         """
+        if not bool((v != v[0]).any()):
+            raise ConfigError(
+                "The examples do not vary, so that no normal distribution fits them: give more of them, or take "
+                "base=standard for the annealed importance sampling."
+            )
         values, vectors = torch.linalg.eigh(torch.cov(v.T.double()).view(v.shape[1], v.shape[1]))
-        widest = values[-1].clamp(min=torch.finfo(torch.float64).tiny)
-        covariance = (vectors * values.clamp(min=float(1e-6 * widest))) @ vectors.T
+        covariance = (vectors * values.clamp(min=float(NARROWEST**2 * values[-1]))) @ vectors.T
         return cls(v.mean(0), torch.linalg.cholesky(covariance).to(v))
 
     @classmethod

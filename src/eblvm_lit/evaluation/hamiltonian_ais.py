@@ -93,6 +93,7 @@ class HamiltonianAIS:
         start = self._draw(self.n_chains, len(base.mean), v, generator)
         return estimate_from_log_weights(self._anneal(target, schedule, start, generator), base.log_partition())
 
+    @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich | None:
         """Bounds of log Z from both sides: from the base to the model, and from exact samples of the model to the base.
 
