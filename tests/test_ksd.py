@@ -131,6 +131,8 @@ def test_metric_is_the_u_statistic_in_blocks():
         KSD(bandwidth=float(median_distance(v)), pairs="all").loss(method.energy.score, v, {}).mean().item()
     )
     assert SteinDiscrepancy().compute(StandIn(), v, None) == {}
+    with pytest.raises(ConfigError, match="Half of the examples are equal: name a bandwidth > 0"):
+        SteinDiscrepancy().compute(method, v[:1].expand(9, -1), None)
 
 
 # --- importance-sampled score -----------------------------------------------------------------------------

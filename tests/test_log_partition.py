@@ -185,7 +185,7 @@ def test_directions_without_width_get_some():
 
 @pytest.mark.parametrize("examples", [normal(1, 2), torch.ones(5, 2, dtype=F64)], ids=["one", "equal"])
 def test_examples_that_do_not_vary_have_no_normal_distribution(examples):
-    with pytest.raises(ConfigError, match="do not vary, so that no normal distribution fits them: .*base=standard"):
+    with pytest.raises(ConfigError, match=r"do not vary, so that no normal distribution fits them: .*base=standard"):
         HamiltonianAIS(n_chains=5, n_betas=3).estimate(Bowl(2), examples, generator())
 
 
@@ -325,6 +325,16 @@ def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
         assert 0 < side.standard_error < 0.04
         assert abs(side.log_z - exact(model)) < 4 * side.standard_error
     assert AIS().sandwich(random_gaussian_model(), None, generator()) is None
+
+
+@pytest.mark.parametrize("ais", [AIS(n_chains=9, n_betas=3), HamiltonianAIS(n_chains=9, n_betas=3)])
+def test_a_model_in_training_is_bounded_without_a_graph(ais, monkeypatch):
+    model, graphs = random_grbm(3, 4).requires_grad_(), []
+    draw = model.sample_exact
+    monkeypatch.setattr(model, "sample_exact", lambda *args: graphs.append(torch.is_grad_enabled()) or draw(*args))
+    with torch.enable_grad():
+        ais.sandwich(model, normal(9, 3), generator())
+    assert graphs == [False]
 
 
 def test_the_sides_are_bounds_where_there_are_few_temperatures_and_chains():

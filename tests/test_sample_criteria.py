@@ -89,7 +89,7 @@ def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(ki
     assert kind(n_max=90).compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y), TITLES)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e7])
 def test_equal_sets_have_precision_recall_and_coverage_one(offset):
     x = normal(60, 40) + offset  # far from the origin rounding moves distances by more than nothing
     found = prdc(x, x.clone())

@@ -359,6 +359,13 @@ def test_objectives_that_differentiate_the_score_are_refused(objective):
         (lambda: VariationalScore(n_particles=0, covariance=Biased()), "not 0"),
         (lambda: VariationalScore(sets="both"), "score.sets is one of separate, coupled, shared, not 'both'"),
         (lambda: VariationalScore(particles=ExactParticles(), estimate=ControlledVaES()), "use estimate=vaes"),
+        (
+            lambda: VariationalScore(
+                particles=RefinedParticles(n_refine_steps=1, step_size=0.1, noise_std=0.1), estimate=ControlledVaES()
+            ),
+            "those of RefinedParticles are not: use estimate=vaes or particles=posterior",
+        ),
+        (lambda: VariationalScore(n_particles=1, covariance=Biased()), r"L\) >= 2, not 1: raise .*covariance=none"),
         (lambda: RefinedParticles(n_refine_steps=-1, step_size=0.1, noise_std=0.0), "n_refine_steps"),
         (lambda: RefinedParticles(n_refine_steps=1, step_size=0.0, noise_std=0.0), "step_size > 0"),
         (lambda: RefinedParticles(n_refine_steps=1, step_size=0.1, noise_std=-1.0), "noise_std"),

@@ -11,7 +11,7 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.posteriors.base import Posterior
 
-__all__ = ["IWAE", "KL"]
+__all__ = ["IWAE", "KL", "importance_weighted_bound"]
 
 
 class KL(Divergence):
@@ -57,6 +57,25 @@ class IWAE(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The negative bound's estimate, shape (B,)."""
-        h, log_q = posterior.rsample_and_log_prob(v, noise)
-        log_weights = -energy.energy(v, h) - log_q
-        return math.log(len(noise)) - torch.logsumexp(log_weights, 0)
+        return importance_weighted_bound(energy, v, *posterior.rsample_and_log_prob(v, noise))
+
+
+def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
+    r""":math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, at least F(v) on average.
+
+    Args:
+        energy: The model.
+        v: Shape (B, *event).
+        h: Draws of q(h|v), shape (L, B, H).
+        log_q: log q(h|v), shape (L, B).
+
+    Returns:
+        Shape (B,).
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> p, v = GRBM(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> importance_weighted_bound(p, v, torch.zeros(7, 5, 3), torch.zeros(7, 5)).shape
+        torch.Size([5])
+    """
+    return math.log(len(h)) - torch.logsumexp(-energy.energy(v, h) - log_q, 0)

@@ -54,12 +54,18 @@ class SteinDiscrepancy(ExampleMetric):
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
-        """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
+        """The discrepancy of v; see :meth:`ExampleMetric.compute`.
+
+        Raises:
+            ConfigError: If the median distance is zero.
+        """
         energy, v = method.parts.energy, v[: self.max_points].double()
         if not isinstance(energy, MarginalEnergy) or len(v) < 2:
             return {}
         x, s = v.flatten(1), in_float64(energy).score(v).flatten(1)
         b = float(median_distance(x)) if self.bandwidth == "median" else self.bandwidth
+        if not b > 0:
+            raise ConfigError("Half of the examples are equal: name a bandwidth > 0 of the Stein discrepancy.")
         total = 0.0
         for start in range(0, len(x), ROWS):
             rows = slice(start, start + ROWS)

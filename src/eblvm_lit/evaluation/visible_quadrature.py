@@ -90,7 +90,8 @@ class VisibleQuadrature:
 
     def _on_grid(self, energy: MarginalEnergy, centre: Tensor, half: Tensor, n: int) -> Tensor:
         """-F at the nodes, shape (n,) or (n, n)."""
-        axes = [c + h * torch.linspace(-1, 1, n, dtype=c.dtype, device=c.device) for c, h in zip(centre, half, strict=True)]
+        unit = torch.linspace(-1, 1, n, dtype=centre.dtype, device=centre.device)
+        axes = [c + h * unit for c, h in zip(centre, half, strict=True)]
         nodes = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(-1, *energy.event_shape)
         return -torch.cat([energy.free_energy(x) for x in nodes.split(ROWS)]).view(*[n] * len(axes))
 

@@ -46,8 +46,9 @@ class AdamAdjoint(AdjointHypergradient):
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 
-    Cheap, and biased. With alpha the lower learning rate it is about the hypergradient of one unrolled step of Adam.
-    Reference: Choe et al. 2023, SAMA.
+    Cheap, and biased. It is the indirect term of one unrolled step of Adam with the learning rate
+    :math:`\alpha / (1 - \beta_1)`, far from the first step, if the second moment is held constant. Reference: Choe et
+    al. 2023, SAMA.
 
     Args:
         scale: alpha.

@@ -38,7 +38,8 @@ class FixedPoint(Hypergradient):
         step_size: Of each natural-gradient step; 1 is T itself, less damps it where T does not contract.
         n_particles: By how many latents of q each step estimates the expectation; 0 for the derivative of E at q's
             mean, which is exact for an energy that is linear in each binary latent, or quadratic in Gaussian ones.
-        precision: Of a Gaussian q, ``held``, as phi has it, or ``stepped`` with the mean.
+        precision: Of a Gaussian q, ``held``, as phi has it, or ``stepped`` with the mean, by a step that keeps it
+            positive: P (1 + x + x^2 / 2) where T has P (1 + x).
 
     Raises:
         ConfigError: For fewer than one step, a step size outside of (0, 1], or an unknown value or precision.

@@ -26,8 +26,9 @@ class EnergyDiscrepancy(LossMethod):
 
     u_i are the negatives of v. As M grows, with w = 0, L tends to
     :math:`E[F(v)] + E \log \int N(y; u, \sigma^2 I)\, e^{-F(u)} du`, :math:`y = v + \sigma \xi`, which is least where
-    exp(-F) is proportional to the density of the data, for every :math:`\sigma`. w > 0 bounds the loss from below
-    where the sum is close to zero, and biases the minimum by O(1 / M). Reference: Schroeder et al. 2023,
+    exp(-F) is proportional to the density of the data, for every :math:`\sigma`. With M negatives the minimum is biased
+    by O(1 / M), most with w = 0: for few negatives the loss then has no minimum (for M = 1 it is linear in F). w > 0
+    bounds it from below. Reference: Schroeder et al. 2023,
     arXiv:2307.06431 (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane).
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import bind, tree_map
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.divergences.kl import IWAE
+from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import MethodParts, ParamGroup, TrainState
@@ -26,14 +26,13 @@ __all__ = ["LatentEnergyDiscrepancy"]
 class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     r"""Energy discrepancy with importance-weighted differences of free energies.
 
-    .. math:: e^{F(v) - F(u)} \approx \frac1L \sum_{l=1}^L \frac{e^{-E(u, h_l)}}{q(h_l|u)} \Big/
-        \frac{e^{-E(v, h)}}{q(h|v)}, \quad h_l \sim q(h|u),\ h \sim q(h|v)
+    .. math:: F(v) \approx -\log \frac1L \sum_{l=1}^L \frac{e^{-E(v, h_l)}}{q(h_l|v)}, \quad h_l \sim q(h|v)
 
-    in the loss of :class:`~eblvm_lit.methods.energy_discrepancy.EnergyDiscrepancy`. The numerator is an unbiased
-    estimate of exp(-F(u)). The denominator's inverse has the mean
-    :math:`e^{F(v)} (1 + \chi^2(q(h|v) \| p(h|v)))`, and its logarithm the mean F(v) + KL(q(h|v) || p(h|v)): the loss is
-    biased upwards at v by the posterior's divergence, whatever L is, and downwards at u by O(1 / L). With q = p(h|v)
-    both ratios are constant in h, and the loss is the exact one for every L. An iteration is K steps on phi down the
+    in the loss of :class:`~eblvm_lit.methods.energy_discrepancy.EnergyDiscrepancy`, at v and at each negative u; h are
+    bits where they are binary. The mean of the weights is exp(-F). The mean of the estimate is above F: by
+    KL(q(h|v) || p(h|v)) with one particle, and by about :math:`\chi^2(p(h|v) \| q(h|v)) / (2 L)` with many. So the loss
+    is biased upwards at v and downwards at u, both by O(1 / L). With q = p(h|v)
+    the weights are constant in h, and the loss is the exact one for every L. An iteration is K steps on phi down the
     divergence of q from p, at v and at one fresh negative of each v, because the loss needs q at both; then one step on
     theta at that phi. With posterior=null h come from p(h|v) itself. Not published: the loss of Schroeder et al. 2023,
     arXiv:2307.06431, with the estimates that Rhodes and Gutmann 2019 use in noise-contrastive estimation.
@@ -90,7 +89,9 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
         if posterior is None and not isinstance(energy, ConditionalEnergy):
             raise ConfigError(f"{type(energy).__name__} has no p(h|v) to draw from: give a posterior and a divergence.")
         self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, 0
-        self.at_data, self.at_negatives = IWAE(n_particles=1), IWAE(n_particles=n_particles)
+        if n_particles < 1:
+            raise ConfigError(f"Energy discrepancy with latents needs n_particles >= 1, not {n_particles}.")
+        self.n_particles = n_particles
         self.lower_optimizer = lower_optimizer or optimizer
         if posterior is not None and divergence is not None:
             self.n_lower_steps, parts = n_lower_steps, {"posterior": posterior, "divergence": divergence}
@@ -105,7 +106,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     @property
     def title(self) -> str:
         """With L and K."""
-        return f"{super().title}, L = {self.at_negatives.n_particles}, K = {self.n_lower_steps}"
+        return f"{super().title}, L = {self.n_particles}, K = {self.n_lower_steps}"
 
     def networks(self) -> dict[str, nn.Module]:
         """The model, and the posterior if there is one."""
@@ -128,11 +129,10 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss: perturbations, and latents at v and at each u."""
         q = TruePosterior(cast(ConditionalEnergy, self.energy)) if self.posterior is None else self.posterior
-        at_negatives = (self.at_negatives.n_particles, self.n_negatives)
         return {
             **super().noise(v, generator),
-            "at_data": q.noise((1,), v, generator),
-            "at_negatives": q.noise(at_negatives, v, generator),
+            "at_data": q.noise((self.n_particles,), v, generator),
+            "at_negatives": q.noise((self.n_particles, self.n_negatives), v, generator),
         }
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -162,6 +162,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
         """Estimates of F(v) - F(u_i), shape (M, B), of v (B, *event) and u (M, B, *event)."""
         energy, q = bind(self.energy, state.theta), self.posterior_at(state)
-        at_v = self.at_data.loss(energy, q, v, noise["at_data"])  # the negative evidence bound
-        at_u = self.at_negatives.loss(energy, q, u.flatten(0, 1), noise["at_negatives"].flatten(1, 2))
-        return at_v - at_u.view(u.shape[:2])
+        rows = u.flatten(0, 1)
+        at_v = importance_weighted_bound(energy, v, *q.sample_and_log_prob(v, noise["at_data"]))
+        latents = q.sample_and_log_prob(rows, noise["at_negatives"].flatten(1, 2))
+        return at_v - importance_weighted_bound(energy, rows, *latents).view(u.shape[:2])

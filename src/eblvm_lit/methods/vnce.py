@@ -49,6 +49,8 @@ class TruePosterior:
         h = self.energy.draw_latent(v, noise)
         return h, self.energy.free_energy(v) - self.energy.energy(v, h)
 
+    sample_and_log_prob = rsample_and_log_prob  # h are bits, or real
+
 
 class VNCE(NCE):
     r"""Noise-contrastive estimation with bounds in the place of the free energy.

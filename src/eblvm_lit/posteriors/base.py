@@ -100,6 +100,16 @@ class Posterior(nn.Module, ABC):
         h = self.rsample_given(q_params, noise)
         return h, self.log_prob_given(q_params, h)
 
+    def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
+        """h ~ q itself, shape (*L, B, H), where no gradient has to pass through h; of binary latents bits."""
+        return self.rsample_given(q_params, noise)
+
+    def sample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """h ~ q(h|v) itself and log q(h|v), in one pass: for importance weights that are differentiated in theta."""
+        q_params = self.distribution_params(v)
+        h = self.sample_given(q_params, noise)
+        return h, self.log_prob_given(q_params, h)
+
     @abstractmethod
     def mean(self, v: Tensor) -> Tensor:
         """E_q[h|v], shape (B, H)."""

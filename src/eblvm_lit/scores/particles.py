@@ -26,9 +26,11 @@ class Particles(ABC):
 
     Attributes:
         needs_posterior: Whether h come from a q(h|v) that has to be fitted.
+        follow_posterior: Whether h are distributed as q(h|v).
     """
 
     needs_posterior = True
+    follow_posterior = True
 
     def check(self, energy: Energy) -> None:  # noqa: B027 - most fit every energy
         """Refuse an energy these particles cannot be had for."""
@@ -100,6 +102,7 @@ class RefinedParticles(Particles):
                 f"Refinement needs n_refine_steps (C) >= 0, not {n_refine_steps}: use particles=posterior."
             )
         self.langevin = Langevin(n_steps=n_refine_steps, step_size=step_size, noise_std=noise_std)
+        self.follow_posterior = n_refine_steps == 0
 
     def check(self, energy: Energy) -> None:
         """Refuse binary latents."""
@@ -153,6 +156,7 @@ class ExactParticles(Particles):
     """
 
     needs_posterior = False
+    follow_posterior = False
 
     def check(self, energy: Energy) -> None:
         """Refuse an energy without conditionals."""

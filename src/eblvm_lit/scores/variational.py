@@ -42,7 +42,11 @@ SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
 class Estimate(ABC):
-    """How the score is estimated from particles."""
+    """How the score is estimated from particles.
+
+    Attributes:
+        needs_posterior: Whether it uses the density of q, and takes the particles to be distributed as q(h|v).
+    """
 
     needs_posterior = False
 
@@ -70,8 +74,8 @@ class VaES(Estimate):
 class ControlledVaES(Estimate):
     r"""VaES with the score of q as a control variate: :math:`\frac1L \sum_l \nabla_v [\ell(v, h_l) - \log q(h_l|v)]`.
 
-    h does not move with v. The mean of the second term is zero for any q, and where q = p the estimate has no
-    variance: it is the score for every h. Reference: Bao et al. 2021, appendix F.5.
+    h does not move with v. The mean of the second term is zero for h ~ q, whatever q is, and where q = p the estimate
+    has no variance: it is the score for every h. Reference: Bao et al. 2021, appendix F.5.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -128,6 +132,8 @@ class Biased(Covariance):
         >>> Biased().weights(torch.tensor([1.0, 3.0]))
         tensor([-0.5000,  0.5000])
     """
+
+    min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
         """w, shape (L, ...)."""
@@ -261,14 +267,14 @@ class VariationalScore(ScoreEstimator):
             raise ConfigError(
                 f"An {type(self.covariance).__name__.lower()} covariance needs "
                 f"n_particles (L) >= {self.covariance.min_particles}, not {n_particles}: "
-                "raise score.n_particles, or use covariance=biased."
+                "raise score.n_particles, or use covariance=none."
             )
         if sets not in SETS:
             raise ConfigError(f"score.sets is one of {', '.join(SETS)}, not {sets!r}.")
-        if self.estimate.needs_posterior and not self.particles.needs_posterior:
+        if self.estimate.needs_posterior and not self.particles.follow_posterior:
             raise ConfigError(
-                f"{type(self.estimate).__name__} uses the density of q, which {type(self.particles).__name__} "
-                "does without: use estimate=vaes."
+                f"{type(self.estimate).__name__} is for latents that are distributed as q, and those of "
+                f"{type(self.particles).__name__} are not: use estimate=vaes or particles=posterior."
             )
         self.n_particles, self.sets = n_particles, SETS[sets]
         self.needs_posterior = self.particles.needs_posterior

@@ -71,9 +71,13 @@ class RowCriterion(SampleCriterion):
         return n_reference if self.n_max is None else min(self.n_max, n_reference)
 
     def rows(self, samples: FeatureSet, reference: FeatureSet) -> tuple[Tensor, Tensor]:
-        """The features of samples and of examples, shapes (M, D) and (N, D), float64."""
+        """The features of samples and of examples, shapes (M, D) and (N, D), float64, less the examples' mean.
+
+        Criteria depend on differences alone, and squared distances lose digits far from zero.
+        """
         x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
-        return x, y[: self.n_max]
+        centre = y[: self.n_max].mean(0)
+        return x - centre, y[: self.n_max] - centre
 
     def describe(self) -> dict[str, int | float | str]:
         """The largest number of examples, if there is one."""
