@@ -83,7 +83,6 @@ COMPANIONS |= {
     "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
     "method=bidvl": ["data=cifar10", *NARROW],
 }
-COMPANIONS["method=vsnl"] = ["model=gaussian"]
 COMPANIONS |= {option: ["data=mnist", "data.size=16"] for option in ("method=lebm", "model=latent_prior")}
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]

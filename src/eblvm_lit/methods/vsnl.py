@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from torch import Tensor
+
+from eblvm_lit.core.functional import bind
 from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.snl import SelfNormalisedLikelihood
 from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.base import NoiseDistribution
@@ -23,8 +28,8 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         \frac{\exp(-E(y_i, h_l) - c)}{q(h_l|y_i)\, p_n(y_i)} - 1, \quad h, h_l \sim q, \; y_i \sim p_n
 
     The weights have the mean exp(-c) Z whatever q is, so the loss is a bound of the negative log-likelihood as SNL's
-    is, and tight where q(h|v) = p(h|v). An iteration is K steps on phi as in VNCE, then one on theta and c. Relaxed
-    binary latents would give the weights another mean, and are refused. Reference: Senetaire et al. 2025, arXiv
+    is, and tight where q(h|v) = p(h|v). Binary h are bits here: relaxed ones would give the weights another mean. An
+    iteration is K steps on phi as in VNCE, then one on theta and c. Reference: Senetaire et al. 2025, arXiv
     2503.07021, for a learned prior; the form for any E(v, h) is ours.
 
     Args:
@@ -41,7 +46,7 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a number below its range, a posterior of binary latents, or parts that do not fit together.
+        ConfigError: For a number below its range, or parts that do not fit together.
 
     Example:
         >>> import torch
@@ -73,12 +78,6 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
     ) -> None:
         if n_proposals < 1:
             raise ConfigError(f"The self-normalised likelihood needs n_proposals >= 1 for each v, not {n_proposals}.")
-        if posterior is not None and not posterior.continuous:
-            raise ConfigError(
-                f"Samples of {type(posterior).__name__} are relaxed, and their weights are not those of binary "
-                "latents: the self-normalised likelihood would be no bound; use method=snl, or "
-                "method.posterior=null method.divergence=null."
-            )
         super().__init__(
             energy=energy,
             noise_distribution=noise_distribution,
@@ -98,3 +97,12 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         """With n and K."""
         n = f"{self.n_noise} samples of the proposal for each example"
         return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
+
+    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
+        """The bounds at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""
+        energy, q = bind(self.model, state.theta).energy, self.posterior_at(state)
+        at_data, at_y = (
+            -importance_weighted_bound(energy, x, *q.sample_and_log_prob(x, eps))
+            for x, eps in ((v, noise["at_data"]), (y, noise["at_noise"]))
+        )
+        return at_data, at_y
