@@ -66,14 +66,16 @@ class BernoulliPosterior(Posterior):
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
         """Relaxed h in (0, 1), shape (*L, B, H)."""
+        # half a float32 spacing keeps both logarithms finite; u = 0 does occur
+        perturbed = q_params[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
-            return self.sample_given(q_params, noise)
-        return torch.sigmoid(_perturbed(q_params, noise) / self.temperature)
+            return (perturbed > 0).to(perturbed.dtype)
+        return torch.sigmoid(perturbed / self.temperature)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
         """Bits, shape (*L, B, H): the relaxed h of the same noise, rounded."""
-        perturbed = _perturbed(q_params, noise)
-        return (perturbed > 0).to(perturbed.dtype)
+        relaxed = self.rsample_given(q_params, noise)
+        return (relaxed > 0.5).to(relaxed.dtype)
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
         """log q(h), shape (*L, B)."""
@@ -107,8 +109,3 @@ class BernoulliPosterior(Posterior):
         """q(h=1|v), shape (B, H)."""
         return self.logits(v).sigmoid()
 
-
-def _perturbed(q_params: DistributionParams, noise: Tensor) -> Tensor:
-    """l + log u - log(1 - u)."""
-    # half a float32 spacing keeps both logarithms finite; u = 0 does occur
-    return q_params[0] + torch.logit(noise, eps=6e-8)
