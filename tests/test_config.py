@@ -202,6 +202,10 @@ def test_every_image_set_composes_with_the_deep_model_and_shows_every_argument(n
             ["method=bidvl"],
             "^model needs images, and data has vectors of size 2: use data of images, such as data=mnist",
         ),
+        (
+            ["method=lebm", "data=digits"],
+            "^model needs images, and data has vectors of size 64: use model=latent_prior_toy or data of images",
+        ),
         (["method=vae", "data=digits"], "^generator needs images, and data has vectors of size 64: use data of images"),
         (["method=dsm", "score=vages"], "^score.estimate is taken from estimate, which has no value here: set one"),
     ],

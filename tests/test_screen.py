@@ -12,6 +12,7 @@ import pytest
 from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.methods.base import Method
 from eblvm_lit.runtime import forecast, run
 from eblvm_lit.runtime.build import build
 from eblvm_lit.runtime.commands import conf_folder
@@ -162,6 +163,20 @@ def test_long_work_prints_lines_off_a_terminal(capsys, monkeypatch):
         "log Z by AIS: 334 of 1,000, 0:00:10, 0:00:20 left",
         "log Z by AIS: 668 of 1,000, 0:00:20, 0:00:10 left",
     ]
+
+
+def test_a_long_validation_prints_lines_off_a_terminal(tmp_path, capsys, monkeypatch):
+    clock = {"now": 0.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])
+    whole = Method.validation_step
+
+    def slow(self, v, batch_idx):
+        clock["now"] += 6.0
+        whole(self, v, batch_idx)
+
+    monkeypatch.setattr(Method, "validation_step", slow)
+    train(tmp_path, "method=dsm", "data.eval_batch_size=25", "callbacks.evaluation.at_validation=[]")
+    assert "validation: 2 of 8, 0:00:12, 0:00:36 left" in capsys.readouterr().err
 
 
 def test_short_work_prints_nothing(capsys):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -56,6 +57,17 @@ def test_a_second_command_is_refused_before_hydra_writes_anything(tmp_path):
         CheckOutputFolder().on_run_start(config)
     assert leave.value.code.startswith("ERROR: Another run (process")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
+    found = []
+    for _ in range(3):
+        after_time = {"hydra": {"run": {"dir": str(tmp_path / "2026-01-01" / "12-00-00")}}, "sweep": {"resume": False}}
+        config = OmegaConf.create(after_time)
+        OmegaConf.set_readonly(config, True)  # as Hydra's is
+        CheckOutputFolder().on_run_start(config)
+        found.append(Path(config.hydra.run.dir).name)
+    assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
 
 
 HELD = """

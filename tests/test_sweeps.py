@@ -21,7 +21,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.runtime import cli, run
 from eblvm_lit.runtime.status import has_finished, read_status
-from eblvm_lit.runtime.sweeps.callback import Sweep
+from eblvm_lit.runtime.sweeps.callback import Sweep, refuse_another_sweep
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
 from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.runtime.sweeps.launcher import check_launcher
@@ -215,6 +215,18 @@ def test_a_sweep_that_cannot_be_found_is_a_sentence_and_a_named_one_is_taken(tmp
         Sweep().on_multirun_start(sweep_config(own, "seed=0,1", RESUME))
     assert leave.value.code.startswith("ERROR: sweep.resume=true")
     assert earlier_sweep(sweep_config(own, "seed=0,1", RESUME, explicit=[f"hydra.sweep.dir={own}"])) == own
+
+
+def test_jobs_do_not_take_the_numbers_of_an_earlier_sweep(tmp_path):
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "config.yaml").touch()
+    sweep = {"dir": str(tmp_path), "subdir": "${hydra.job.num}"}
+    for subdir, resume in (("${hydra.job.num}", True), ("seed_3", False)):
+        cfg = OmegaConf.create({"hydra": {"sweep": {**sweep, "subdir": subdir}}, "sweep": {"resume": resume}})
+        refuse_another_sweep(cfg, tmp_path)
+    cfg = OmegaConf.create({"hydra": {"sweep": sweep}, "sweep": {"resume": False}})
+    with pytest.raises(ConfigError, match=r"holds a sweep already: continue it with sweep.resume=true, or choose"):
+        refuse_another_sweep(cfg, tmp_path)
 
 
 def test_only_jobs_of_this_start_are_named_at_its_end(tmp_path):

@@ -83,6 +83,13 @@ def test_samples_and_scores_of_a_tractable_model(trained):
     assert not torch.equal(v, trained.sample(7, seed=2))
     assert torch.equal(trained.score(v), trained.energy.score(v))
     assert not trained.score(v).requires_grad
+    assert torch.equal(trained.score(v.numpy()), trained.score(v))
+    for wrong in (torch.zeros(5, 3), torch.zeros(5), torch.zeros(5, 2, 1)):
+        for call in (trained.score, trained.log_likelihood):
+            with pytest.raises(ConfigError, match=r"v has the shape \(5.*\), and this model takes \(B, \*\(2,\)\)"):
+                call(wrong)
+    with pytest.raises(ConfigError, match=r"n >= 1 samples, not 1\.5"):
+        trained.sample(1.5)
     other = trained.sample(7, sampler=Langevin(n_steps=3, step_size=1e-3))
     assert other.shape == (7, 2)
     mean = trained.sample(500, sampler=Gibbs(n_steps=5), mean=True)

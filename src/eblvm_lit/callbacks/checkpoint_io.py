@@ -53,7 +53,8 @@ def checkpoint_file(path: str | Path, which: str = "last") -> Path:
             raise DataError(f"{path} holds no finished run: a run's folder has checkpoints/{which}.ckpt.")
         return file
     if not os.path.exists(path):
-        raise DataError(f"There is no checkpoint at {path}.")
+        hint = " ckpt=last is of train.py: name the folder of a run, as outputs/DATE/TIME."
+        raise DataError(f"There is no checkpoint at {path}.{hint if str(path) == 'last' else ''}")
     check_regular(path, "give the file of a checkpoint, or the folder of a run.")
     return path
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from statistics import fmean
 
 import pytorch_lightning as pl
@@ -14,7 +16,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.numbers import clock, duration, significant
 from eblvm_lit.utils.printing import has_bars, record, say
-from eblvm_lit.utils.progress import RateMeter
+from eblvm_lit.utils.progress import RateMeter, progress_bar
 
 __all__ = ["IterationBar"]
 
@@ -24,12 +26,16 @@ MEASURED, WORTH_SAYING = 3.0, 15.0
 BAR_WIDTHS = (10, 40)
 
 
+def _nothing(n: int) -> None:
+    """Count nothing."""
+
+
 class IterationBar(ProgressBar):
     """A progress bar that redraws at fixed times, so that its cost does not depend on the length of an iteration.
 
-    Without a terminal it prints a line at each validation instead. The log file gets these lines in both cases. The
-    rate is that of the last ten seconds, without validations; the first call and the one that compiles are not counted.
-    The time left includes the validations that will come.
+    Without a terminal it prints a line at each validation instead; a validation that takes long has its own progress.
+    The log file gets these lines in both cases. The rate is that of the last ten seconds, without validations; the
+    first call and the one that compiles are not counted. The time left includes the validations that will come.
 
     Args:
         interval: Seconds between two redraws.
@@ -44,6 +50,8 @@ class IterationBar(ProgressBar):
         self._progress: Progress | None = None
         self._task = TaskID(0)
         self._last = 0.0
+        self._validating = ExitStack()  # shows the progress of a validation
+        self._on_validated: Callable[[int], None] = _nothing
         self._begin(0)
 
     def _begin(self, iteration: int) -> None:
@@ -146,6 +154,18 @@ class IterationBar(ProgressBar):
         if self._progress is not None:
             self._progress.live.transient = True
             self._progress.stop()
+        if self._enabled:
+            bar = progress_bar("validation", sum(int(n) for n in trainer.num_val_batches))
+            self._on_validated = self._validating.enter_context(bar)
+
+    def on_validation_batch_end(self, *args: object, **kwargs: object) -> None:  # noqa: ARG002
+        """Count the batch."""
+        self._on_validated(1)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Remove the bar of the validation's batches."""
+        super().on_validation_epoch_end(trainer, pl_module)
+        self._validating.close()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Show the bar again; without a terminal, print the progress."""

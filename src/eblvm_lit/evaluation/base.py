@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 
@@ -120,20 +121,25 @@ def in_float64(module: Module) -> Module:
     return copy.deepcopy(module).double().requires_grad_(False)
 
 
-def mean_over_rows(fn: Callable[[Tensor], dict[str, Tensor]], v: Tensor, rows: int) -> dict[str, float]:
+def mean_over_rows(
+    fn: Callable[[Tensor], dict[str, Tensor]], v: Tensor, rows: int, what: str | None = None
+) -> dict[str, float]:
     """Means of functions of single examples, evaluated on some rows at a time and summed in float64.
 
     Args:
         fn: Maps (B, *event) to values of shape (B,), by name.
         v: Examples, shape (n, *event).
         rows: Largest B.
+        what: Names the work where it may take long, for its progress.
 
     Example:
         >>> mean_over_rows(lambda v: {"total": v.sum(-1)}, torch.arange(6.0).view(3, 2), rows=2)
         {'total': 5.0}
     """
     totals: dict[str, float] = {}
-    for chunk in v.split(rows):
-        for name, values in fn(chunk).items():
-            totals[name] = totals.get(name, 0.0) + float(values.double().sum())
+    with progress_bar(what or "", len(v), visible=what is not None) as on_step:
+        for chunk in v.split(rows):
+            for name, values in fn(chunk).items():
+                totals[name] = totals.get(name, 0.0) + float(values.double().sum())
+            on_step(len(chunk))
     return {name: total / len(v) for name, total in totals.items()}

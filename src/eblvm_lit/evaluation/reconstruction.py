@@ -56,6 +56,9 @@ class ReconstructionError(ExampleMetric):
             found = mean_over_rows(lambda x: {"mse": (g(q(x)) - x).square().flatten(1).mean(1)}, v, ROWS)
         else:
             found = mean_over_rows(
-                lambda x: {"mse": (reconstruct(method.parts, x) - x).square().flatten(1).mean(1)}, v, ROWS
+                lambda x: {"mse": (reconstruct(method.parts, x) - x).square().flatten(1).mean(1)},
+                v,
+                ROWS,
+                what="reconstructions",
             )
         return {"rmse": math.sqrt(found["mse"])}

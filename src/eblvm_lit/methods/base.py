@@ -616,7 +616,9 @@ class Method(pl.LightningModule):
             self._measured.compiled = False
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: str | Path, map_location: Any = None, **options: Any) -> Self:
+    def load_from_checkpoint(
+        cls, checkpoint_path: str | Path, map_location: Any = None, *, strict: bool | None = None, **options: Any
+    ) -> Self:
         """The trained method of a checkpoint or of the folder of a run, as Lightning's users know it.
 
         :func:`eblvm_lit.load` gives it with its configuration, metrics and data.
@@ -624,12 +626,15 @@ class Method(pl.LightningModule):
         Args:
             checkpoint_path: The file, or the folder of the run.
             map_location: The device; the CPU if not given.
+            strict: As in Lightning; checkpoints are always loaded whole.
             options: Of :func:`eblvm_lit.load`.
 
         Raises:
             DataError: If there is no checkpoint, or it cannot be read.
-            ConfigError: If it is of another method.
+            ConfigError: If it is of another method, or for ``strict=False``.
         """
+        if strict is False:
+            raise ConfigError("Checkpoints are always loaded whole: leave out strict=False.")
         from eblvm_lit.runtime.trained_run import load  # the runtime stands on methods
 
         method = load(checkpoint_path, device=map_location or "cpu", **options).method

@@ -108,4 +108,3 @@ class BernoulliPosterior(Posterior):
     def mean(self, v: Tensor) -> Tensor:
         """q(h=1|v), shape (B, H)."""
         return self.logits(v).sigmoid()
-

@@ -42,15 +42,23 @@ def _evaluate(cfg: DictConfig) -> float | None:
     return cli.main(run.evaluate, cfg)
 
 
+# Without one of these there is no run.
+REQUIRED = ("method", "model", "data", "trainer", "callbacks")
+
+
 def null_group(arguments: Sequence[str]) -> str | None:
-    """What to say about GROUP=null, for which Hydra has a traceback; None where there is no such argument.
+    """What to say about GROUP=null and ~GROUP where Hydra fails; None where there is no such argument.
 
     Example:
         >>> null_group(["final_lr=null", "estimate=null"])
         "estimate=null: choose an option of estimate, or leave the whole group out with '~estimate'."
+        >>> null_group(["~method"])
+        '~method: a run needs a method; choose an option of it by method=... .'
     """
     for argument in arguments:
-        group, _, option = argument.lstrip("+").partition("=")
+        group, _, option = argument.lstrip("+~").partition("=")
+        if group in REQUIRED and (option == "null" or argument.startswith("~")):
+            return f"{argument}: a run needs a {group}; choose an option of it by {group}=... ."
         if group and option == "null" and (conf_folder() / group.partition("@")[0]).is_dir():
             return f"{argument}: choose an option of {group}, or leave the whole group out with '~{group}'."
     return None

@@ -55,7 +55,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         folder = OmegaConf.select(cfg, "hydra.run.dir")
     except (HydraException, OmegaConfBaseException) as error:
         reason = sentence(
-            str(error).partition("\nSee https")[0], overrides, lambda: known_keys(conf_folder(), "config")
+            str(error).partition("\nSee https")[0], overrides, lambda: known_keys(conf_folder(), "config", overrides)
         )
         raise ConfigError(f"{reason} (in {' '.join(overrides)})") from None
     with open_dict(cfg):

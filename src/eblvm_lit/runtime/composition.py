@@ -15,6 +15,8 @@ __all__ = ["errors_in_sentences", "known_keys", "nearest", "sentence", "stop_rai
 
 # With this variable Hydra raises the errors that it would otherwise print in its own words.
 RAISE = "HYDRA_FULL_ERROR"
+# Nodes that may have keys which no file of conf/ lists: arguments of Lightning's classes, and parts of the user's own.
+OPEN = ("trainer", "logger", "callbacks")
 _raising = False
 
 
@@ -36,7 +38,7 @@ def errors_in_sentences(config_dir: Path, config_name: str, arguments: Sequence[
     try:
         yield
     except HydraException as error:
-        sys.exit(f"ERROR: {sentence(str(error), arguments, lambda: known_keys(config_dir, config_name))}")
+        sys.exit(f"ERROR: {sentence(str(error), arguments, lambda: known_keys(config_dir, config_name, arguments))}")
     finally:
         stop_raising()
 
@@ -78,16 +80,28 @@ def sentence(message: str, arguments: Sequence[str], keys: Callable[[], Collecti
         known = {name.partition("@")[0]: name for name in keys()}
         if known.get(key) == key:  # a group that no default places
             return f"{key!r} is a group that is added at a key: +{key}@KEY={value}; docs/options.md names the key."
-        found = known.get(nearest(key, known) or "")
-        hint = f" Did you mean {found}={value}?" if found else f" --cfg job shows all keys; +{key}={value} adds one."
-        return f"There is no key {key!r}.{hint}"
+        return f"There is no key {key!r}. {_hint(key, value, known)}"
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
-        group, choice, choices = match[1], match[2], match[3].split()
+        group, choice = match[1], match[2]
+        choices = [name for name in match[3].split() if not name.startswith("_")]  # the others are parts of these
         key = next((text.partition("=")[0] for text in arguments if text.endswith(f"={choice}")), group)
         found = nearest(choice, choices)
         hint = f" Did you mean {key}={found}?" if found else ""
         return f"{group} has no choice {choice!r}.{hint} The choices are {', '.join(choices)}."
     return " ".join(message.split())
+
+
+def _hint(key: str, value: str, known: Mapping[str, str]) -> str:
+    """The nearest of the known keys, or those beside it."""
+    parent, _, name = key.rpartition(".")
+    beside = [other.rpartition(".")[2] for other in known if parent and other.rpartition(".")[0] == parent]
+    if beside:
+        if close := get_close_matches(name, beside, n=1, cutoff=0.75):
+            return f"Did you mean {parent}.{close[0]}={value}?"
+        more = f"; +{key}={value} adds one" if parent.partition(".")[0] in OPEN else ""
+        return f"{parent} has {', '.join(sorted(beside))}{more}."
+    found = known.get(nearest(key, known) or "")
+    return f"Did you mean {found}={value}?" if found else f"--cfg job shows all keys; +{key}={value} adds one."
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
@@ -106,18 +120,24 @@ def nearest(name: str, names: Collection[str]) -> str | None:
     return close[0] if close else None
 
 
-def known_keys(config_dir: Path, config_name: str) -> list[str]:
-    """All keys and groups of the configuration as it is without overrides."""
+def known_keys(config_dir: Path, config_name: str, arguments: Sequence[str] = ()) -> list[str]:
+    """All keys and groups of the configuration with the choices of groups that a command line makes."""
     from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
+    names = [text.partition("=")[0].partition("@")[0].lstrip("+") for text in arguments]
+    groups = {path.name for path in config_dir.iterdir() if path.is_dir()}
+    choices = [text for text, name in zip(arguments, names, strict=True) if "=" in text and name in groups]
     with initialize_config_dir(version_base="1.3", config_dir=str(config_dir)):
-        composed = compose(config_name, return_hydra_config=True)
-    choices = list(composed.hydra.runtime.choices)
+        try:
+            composed = compose(config_name, overrides=choices, return_hydra_config=True)
+        except HydraException:  # among them an option of the user's own folder
+            composed = compose(config_name, return_hydra_config=True)
+    made = list(composed.hydra.runtime.choices)
     del composed.hydra
-    placed = {name.partition("@")[0] for name in choices}
-    groups = [path.name for path in config_dir.iterdir() if path.is_dir() and path.name not in placed]
-    return list(dict.fromkeys([*_paths(OmegaConf.to_container(composed)), *choices, *groups]))
+    placed = {name.partition("@")[0] for name in made}
+    return list(dict.fromkeys([*_paths(OmegaConf.to_container(composed)), *made, *sorted(groups - placed)]))
 
 
 def _paths(node: Any, path: str = "") -> Iterator[str]:
@@ -125,5 +145,6 @@ def _paths(node: Any, path: str = "") -> Iterator[str]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             here = f"{path}.{key}" if path else str(key)
-            yield here
+            if not str(key).startswith("_"):  # _target_ and such are nobody's typing error
+                yield here
             yield from _paths(value, here)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
@@ -23,6 +25,7 @@ from eblvm_lit.utils.printing import show
 
 __all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "shortest", "show_config", "show_results", "unit"]
 
+AFTER_TIME = re.compile(r"/\d\d-\d\d-\d\d$")  # a folder that nobody has named
 # Units of metrics, by words of their names.
 UNITS = {
     "second": "iterations/s",
@@ -72,6 +75,8 @@ class CheckOutputFolder(Callback):
         """Check the folder of a run; Hydra would write its files beside those of another run that is in it."""
         from eblvm_lit.distributed.launch import is_first  # takes seconds, for which --help need not wait
 
+        if AFTER_TIME.search(config.hydra.run.dir) and is_first():
+            self._take_free_folder(config)
         self._check(config.hydra.run.dir)
         if "sweep" in config and is_first():  # an evaluation only reads what the run in its folder writes
             try:
@@ -83,6 +88,22 @@ class CheckOutputFolder(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Check the folder of a sweep."""
         self._check(config.hydra.sweep.dir)
+
+    def _take_free_folder(self, config: DictConfig) -> None:
+        """Number a folder that is named after the time, where another run of the same second has it."""
+        first = Path(config.hydra.run.dir)
+        for i in itertools.count():
+            folder = first.with_name(f"{first.name}_{i}") if i else first
+            try:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir()  # one process alone can
+            except FileExistsError:
+                continue
+            except OSError:  # the check says which folder it is
+                return
+            with flag_override(config, ["struct", "readonly"], False):
+                config.hydra.run.dir = str(folder)
+            return
 
     def _check(self, path: str) -> None:
         try:

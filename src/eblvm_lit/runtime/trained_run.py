@@ -150,7 +150,7 @@ class TrainedRun:
         Raises:
             ConfigError: For n < 1, or a model that the sampler cannot draw from.
         """
-        if n < 1:
+        if not isinstance(n, int) or n < 1:
             raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
         if sampler is None and self.generator is not None:
             node = self.config.get("latent_langevin")
@@ -178,6 +178,15 @@ class TrainedRun:
             return instantiate(self.config.sampler, "sampler", self.packages)
         return AnnealedSamples(langevin=AnnealedLangevin())
 
+    def _points(self, v: Tensor, dtype: torch.dtype) -> Tensor:
+        """Points on the model's device, of arrays, too."""
+        v = torch.as_tensor(v, device=self.method.device, dtype=dtype)
+        if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
+            raise ConfigError(
+                f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
+            )
+        return v
+
     def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor:
         r"""The score of the marginal, :math:`\nabla_v \log p(v)`.
 
@@ -193,9 +202,10 @@ class TrainedRun:
             Shape (B, *event), on the device of the model.
 
         Raises:
-            ConfigError: For a method without an energy, or with neither a free energy nor a posterior.
+            ConfigError: For v of another shape, a method without an energy, or one with neither a free energy nor a
+                posterior.
         """
-        energy, v = self.energy, v.to(device=self.method.device, dtype=self.method.dtype)
+        energy, v = self.energy, self._points(v, self.method.dtype)
         if isinstance(energy, MarginalEnergy):
             return energy.score(v).detach()
         if energy is None or self.posterior is None:
@@ -233,10 +243,10 @@ class TrainedRun:
             Shape (B,), float64, on the device of the model.
 
         Raises:
-            ConfigError: Where F or log Z is neither known nor estimable.
+            ConfigError: For v of another shape, or where F or log Z is neither known nor estimable.
         """
         log_z, energy = self._log_partition, cast(MarginalEnergy, self.energy)
-        return -in_float64(energy).free_energy(v.to(device=self.method.device, dtype=torch.float64)) - log_z
+        return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
 
 
 def load(

@@ -216,11 +216,13 @@ def _check_shapes(cfg: DictConfig) -> None:
     for name, node in nodes.items():
         if shape is None or not str(node.get("_target_")).startswith("eblvm_lit."):
             continue
-        network = node.get("network")
-        of_images = "v_shape" in {**node, **(network if isinstance(network, dict) else {})}
+        networks = [part for part in node.values() if isinstance(part, dict)]
+        of_images = any("v_shape" in part for part in (node, *networks))
         are_images = len(shape) == 3 and not cfg.data.get("flatten")
         if of_images and not are_images:
             models = "model=grbm, model=deep_toy or " if name == "model" and "generator" not in nodes else ""
+            if "generator" in node:
+                models = "model=latent_prior_toy or "
             size = f" of size {shape[0]}" if len(shape) == 1 else ""
             raise ConfigError(
                 f"{chosen(name)} needs images, and {chosen('data')} has vectors{size}: use {models}data of images, "

@@ -8,9 +8,9 @@ from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from eblvm_lit.errors import EblvmError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.runtime.console import prepare_folder
 from eblvm_lit.runtime.status import FINISHED, STATUS, read_status
 from eblvm_lit.runtime.sweeps.folder import earlier_sweep
@@ -19,7 +19,7 @@ from eblvm_lit.runtime.sweeps.search import is_search, prepare_search
 from eblvm_lit.runtime.sweeps.summary import read_jobs, show_jobs
 from eblvm_lit.utils.locks import FolderLock
 
-__all__ = ["Sweep"]
+__all__ = ["Sweep", "refuse_another_sweep"]
 
 
 class Sweep(Callback):
@@ -48,6 +48,7 @@ class Sweep(Callback):
             if config.sweep.resume:
                 _move(config, earlier_sweep(config))
             folder = prepare_folder(config.hydra.sweep.dir)
+            refuse_another_sweep(config, folder)
             self._lock = FolderLock(folder).__enter__()  # to the end of the sweep
             prepare_search(config)
         except EblvmError as error:
@@ -78,6 +79,17 @@ class Sweep(Callback):
             print(f"WARNING: {text}", file=sys.stderr)
         elif bad:
             sys.exit(f"ERROR: {text}")
+
+
+def refuse_another_sweep(config: DictConfig, folder: Path) -> None:
+    """Refuse jobs whose numbers an earlier sweep in the folder has: Hydra would overwrite what it says of them."""
+    named: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    numbered = "job.num" in str(named.get("subdir"))
+    if numbered and not config.sweep.resume and (folder / "0" / "config.yaml").is_file():
+        raise ConfigError(
+            f"{folder} holds a sweep already: continue it with sweep.resume=true, or choose another folder by "
+            "hydra.sweep.dir=... ."
+        )
 
 
 def _changes(folder: Path) -> dict[Path, int]:
