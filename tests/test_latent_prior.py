@@ -392,7 +392,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         model(std=0)
     with pytest.raises(ConfigError, match=r"The generator has 3 latents, and the model h_dim=4"):
         LatentPriorEnergy(h_dim=4, generator=SmoothMLP(sizes=[3, 2]), prior=SmoothMLP(sizes=[4, 1]))
-    with pytest.raises(ConfigError, match="which GRBM has not: use model=latent_prior"):
+    with pytest.raises(ConfigError, match="which GRBM does not have: use model=latent_prior"):
         small(GRBM(v_dim=2, h_dim=3))
     with pytest.raises(ConfigError, match="n_steps >= 1 in prior_langevin and posterior_langevin"):
         small(model(), prior_langevin=Langevin(n_steps=0, step_size=0.1))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 
 import eblvm_lit
@@ -186,6 +187,19 @@ def test_lightnings_way_of_loading(trained):
     assert torch.equal(method.energy.W, trained.energy.W)
     with pytest.raises(ConfigError, match="is of BiSM, not of VaGES"):
         eblvm_lit.VaGES.load_from_checkpoint(trained.folder)
+    assert eblvm_lit.BiSM.load_from_checkpoint(trained.folder, strict=True).seed == method.seed
+    with pytest.raises(ConfigError, match="always loaded whole: leave out strict=False"):
+        eblvm_lit.BiSM.load_from_checkpoint(trained.folder, strict=False)
+
+
+def test_a_trainer_of_ones_own_trains_on_for_as_many_iterations_as_it_says(trained):
+    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_steps=3, **options)
+    run = eblvm_lit.load(trained.folder)
+    trainer.fit(run.method, run.data)
+    assert trainer.global_step == 3
+    with pytest.raises(ConfigError, match="Minibatches have no end here: give the Trainer max_steps"):
+        pl.Trainer(max_epochs=1, **options).fit(run.method, run.data)
 
 
 def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):

@@ -463,7 +463,13 @@ class Method(pl.LightningModule):
         self.keep_examples(n)
 
     def on_fit_start(self) -> None:
-        """Check what the run will need."""
+        """Check what the run will need.
+
+        Raises:
+            ConfigError: For a trainer without max_steps, and what the method cannot use.
+        """
+        if self.trainer.max_steps < 1:
+            raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
         data = self._data
         self._n_processes = rank_and_size()[1]
         self._compiled = None

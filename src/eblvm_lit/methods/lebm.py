@@ -63,7 +63,7 @@ class LEBM(Method):
         self,
         *,
         energy: Energy,
-        prior_langevin: Langevin,
+        prior_langevin: Langevin | None,
         posterior_langevin: Langevin,
         optimizer: Optimizer,
         prior_optimizer: Optimizer | None = None,
@@ -73,10 +73,10 @@ class LEBM(Method):
         super().__init__(seed=seed, compile=compile)
         if not isinstance(energy, LatentPriorEnergy):
             raise ConfigError(
-                f"LEBM trains a generator and a prior of its latents, which {type(energy).__name__} has not: use "
+                f"LEBM trains a generator and a prior of its latents, which {type(energy).__name__} does not have: use "
                 "model=latent_prior, or latent_prior_toy for vectors."
             )
-        if min(prior_langevin.n_steps, posterior_langevin.n_steps) < 1:
+        if prior_langevin is None or min(prior_langevin.n_steps, posterior_langevin.n_steps) < 1:
             raise ConfigError("LEBM needs n_steps >= 1 in prior_langevin and posterior_langevin.")
         self.energy, self.optimizer, self.prior_optimizer = energy, optimizer, prior_optimizer or optimizer
         self.prior_langevin, self.posterior_langevin = prior_langevin, posterior_langevin

@@ -149,6 +149,12 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
         source, part = found[1], key.partition(".")[0]
         if options := _options(source):  # a whole group of which nothing is chosen
             return ConfigError(f"{chosen(part)} needs {' or '.join(f'{source}={name}' for name in options)}.")
+        group = source.partition(".")[0]
+        if group != source and _options(group) and _options(part):  # two parts that do not fit
+            return ConfigError(
+                f"{chosen(part)} takes {source}, which {chosen(group)} does not have: choose another {part}, another "
+                f"{group}, or set {key}."
+            )
         return ConfigError(f"{key} is taken from {source}, which has no value here: set one of them.")
     if isinstance(error, InterpolationToMissingValueError) and (found := re.search(r"([\w.]+)$", reason)):
         return ConfigError(f"{key} is taken from {found[1]}, which has no value here: set one of them.")
