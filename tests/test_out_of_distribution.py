@@ -9,6 +9,7 @@ from PIL import Image
 from torchvision import datasets
 
 from eblvm_lit.data.cifar100 import CIFAR100
+from eblvm_lit.data.mnist import MNIST
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError, DataError
@@ -17,7 +18,7 @@ from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDis
 from eblvm_lit.evaluation.photographs import Places365, Textures
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import run
-from image_files import pixels, write_images, write_svhn
+from image_files import pixels, write_images, write_mnist, write_svhn
 from shell import configure, evaluate, of_checkpoint, train
 from stand_in import StandIn
 
@@ -138,6 +139,17 @@ def test_another_data_set_is_brought_to_size_and_channels():
     assert (small[..., 1:] > small[..., :-1]).all()
     with pytest.raises(ConfigError, match="no images to compare"):
         DataSet(data=Pictures()).draw(torch.zeros(7, 36), torch.Generator())
+
+
+@pytest.mark.parametrize("size", [8, 16, 32])
+@pytest.mark.parametrize("value_range", ["unit", "symmetric"])
+def test_the_same_images_at_another_size_are_no_outliers(size, value_range, tmp_path):
+    write_mnist(tmp_path)
+    options = {"root": str(tmp_path), "val_size": 2, "batch_size": 4, "eval_batch_size": 4}
+    data, others = MNIST(size=size, value_range=value_range, **options), MNIST(size=32, **options)
+    data.setup()
+    v = data.as_float(data.splits.test)
+    assert torch.equal(DataSet(data=others, value_range=value_range).draw(v, None), v)
 
 
 def test_another_data_set_is_brought_to_the_scale_of_the_data():

@@ -216,6 +216,8 @@ def test_the_rate_is_the_median_of_the_curve_where_the_final_metrics_lack_it(sim
         *[("test/log_likelihood", 1), ("test/auroc_svhn", 1), ("test/probe_accuracy", 1), ("test/inception_score", 1)],
         *[("test/fisher", -1), ("test/fid", -1), ("test/rmse", -1), ("test/ksd", -1), ("val/posterior_fisher", -1)],
         *[("val/log_likelihood (last 3)", 1), (SPEED, 1), ("test/log_z", 0), ("test/ais_effective_sample_size", 0)],
+        *[("val/fisher_divergence", 0), ("test/fisher_divergence_true", 0), ("test/fisher_divergence_error", -1)],
+        *[("test/upper_critic_loss_grad_norm", 0), ("test/log_z_standard_error", 0)],
     ],
 )
 def test_directions(name, way):
@@ -290,6 +292,15 @@ def test_published_numbers_of_doubly_variational_learning(overrides, numbers):
     assert {name: value for name, (value, _) in published(*overrides).items()} == numbers
 
 
+def test_published_residual_networks_rectified_their_shortcuts():
+    def differs(*overrides):
+        config = flatten(OmegaConf.to_container(configure("run_dir=.", *RESIDUAL, *overrides), resolve=True))
+        return {number.differs for number in find_published(config).values()}
+
+    assert differs() == {"published: rectified_shortcut True; this run: False"}
+    assert differs("model.network.rectified_shortcut=true") == {""}
+
+
 def test_there_are_no_published_numbers_of_other_data():
     assert published("data=digits", "method=dsm", "model.h_dim=400") == {}
 
@@ -333,7 +344,7 @@ def test_a_published_number_says_where_it_was_trained_otherwise(overrides, diffe
         *[("method=bidvl", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
         *[("method=vae", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
         ("method=sngan", "data=cifar10"),
-        RESIDUAL,
+        (*RESIDUAL, "model.network.rectified_shortcut=true"),
         ("experiment=bidvl_table1", "model=joint_conv", "loss=symmetric_joint"),
     ],
 )

@@ -21,6 +21,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers import adam
 from eblvm_lit.runtime.build import build
 from eblvm_lit.utils.numbers import significant
+from image_files import write_mnist
 from processes import BATCH, CASES, iterate, make
 from shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
@@ -150,6 +151,16 @@ def test_other_precisions_train_and_are_reproduced_by_evaluate(precision, tmp_pa
     dtype = torch.float64 if precision == "64-true" else torch.float32
     assert checkpoint(tmp_path)["state_dict"]["energy.W"].dtype == dtype
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_bytes_become_numbers_of_the_models_type(block, tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+    images = ("data=mnist", "model=grbm", "data.flatten=true", "data.size=8", "data.val_size=2", "data.batch_size=4")
+    parts = ("method=dsm", *images, f"iterations_per_batch={block}", "trainer.precision=64-true")
+    train(tmp_path / "run", *parts, "trainer.max_steps=2", "n_validations=1", "callbacks.figures=null")
+    assert checkpoint(tmp_path / "run")["state_dict"]["energy.W"].dtype == torch.float64
 
 
 # Hypergradients, and what of theirs lasts from one iteration to the next.

@@ -148,8 +148,14 @@ class ArrayDataModule(LightningDataModule, ABC):
         batch: torch.Tensor | list[torch.Tensor],
         dataloader_idx: int,  # noqa: ARG002
     ) -> torch.Tensor | list[torch.Tensor]:
-        """Convert to floats on the device: bytes are a quarter of the transfer."""
-        return [self.as_float(part) for part in batch] if isinstance(batch, list) else self.as_float(batch)
+        """Convert to floats on the device, of the model's type: bytes are a quarter of the transfer."""
+        dtype = self.trainer.lightning_module.dtype if self.trainer is not None else None
+
+        def converted(part: torch.Tensor) -> torch.Tensor:
+            v = self.as_float(part)
+            return v if dtype is None else v.to(cast(torch.dtype, dtype))
+
+        return [converted(part) for part in batch] if isinstance(batch, list) else converted(batch)
 
     def train_dataloader(self) -> BatchStream | Blocks | OrderedBatches:
         """An endless stream of shuffled batches that starts at the trainer's iteration.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
-from eblvm_lit.data.images import ValueRange
+from eblvm_lit.data.images import ValueRange, resample
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import CRITERIA, detection
@@ -101,8 +101,9 @@ class Constant(_Uniform):
 class DataSet(OutlierSet):
     """The test split of another data set, brought to the data's size and channels.
 
-    Images are resized (bilinear, antialiased where they shrink); colours become grey by their mean, grey is repeated;
-    values are brought to the data's scale.
+    Images shrink by a whole factor as data do (``data.size``), by means of squares of pixels rounded to bytes: another
+    filter would tell equal images apart. By others they are resized bilinearly, antialiased. Colours become grey by
+    their mean, grey is repeated; values are brought to the data's scale.
 
     Args:
         data: Its data module; ``image_shape`` must be set.
@@ -128,11 +129,19 @@ class DataSet(OutlierSet):
         """Shape (m, *event)."""
         check_images(v.shape[1:], type(self.data).__name__)
         self.data.setup()
-        w = self.data.as_float(self.data.splits.test[: self.n_max]).to(v)
+        rows = self.data.splits.test[: self.n_max]
+        w = self.data.as_float(_reduced(rows.view(len(rows), *image_shape_of(self.data)), v.shape[-2:])).to(v)
         own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
-        return fitted_to(w.view(len(w), *image_shape_of(self.data)), v)
+        return fitted_to(w, v)
+
+
+def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
+    """Squares of bytes (m, C, H, H), smaller by a whole factor; others as they are."""
+    (height, width), (wanted, other) = images.shape[-2:], size
+    fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
+    return resample(images, padding=0, size=wanted) if fit else images
 
 
 def fitted_to(w: Tensor, v: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Step(Schedule):
 
     Args:
         factor: What it is multiplied by.
-        n_stages: Into how many parts of equal rate the run is cut.
+        n_stages: The rate falls every ``total // n_stages`` iterations.
 
     Example:
         >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 4), 3) for i in range(4)]

@@ -16,7 +16,11 @@ from eblvm_lit.utils.printing import printable
 __all__ = ["Published", "direction", "find_published"]
 
 
-UNITS = {"trainer.max_steps": "{:,} iterations", "method.optimizer.lr": "learning rate {:g}"}
+UNITS = {
+    "trainer.max_steps": "{:,} iterations",
+    "method.optimizer.lr": "learning rate {:g}",
+    "method.energy.network.rectified_shortcut": "rectified_shortcut {}",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
 
 
 def _own(value: Any) -> str:
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}"
     return "unknown" if value is None else printable(value, 40)
 

@@ -40,7 +40,10 @@ def quiet() -> None:
     """Hide what libraries say that tells the user nothing; their other warnings stay visible."""
     for name in ("pytorch_lightning", "lightning_fabric"):  # hints and deprecation notices
         logging.getLogger(name).setLevel(logging.WARNING)
-    for words in (r".*treespec.*deprecated", r"`torch\.jit\.script` is deprecated"):  # of Lightning's and torch's own calls
+    for words in (
+        r".*treespec.*deprecated",
+        r"`torch\.jit\.script` is deprecated",
+    ):  # of Lightning's and torch's own calls
         warnings.filterwarnings("ignore", message=words, category=FutureWarning)
     # a machine with CUDA's tools and without a GPU: the compiler of CPU code looks for them
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
