@@ -184,6 +184,7 @@ class IterationBar(ProgressBar):
         self._progress.start()
 
     def _stop(self) -> None:
+        self._validating.close()
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

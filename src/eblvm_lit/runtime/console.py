@@ -25,6 +25,8 @@ from eblvm_lit.utils.printing import show
 
 __all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "shortest", "show_config", "show_results", "unit"]
 
+# Warnings of what Lightning and torch call themselves.
+DEPRECATED = (r".*treespec.*deprecated", r"`torch\.jit\.script` is deprecated")
 AFTER_TIME = re.compile(r"/\d\d-\d\d-\d\d$")  # a folder that nobody has named
 # Units of metrics, by words of their names.
 UNITS = {
@@ -40,10 +42,7 @@ def quiet() -> None:
     """Hide what libraries say that tells the user nothing; their other warnings stay visible."""
     for name in ("pytorch_lightning", "lightning_fabric"):  # hints and deprecation notices
         logging.getLogger(name).setLevel(logging.WARNING)
-    for words in (
-        r".*treespec.*deprecated",
-        r"`torch\.jit\.script` is deprecated",
-    ):  # of Lightning's and torch's own calls
+    for words in DEPRECATED:
         warnings.filterwarnings("ignore", message=words, category=FutureWarning)
     # a machine with CUDA's tools and without a GPU: the compiler of CPU code looks for them
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
