@@ -3,7 +3,10 @@
 import copy
 import gc
 import logging
+import multiprocessing
 import re
+import subprocess
+import sys
 import weakref
 from unittest.mock import Mock
 
@@ -137,6 +140,26 @@ def test_a_compiled_iteration_is_the_eager_one(overrides, tmp_path):
     compiled = advance(copy.deepcopy(method), batches, compile_step)
     eager = assert_same(compiled, method, batches)
     assert not same(start, eager[0])
+
+
+FORKED = """
+import multiprocessing, sys, torch
+from eblvm_lit.core.fast_paths import compile_step
+
+def slope(x):
+    return torch.func.grad(lambda x: x.square().sum())(x)
+
+compile_step(lambda state: {"slope": slope(state["x"])}, torch.device("cpu"))({"x": torch.ones(3)})
+child = multiprocessing.get_context("fork").Process(target=lambda: slope(torch.ones(3)))
+child.start(), child.join()
+sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+def test_processes_that_are_forked_after_a_compilation_can_differentiate():
+    """As several devices on a CPU are, in a Python session that has trained before."""
+    assert subprocess.run([sys.executable, "-c", FORKED], check=False, timeout=300).returncode == 0
 
 
 @pytest.fixture

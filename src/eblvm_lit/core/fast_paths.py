@@ -224,6 +224,10 @@ def compile_step(
     Returns:
         The function; its first call compiles, and raises :class:`CompilationError` if that fails in any process.
     """
+    # Autograd starts its threads in the first backward pass of a process, one for each kind of device there is. While a
+    # compiler runs, its "meta" device counts, too; and processes that are forked from one with such threads cannot
+    # differentiate.
+    torch.ones((), requires_grad=True).backward()
 
     def iteration(*args: Any) -> Any:
         return step(*args)
