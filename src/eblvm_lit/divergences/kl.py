@@ -63,6 +63,8 @@ class IWAE(Divergence):
 def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
     r""":math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, at least F(v) on average.
 
+    Reference: Burda et al. 2016, Eq. 8.
+
     Args:
         energy: The model.
         v: Shape (B, *event).

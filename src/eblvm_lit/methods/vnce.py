@@ -183,5 +183,9 @@ class VNCE(NCE):
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The bounds at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
         energy, q = bind(self.model, state.theta).energy, self.posterior_at(state)
-        at_data = -self.bound.loss(energy, q, v, noise["at_data"])  # of one particle: the evidence bound
-        return at_data, -self.bound.loss(energy, q, y, noise["at_noise"])
+        at_data = self.log_bound(energy, q, v, noise["at_data"])  # of one particle: the evidence bound
+        return at_data, self.log_bound(energy, q, y, noise["at_noise"])
+
+    def log_bound(self, energy: Energy, q: Any, v: Tensor, noise: Tensor) -> Tensor:
+        """What stands for -F(v), shape (B,), of v (B, *event); h as q relaxes them, as in the released code."""
+        return -self.bound.loss(energy, q, v, noise)

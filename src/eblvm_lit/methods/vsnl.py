@@ -6,12 +6,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import bind
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.snl import SelfNormalisedLikelihood
 from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.base import NoiseDistribution
@@ -98,11 +96,6 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         n = f"{self.n_noise} samples of the proposal for each example"
         return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
 
-    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """The bounds at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""
-        energy, q = bind(self.model, state.theta).energy, self.posterior_at(state)
-        at_data, at_y = (
-            -importance_weighted_bound(energy, x, *q.sample_and_log_prob(x, eps))
-            for x, eps in ((v, noise["at_data"]), (y, noise["at_noise"]))
-        )
-        return at_data, at_y
+    def log_bound(self, energy: Energy, q: Any, v: Tensor, noise: Tensor) -> Tensor:
+        """What stands for -F(v), shape (B,), of v (B, *event); binary h are bits."""
+        return -importance_weighted_bound(energy, v, *q.sample_and_log_prob(v, noise))

@@ -88,13 +88,16 @@ def progress_bar(
         >>> with progress_bar("samples", 100, visible=False) as on_step:
         ...     on_step(64)
     """
+    if not visible:
+        yield lambda n: None  # noqa: ARG005
+        return
     # A new console: the shared one of rich may be older than the terminal. Results go to stdout, bars to stderr.
     console = Console(stderr=True)
-    if visible and not has_bars(console):
+    if not has_bars(console):
         yield _lines(what, total, interval)
         return
     columns = TextColumn("{task.description}", markup=False), *Progress.get_default_columns()[1:]
-    with Progress(*columns, console=console, transient=True, disable=not visible) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         yield partial(progress.advance, progress.add_task(what, total=total))
 
 
