@@ -284,6 +284,11 @@ class _Binary(eblvm_lit.Energy):
         return (h * (v @ self.W)).sum(-1)
 
 
+def test_settings_in_a_dictionary_are_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match="a list of 'key=value', not a dictionary"):
+        composed({"method": "dsm"})
+
+
 def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
     sample.main([str(trained.folder), "-n", "5", "--seed", "3", "--out", str(tmp_path)])
     files = [tmp_path / "samples.npz", tmp_path / "samples.png"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -42,6 +42,8 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         ...
         eblvm_lit.errors.ConfigError: ...
     """
+    if isinstance(overrides, Mapping):
+        raise ConfigError("Give the settings as on the command line: a list of 'key=value', not a dictionary.")
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     for override in overrides:
         if renamed := new_name(override.lstrip("+~")):
