@@ -510,7 +510,10 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         ),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation names 'fid'"),
         (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
-        (["callbacks.checkpoints.monitor=val/no_loss"], "monitor=val/no_loss: validations give .*val/loss"),
+        (
+            ["callbacks.checkpoints.monitor=val/no_loss"],
+            "monitor=val/no_loss: this run will have no such metric; validations will give .*val/loss",
+        ),
         (["test_checkpoint=first"], "test_checkpoint is 'best', 'last' or 'both'"),
         (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory must be bool, not 'always'"),
         (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),

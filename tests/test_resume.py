@@ -125,6 +125,48 @@ def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
     assert of_checkpoint(train(tmp_path / "resumed", *worse, "ckpt=last")) == whole
 
 
+BACK = ("method=dsm", "callbacks.checkpoints.every=15", "callbacks.checkpoints.keep=null", "test_checkpoint=best")
+
+
+@pytest.mark.parametrize("into", ["run", "other"], ids=["in its own folder", "in another one"])
+def test_after_going_back_the_best_is_not_of_the_part_that_is_left_out(into, tmp_path):
+    # the run improves to its end; from its middle on, another rate makes it worse
+    assert train(tmp_path / "run", *LONG, *BACK)["iteration"] == 60
+    middle = tmp_path / "run" / "checkpoints" / "iteration_30.ckpt"
+    allowed = ("optimizer.lr=3", "resume.allow=[optimizer.lr]", f"ckpt={middle}")
+    metrics = train(tmp_path / into, *LONG, *BACK, *allowed)
+    assert metrics["iteration"] == 30  # the middle itself is the best so far
+    assert same(
+        checkpoint(tmp_path / into, "best")["state_dict"], checkpoint(tmp_path / "run", "iteration_30")["state_dict"]
+    )
+
+
+def test_a_lost_best_is_told_and_the_best_from_there_on_is_kept(tmp_path, caplog):
+    worse = [*LONG, "optimizer.lr=3", *BACK]
+    best = train(tmp_path / "run", *worse)["iteration"]
+    assert best < 45
+    (tmp_path / "run" / "checkpoints" / "best.ckpt").unlink()
+    found = train(tmp_path / "other", *worse, f"ckpt={tmp_path / 'run' / 'checkpoints' / 'iteration_45.ckpt'}")
+    assert f"of iteration {best}, is gone" in caplog.text
+    assert found["iteration"] == 60
+
+
+def test_after_going_back_the_newest_checkpoints_of_this_run_are_kept(tmp_path):
+    train(tmp_path, *LONG, *BACK)
+    middle = tmp_path / "checkpoints" / "iteration_15.ckpt"
+    train(
+        tmp_path,
+        *LONG,
+        *BACK,
+        "callbacks.checkpoints.keep=1",
+        f"ckpt={middle}",
+        "optimizer.lr=0.02",
+        "resume.allow=[optimizer.lr]",
+    )
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("iteration_*")) == ["iteration_60.ckpt"]
+    assert checkpoint(tmp_path, "iteration_60")["eblvm_lit"]["config"]["optimizer"]["lr"] == 0.02
+
+
 def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(straight, tmp_path):
     last = straight["dsm"] / "checkpoints" / "last.ckpt"
     constant = ["method=dsm", "trainer.max_steps=20", "n_validations=2"]

@@ -82,11 +82,37 @@ def test_the_validation_belongs_to_the_tested_checkpoint(tmp_path):
     assert of_validation(found) == rows[best]
 
 
-def test_a_metric_with_an_interval_has_its_latest_value(tmp_path):
+def test_a_metric_with_an_interval_is_computed_at_the_last_validation_too(tmp_path):
     metrics = train(tmp_path, *DSM, "+callbacks.evaluation.intervals.fisher=8")
     rows = validated(tmp_path)
-    assert [iteration for iteration in rows if "val/fisher" in rows[iteration]] == [8]
-    assert of_validation(metrics) == {"val/loss": rows[12]["val/loss"], "val/fisher": rows[8]["val/fisher"]}
+    assert [iteration for iteration in rows if "val/fisher" in rows[iteration]] == [8, 12]
+    assert of_validation(metrics) == rows[12]
+
+
+def test_a_checkpoint_has_no_value_of_other_weights(tmp_path):
+    spaced = ("+callbacks.evaluation.intervals.fisher=8", "callbacks.checkpoints.keep=null")
+    train(tmp_path, *DSM, *spaced)
+    rows = validated(tmp_path)
+    for iteration in (4, 8, 12):
+        held = checkpoint(tmp_path, f"iteration_{iteration}")["validation"]
+        assert held == {name: value for name, value in rows[iteration].items() if name.startswith("val/")}
+
+
+def test_a_metric_with_an_interval_can_pick_the_best(tmp_path):
+    spaced = ("+callbacks.evaluation.intervals.fisher=8", "callbacks.checkpoints.monitor=val/fisher")
+    metrics = train(tmp_path, *DSM, *spaced, "test_checkpoint=best")
+    rows = validated(tmp_path)
+    values = {iteration: row["val/fisher"] for iteration, row in rows.items() if "val/fisher" in row}
+    assert set(values) == {8, 12}
+    assert metrics["iteration"] == min(values, key=values.get)
+    assert metrics["val/fisher"] == min(values.values())
+
+
+def test_a_monitored_metric_that_validations_will_not_give_is_refused_before_training(untrained, tmp_path):
+    for name, hint in (("val/fischer", ""), ("val/log_likelihood", "at_validation")):
+        mode = "callbacks.checkpoints.mode=min"
+        with pytest.raises(ConfigError, match=rf"monitor={name}: .*validations will give val/fisher, val/loss.*{hint}"):
+            train(tmp_path, *DSM, f"callbacks.checkpoints.monitor={name}", mode)
 
 
 def test_a_run_that_is_resumed_at_its_end_keeps_the_last_validation(tmp_path):
@@ -137,7 +163,10 @@ def untrained(monkeypatch):
             "test/posterior_kl: this run will have no such metric",
         ),  # no posterior
         (["optimized_metric=val/log_likelihood"], r"Validations compute the metrics that callbacks.evaluation.at_val"),
-        (["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=16"], "val/fisher: this run will"),
+        (
+            ["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=8", "test_checkpoint=best"],
+            "val/fisher: this run will",  # unless the best one is of a validation that computes it
+        ),
         (["optimized_metric=test_best/fisher"], "test_best/fisher: this run will have no such metric"),
         (["optimized_metric=train/iterations_per_second", "callbacks.curves=null"], "iterations_per_second: this run"),
         (["optimized_metric=3"], r"optimized_metric must be str \| None, not 3"),
@@ -156,6 +185,7 @@ def test_a_metric_that_the_run_will_not_have_is_refused_before_training(override
         ["optimized_metric=val/fisher"],
         ["optimized_metric=test/log_likelihood"],
         ["optimized_metric=val/posterior_kl", "method=bidsm"],
+        ["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=16"],
         ["optimized_metric=test_best/fisher", "test_checkpoint=both"],
         ["optimized_metric=val_best/loss", "test_checkpoint=both"],
         ["optimized_metric=test_ema/fisher", "eval_weights=both", "callbacks=ema"],

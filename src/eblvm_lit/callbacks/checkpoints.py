@@ -11,7 +11,10 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 
 from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO, load_checkpoint
+from eblvm_lit.callbacks.evaluation import Evaluation
+from eblvm_lit.callbacks.group import each
 from eblvm_lit.distributed.launch import is_first
+from eblvm_lit.distributed.ranks import gather_objects
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.loggers.base import of_runs
@@ -27,7 +30,7 @@ OVERHEAD = 1 << 16  # bytes of a checkpoint besides its tensors: names and confi
 
 
 def validation_metrics(trainer: pl.Trainer) -> dict[str, float]:
-    """The values that validations have given so far, the latest of each metric, as ``val/<metric>``."""
+    """The values of the last validation, as ``val/<metric>``."""
     found = trainer.callback_metrics.items()
     return {name: float(value) for name, value in found if name.startswith("val/")}
 
@@ -36,8 +39,8 @@ class Checkpoints(pl.Callback):
     """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some earlier ones.
 
     The last is written at each validation, every so many iterations and at the end of the run; the best when the
-    monitored metric has improved. Each checkpoint holds the values of the last validation, under ``validation``. The
-    room on the disk is checked before the first iteration.
+    monitored metric has improved, at the validations that compute it. Each checkpoint holds the values of the last
+    validation, under ``validation``. The room on the disk is checked before the first iteration.
 
     Args:
         save_dir: The run's folder.
@@ -116,24 +119,47 @@ class Checkpoints(pl.Callback):
         """Restore the values of the last validation: a run that resumes at its end has no further one."""
         self.validation = dict(checkpoint.get("validation", {}))
 
-    def adopt(self, resume_from: Path) -> None:
+    def adopt(self, resume_from: Path, state: dict[str, Any] | None) -> None:
         """Copy the checkpoints of the resumed run, so that this run's folder is complete from the start.
 
         Args:
-            resume_from: The checkpoint from which this run resumes; a ``best.ckpt`` may be in the same folder.
+            resume_from: The checkpoint from which this run resumes. The best one up to it may be ``best.ckpt`` in the
+                same folder, or itself. If the earlier run went on, its ``best.ckpt`` may be of a later iteration.
+            state: Of this callback, as the checkpoint has it.
+
+        Raises:
+            DataError: The state is damaged, or of another metric.
         """
         if not is_first():
             return
-        best = resume_from.with_name("best.ckpt")
+        if state is not None:
+            self.load_state_dict(state)
+        for best in (resume_from.with_name("best.ckpt"), resume_from):
+            if self._is_best(best):
+                if best.resolve() != self.best_path.resolve():
+                    copy_whole(best, self.best_path)
+                break
         if resume_from.resolve() != self.last_path.resolve():
             copy_whole(resume_from, self.last_path)
-        if best.is_file() and best.resolve() != self.best_path.resolve():
-            copy_whole(best, self.best_path)
+
+    def _is_best(self, path: Path) -> bool:
+        """Whether a file holds the best checkpoint so far."""
+        if self.best is None or not path.is_file():
+            return False
+        try:
+            content = load_checkpoint(path)
+        except DataError:
+            return False
+        value = content.get("validation", {}).get(self.monitor, self.best[self.monitor])
+        return {self.monitor: value, "iteration": content["eblvm_lit"]["iteration"]} == self.best
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Forget the best so far if its checkpoint is missing."""
-        if self.best is not None and not self.best_path.is_file():
-            log.warning("The best checkpoint of the earlier run is gone: the best from here on is kept.")
+        if self.best is not None and not gather_objects(is_first() and self._is_best(self.best_path))[0]:
+            log.warning(
+                "The best checkpoint so far, of iteration %d, is gone: the best from here on is kept.",
+                self.best["iteration"],
+            )
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
@@ -148,7 +174,7 @@ class Checkpoints(pl.Callback):
         # one more than are kept: a new file is complete before it replaces an old one
         n_missing = 1 + sum(not path.is_file() for path in (self.last_path, self.best_path))
         kept = self._n_moments(trainer) if self.keep is None else self.keep
-        n_missing += max(kept - len(self._kept()), 0)
+        n_missing += max(kept - len(self._kept(trainer.global_step)), 0)
         check_room(self.folder, n_missing * size, f"{n_missing} checkpoints of {size / 1e6:,.1f} MB")
 
     def _n_moments(self, trainer: pl.Trainer) -> int:
@@ -156,9 +182,14 @@ class Checkpoints(pl.Callback):
         between = self.every or trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         return (trainer.max_steps - trainer.global_step) // between
 
-    def _kept(self) -> list[Path]:
-        """The earlier checkpoints, the oldest first."""
-        return sorted(self.folder.glob("iteration_*.ckpt"), key=lambda path: (len(path.name), path.name))
+    def _kept(self, iteration: int) -> list[Path]:
+        """The earlier checkpoints, the oldest first; not those that a run left which was ahead of this iteration."""
+        found = {}
+        for path in self.folder.glob("iteration_*.ckpt"):
+            number = path.stem.removeprefix("iteration_")
+            if number.isdecimal() and int(number) <= iteration:
+                found[int(number)] = path
+        return [found[number] for number in sorted(found)]
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
@@ -177,7 +208,7 @@ class Checkpoints(pl.Callback):
         self._save(trainer, path)
         if not trainer.is_global_zero:
             return
-        for old in self._kept()[: -self.keep] if self.keep else ():
+        for old in self._kept(trainer.global_step)[: -self.keep] if self.keep else ():
             old.unlink(missing_ok=True)
         try:
             with replacing(self.last_path) as partial:
@@ -196,19 +227,23 @@ class Checkpoints(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state, and the best if this is it."""
-        if self.monitor not in trainer.callback_metrics:
+        self.validation = validation_metrics(trainer)
+        if self.monitor in trainer.callback_metrics:
+            self._compare(trainer, trainer.callback_metrics[self.monitor].item())
+        elif not any(callback.waiting for callback in each(trainer.callbacks) if isinstance(callback, Evaluation)):
             raise ConfigError(
                 f"callbacks.checkpoints.monitor={self.monitor}: validations give {', '.join(trainer.callback_metrics)}."
             )
-        self.validation |= validation_metrics(trainer)
-        value = trainer.callback_metrics[self.monitor].item()
-        if math.isfinite(value) and (self.best is None or self.sign * value > self.sign * self.best[self.monitor]):
-            self.best = {self.monitor: value, "iteration": trainer.global_step}
-            self._save(trainer, self.best_path)
         if self.every is None or self._is_time(trainer):
             self._save_last(trainer)
         else:
             self._save(trainer, self.last_path)
+
+    def _compare(self, trainer: pl.Trainer, value: float) -> None:
+        """Save the best if this is it."""
+        if math.isfinite(value) and (self.best is None or self.sign * value > self.sign * self.best[self.monitor]):
+            self.best = {self.monitor: value, "iteration": trainer.global_step}
+            self._save(trainer, self.best_path)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Save the last state."""

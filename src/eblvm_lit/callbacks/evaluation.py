@@ -24,7 +24,11 @@ class Evaluation(pl.Callback):
     Args:
         metrics: All metrics, by name; the test split gets all of them.
         at_validation: Names of the metrics that validations compute.
-        intervals: Iterations between two values of metrics that are too slow for every validation, by name.
+        intervals: Iterations between two values of metrics that are too slow for every validation, by name. The last
+            validation computes them, too.
+
+    Attributes:
+        waiting: Whether the last validation has left out some metrics that were not due.
 
     Raises:
         ConfigError: If ``at_validation`` names a metric that is not there, or ``intervals`` one that it does not name;
@@ -41,6 +45,8 @@ class Evaluation(pl.Callback):
         self.metrics = {name: metric for name, metric in metrics.items() if metric is not None}
         self.at_validation = [name for name in at_validation if name in self.metrics]
         self.intervals = dict(intervals or {})
+        self.waiting = False
+        self._given: list[str] = []  # the names of the last validation's numbers
         for key, names, known in (("at_validation", at_validation, metrics), ("intervals", intervals, at_validation)):
             if unknown := sorted(set(names or ()) - set(known)):
                 raise ConfigError(
@@ -95,11 +101,20 @@ class Evaluation(pl.Callback):
             metric.prepare(pl_module, trainer.datamodule)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them."""
-        due = [name for name in self.at_validation if trainer.global_step % self.intervals.get(name, 1) == 0]
+        """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them.
+
+        Values of an earlier validation are taken out of the trainer's: they are of other weights.
+        """
+        between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
+        is_last = trainer.global_step + between > trainer.max_steps
+        due = [n for n in self.at_validation if is_last or trainer.global_step % self.intervals.get(n, 1) == 0]
+        self.waiting = len(due) < len(self.at_validation)
+        for key in self._given:
+            trainer.callback_metrics.pop(key, None)
         found = self.compute(pl_module, trainer.datamodule, "val", due)
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
+        self._given = list(found)
         trainer.callback_metrics.update({key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import ProgressBar
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["CallbackGroup", "grouped"]
+__all__ = ["CallbackGroup", "each", "grouped", "state_in"]
 
 HOOKS = ("setup", "teardown", *(name for name in dir(pl.Callback) if name.startswith("on_")))
 
@@ -82,3 +82,29 @@ def grouped(callbacks: Mapping[str, pl.Callback]) -> list[pl.Callback]:
         if type(callback).__module__.startswith("eblvm_lit.") and not isinstance(callback, ProgressBar)
     }
     return [CallbackGroup(own), *(callback for name, callback in callbacks.items() if name not in own)]
+
+
+def each(callbacks: Sequence[pl.Callback]) -> Iterator[pl.Callback]:
+    """The callbacks of a trainer, those of groups one by one.
+
+    Example:
+        >>> one, two = pl.Callback(), pl.Callback()
+        >>> list(each([CallbackGroup({"one": one}), two])) == [one, two]
+        True
+    """
+    for callback in callbacks:
+        if isinstance(callback, CallbackGroup):
+            yield from callback.members.values()
+        else:
+            yield callback
+
+
+def state_in(checkpoint: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The state that a checkpoint has of one of the group's callbacks, by its name; None if it has none.
+
+    Example:
+        >>> state_in({"callbacks": {"CallbackGroup": {"checkpoints": {"best": None}}}}, "checkpoints")
+        {'best': None}
+    """
+    states = checkpoint["callbacks"].get(CallbackGroup.__qualname__)
+    return states.get(name) if isinstance(states, dict) else None

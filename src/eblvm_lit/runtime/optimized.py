@@ -1,4 +1,4 @@
-"""The metric that a search optimizes: a check of its name before training, and its value afterwards."""
+"""The metric that a search optimizes, and the one that picks the best: checks of their names before training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
+from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.callbacks.log_curves import LogCurves
 from eblvm_lit.errors import ConfigError
@@ -37,7 +38,7 @@ def optimized_value(metrics: Mapping[str, float], name: str | None) -> float | N
 
 
 def check_optimized(cfg: DictConfig, parts: Parts) -> None:
-    """Refuse an ``optimized_metric`` that the run will not have, before it trains.
+    """Refuse an ``optimized_metric`` that the run will not have, and a monitored one, before it trains.
 
     Args:
         cfg: The configuration of the run.
@@ -46,11 +47,17 @@ def check_optimized(cfg: DictConfig, parts: Parts) -> None:
     Raises:
         ConfigError: Lists the metrics that the run will have.
     """
-    name = cfg.get("optimized_metric")
-    if name is None or name in ALWAYS:
-        return
     known, unknown = _names(cfg, parts)
-    if name in known:
+    for key, callback in parts.callbacks.items():
+        if isinstance(callback, Checkpoints) and not unknown:  # else the first validation tells
+            given = _validated(parts)
+            if callback.monitor not in given:
+                raise ConfigError(
+                    f"callbacks.{key}.monitor={callback.monitor}: this run will have no such metric; validations will "
+                    f"give {', '.join(sorted(given))}.{_hint(callback.monitor, known)}"
+                )
+    name = cfg.get("optimized_metric")
+    if name is None or name in known:
         return
     if unknown:
         log.warning(
@@ -59,34 +66,54 @@ def check_optimized(cfg: DictConfig, parts: Parts) -> None:
             ", ".join(unknown),
         )
         return
-    split, _, metric = str(name).partition("/")
-    hint = ""
-    if split == "val" and f"test/{metric}" in known:
-        hint = " Validations compute the metrics that callbacks.evaluation.at_validation names."
     raise ConfigError(
-        f"optimized_metric={name}: this run will have no such metric; it will have {', '.join(sorted(known))}.{hint}"
+        f"optimized_metric={name}: this run will have no such metric; it will have {', '.join(sorted(known))}."
+        f"{_hint(str(name), known)}"
     )
 
 
+def _hint(name: str, known: set[str]) -> str:
+    """Where validation metrics are named, for one that only the end of the run computes."""
+    split, _, metric = name.partition("/")
+    if split != "val" or f"test/{metric}" not in known:
+        return ""
+    return " Validations compute the metrics that callbacks.evaluation.at_validation names."
+
+
+def _validated(parts: Parts) -> set[str]:
+    """The names of the numbers that some validation gives."""
+    found = {"val/loss"}
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Evaluation):
+            names = callback.names(parts.method, parts.data)
+            found |= {f"val/{name}" for metric in callback.at_validation for name in names[metric] or ()}
+    return found
+
+
 def _names(cfg: DictConfig, parts: Parts) -> tuple[set[str], list[str]]:
-    """The names of the final metrics, and the metrics and callbacks whose names are not known before the run."""
+    """The names of the final metrics, and what may add others whose names are not known before the run."""
     known, unknown = set(ALWAYS), []
-    between = cfg.trainer.max_steps // cfg.n_validations
-    last_validation = cfg.trainer.max_steps // between * between
+    if not type(parts.method).__module__.startswith("eblvm_lit."):  # it may log what it likes
+        unknown.append("the method")
+    spaced: set[str] = set()  # validation metrics that the best checkpoint may lack
+    monitored = {callback.monitor for callback in parts.callbacks.values() if isinstance(callback, Checkpoints)}
     for key, callback in parts.callbacks.items():
         if not type(callback).__module__.startswith("eblvm_lit."):
             unknown.append(f"callbacks.{key}")
         if not isinstance(callback, Evaluation):
             continue
         for metric, names in callback.names(parts.method, parts.data).items():
-            splits = list(PREFIXES[cfg.eval_weights].values())
-            if metric in callback.at_validation and callback.intervals.get(metric, 1) <= last_validation:
-                splits.append("val")
             if names is None:
                 unknown.append(f"callbacks.{key}.metrics.{metric}")
-            known |= {f"{split}/{name}" for split in splits for name in names or ()}
+            validated = {f"val/{name}" for name in names or () if metric in callback.at_validation}
+            if metric in callback.intervals and not validated & monitored:
+                spaced |= validated
+            known |= validated
+            known |= {f"{split}/{name}" for split in PREFIXES[cfg.eval_weights].values() for name in names or ()}
+    if cfg.test_checkpoint == "best":
+        known -= spaced
     if cfg.test_checkpoint == "both":
-        known |= {best_name(name) for name in known}
+        known |= {best_name(name) for name in known - spaced}
     if any(isinstance(callback, LogCurves) for callback in parts.callbacks.values()):
         known |= set(COSTS)
     return known, unknown

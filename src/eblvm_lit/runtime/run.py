@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import Logger
 from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
 from eblvm_lit.callbacks.checkpoints import Checkpoints
 from eblvm_lit.callbacks.ema import ExponentialAverage
+from eblvm_lit.callbacks.group import state_in
 from eblvm_lit.distributed.launch import is_first, launched, started_outside
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.base import RunLogger, closing, of_runs
@@ -195,9 +196,9 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
     before = stored_precision(checkpoint)
     if before not in (None, trainer.precision):
         log.warning("The checkpoint is of trainer.precision=%s; the run goes on with %s.", before, trainer.precision)
-    for callback in parts.callbacks.values():
+    for name, callback in parts.callbacks.items():
         if isinstance(callback, Checkpoints):
-            callback.adopt(resume_from)
+            callback.adopt(resume_from, state_in(checkpoint, name))
     for logger in of_runs(trainer.loggers):
         logger.resume(checkpoint, resume_from)
     return start
