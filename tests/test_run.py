@@ -5,9 +5,11 @@ import inspect
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import matplotlib.image
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch.optim.adam import adam as torch_adam
 
@@ -19,6 +21,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers import adam
+from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build
 from eblvm_lit.utils.numbers import significant
 from image_files import write_mnist
@@ -85,6 +88,49 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
     last = evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")
     assert last["iteration"] == 30
     assert last["test/fisher"] != metrics["test/fisher"]
+
+
+def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatch):
+    """Lightning moves a method to the CPU when training ends, where samples of a deep model take hours."""
+    events, fit, to = [], pl.Trainer.fit, Method.to
+
+    def fit_on_gpu(self, *args, **kwargs):
+        fit(self, *args, **kwargs)
+        on_gpu = SimpleNamespace(root_device=torch.device("cuda", 1))
+        monkeypatch.setattr(pl.Trainer, "strategy", property(lambda self: on_gpu))
+        events.append("trained")
+
+    def recorded(self, *args, **kwargs):
+        if args[:1] == (torch.device("cuda", 1),):
+            events.append("moved")
+            return self
+        return to(self, *args, **kwargs)
+
+    compute = run.final_metrics
+    monkeypatch.setattr(pl.Trainer, "fit", fit_on_gpu)
+    monkeypatch.setattr(Method, "to", recorded)
+    monkeypatch.setattr(run, "final_metrics", lambda *args: (events.append("computed"), compute(*args))[1])
+    train(tmp_path, "method=dsm")
+    assert events == ["trained", "moved", "computed"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "device"), [("auto", True, "cuda"), ("cpu", True, "cpu"), ("auto", False, "cpu")]
+)
+def test_an_evaluation_is_where_the_run_was(accelerator, gpu, device, tmp_path, monkeypatch):
+    train(tmp_path, "method=dsm", f"trainer.accelerator={accelerator}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    moved, to = [], Method.to
+    monkeypatch.setattr(
+        Method, "to", lambda self, x: (moved.append(x), self)[1] if isinstance(x, torch.device) else to(self, x)
+    )
+    evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "last.ckpt")
+    assert moved == [torch.device(device)]
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(finished, tmp_path):
+    with pytest.raises(ConfigError, match="There is no device cuda:7 here: choose auto, cpu"):
+        evaluate(tmp_path, finished[0] / "checkpoints" / "last.ckpt", "device=cuda:7")
 
 
 def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):

@@ -39,7 +39,7 @@ from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, 
 from eblvm_lit.utils.io import remove_leftovers, write_text
 from eblvm_lit.utils.locks import FolderLock
 from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
-from eblvm_lit.utils.torch_settings import flush_subnormals, tf32, threads
+from eblvm_lit.utils.torch_settings import device_named, flush_subnormals, tf32, threads
 
 __all__ = ["evaluate", "train"]
 
@@ -141,6 +141,8 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
                 show_start(cfg, parts, trainer)
                 warn_of_days(parts, trainer, start)
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+        if trainer.strategy.root_device.type == "cuda":
+            parts.method.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU, where samples take hours
         best = {}
         if cfg.test_checkpoint == "both":  # before the last checkpoint, because figures show the last one
             best = as_best(final_metrics(parts, tested_checkpoint("best", parts, trainer), cfg.eval_weights))
@@ -230,6 +232,8 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
 def _evaluate(cfg: DictConfig, checkpoint: dict[str, Any], folder: Path) -> dict[str, float]:
     """Build the run of a checkpoint, and write its final metrics."""
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
+    # where the run had them, if this machine has that: random numbers differ between kinds of devices
+    device = device_named(cfg.device or ("cpu" if OmegaConf.select(stored, "trainer.accelerator") == "cpu" else "auto"))
     parts = build(stored)
     make_room(parts.method, checkpoint)
     check_resumable(parts.method, checkpoint, Path(cfg.ckpt))
@@ -240,6 +244,7 @@ def _evaluate(cfg: DictConfig, checkpoint: dict[str, Any], folder: Path) -> dict
             raise ConfigError(f"logger={type(logger).__name__} logs training alone: use logger=csv, wandb or none.")
     with closing(loggers):
         begin(loggers, this_job("evaluate"), {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
+        parts.method.to(device)
         with tf32(stored.get("tf32")), flush_subnormals():
             metrics = final_metrics(parts, checkpoint, stored.eval_weights)
         write_results(folder / "evaluation.json", metrics, parts, loggers)

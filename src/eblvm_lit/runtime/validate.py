@@ -41,7 +41,7 @@ TRAIN_KEYS = (
 # The types of what no constructor takes, and so no annotation of one says.
 TYPES: dict[str, Any] = {
     "run_dir": str,
-    **dict.fromkeys(("outputs_dir", "cache_dir", "data_root", "ckpt", "optimized_metric"), str | None),
+    **dict.fromkeys(("outputs_dir", "cache_dir", "data_root", "ckpt", "optimized_metric", "device"), str | None),
     **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
     **dict.fromkeys(("data_energy", "latent_langevin", "model", "generator"), Mapping | None),
     **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
@@ -53,7 +53,7 @@ TYPES: dict[str, Any] = {
 MAX_THREADS = 1024
 EVALUATE_KEYS = (
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data_root", "logger", "optimized_metric", "run_dir"),
-    *("sampler", "seed", "eval_weights"),
+    *("device", "sampler", "seed", "eval_weights"),
 )
 
 

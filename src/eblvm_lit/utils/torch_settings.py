@@ -1,4 +1,4 @@
-"""Context managers for torch's global settings: CPU threads, subnormal numbers and TF32."""
+"""Torch's global settings: CPU threads, subnormal numbers and TF32 as context managers; devices by their names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,35 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["flush_subnormals", "tf32", "threads"]
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["device_named", "flush_subnormals", "tf32", "threads"]
+
+
+def device_named(name: str | int | torch.device) -> torch.device:
+    """A device that torch has: ``auto`` is a GPU where there is one, ``gpu`` is ``cuda``.
+
+    Raises:
+        ConfigError: If there is no such device here.
+
+    Example:
+        >>> device_named("cpu")
+        device(type='cpu')
+        >>> device_named("gpu:7")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: There is no device gpu:7 here: choose auto, cpu...
+    """
+    has_cuda = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if has_cuda else "cpu")
+    try:
+        device = torch.device(name.replace("gpu", "cuda", 1) if isinstance(name, str) else name)
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError):  # torch's reasons speak of drivers and builds
+        others = f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if has_cuda else ""
+        raise ConfigError(f"There is no device {name} here: choose auto, cpu{others}.") from None
+    return device
 
 
 @contextmanager
