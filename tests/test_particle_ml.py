@@ -255,6 +255,24 @@ def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, m
     assert len(moved) == (192 if options else 1400)
 
 
+def test_in_a_resumed_run_on_a_few_minibatches_each_example_meets_its_own_latents(tmp_path, monkeypatch):
+    plain, asked = ParticleML.iteration, []
+
+    def iteration(self, state, v, noise):
+        assert torch.equal(self._data.as_float(self._data.splits.train)[state.indices], v)
+        asked.append(state.indices)
+        return plain(self, state, v, noise)
+
+    monkeypatch.setattr(ParticleML, "iteration", iteration)
+    few = ("iterations_per_batch=1", "+trainer.overfit_batches=3", "callbacks.checkpoints.every=5")
+    crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "+callbacks.crash.iteration=38")
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *RUN, *few, *crash)
+    train(tmp_path / "resumed", *RUN, *few, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert len(asked) == 37 + 25
+    assert torch.equal(asked[37], asked[35])
+
+
 @pytest.mark.parametrize("chain", [(), ("chain=gibbs",)], ids=["langevin", "gibbs"])
 def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_particles_included(chain, tmp_path):
     options = RUN if not chain else (*(o for o in RUN if "chain" not in o and "model" not in o), "method.n_chains=30")

@@ -74,6 +74,17 @@ def test_a_crashed_run_goes_on_bit_by_bit(method, crashed_at, saved_at, straight
     assert curves(tmp_path / "resumed") == curves(straight[method])  # the earlier rows were taken over
 
 
+@pytest.mark.parametrize(("crashed_at", "saved_at"), [(38, 35), (31, 30), (30, 28)])
+def test_a_run_on_a_few_minibatches_goes_on_with_the_next_of_them(crashed_at, saved_at, tmp_path):
+    few = (*METHODS["dsm"], "+trainer.overfit_batches=4")
+    train(tmp_path / "straight", *LONG, *few)
+    crash(tmp_path / "crashed", crashed_at, *few)
+    assert checkpoint(tmp_path / "crashed")["global_step"] == saved_at
+    train(tmp_path / "resumed", *LONG, *few, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+
+
 # Hypergradients that keep something from one iteration to the next, in half of the iterations.
 KEEPING = {
     "adjoint": ("hypergradient=warm", "hypergradient.reset_every=25"),

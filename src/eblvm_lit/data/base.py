@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from pytorch_lightning import LightningDataModule
 
-from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches
+from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
 from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
 
@@ -74,7 +74,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.iterations_per_batch = 1
         self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
         self.labels: Splits | None = None
-        self._order: BatchStream | OrderedBatches | None = None  # where indices are looked up
+        self._order: BatchStream | RepeatedBatches | None = None  # where indices are looked up
 
     def __str__(self) -> str:
         """The options; Lightning's own text needs loaders of another kind."""
@@ -157,16 +157,18 @@ class ArrayDataModule(LightningDataModule, ABC):
 
         return [converted(part) for part in batch] if isinstance(batch, list) else converted(batch)
 
-    def train_dataloader(self) -> BatchStream | Blocks | OrderedBatches:
+    def train_dataloader(self) -> BatchStream | Blocks | RepeatedBatches:
         """An endless stream of shuffled batches that starts at the trainer's iteration.
 
         With ``trainer.overfit_batches`` = n, the first n batches are repeated.
         """
         self.setup()
         self._order = None
-        n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
+        trainer = cast(Any, self.trainer)
+        n_overfit = trainer.overfit_batches if trainer is not None else 0
         if n_overfit:
-            return OrderedBatches(self.splits.train[: n_overfit * self.batch_size], batch_size=self.batch_size)
+            few = self.splits.train[: n_overfit * self.batch_size]
+            return RepeatedBatches(few, batch_size=self.batch_size, position=lambda: trainer.global_step)
         # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
         # later, the position can no longer be changed.
         position = self.trainer.global_step if self.trainer is not None else 0

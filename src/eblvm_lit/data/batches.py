@@ -1,4 +1,4 @@
-"""Iterators over an array: an endless stream of shuffled minibatches, single or in blocks, and one ordered pass."""
+"""Iterators over an array: endless shuffled minibatches, single or in blocks; the same few again; one ordered pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.distributed.ranks import rank_and_size
 from eblvm_lit.distributed.shards import Shard, shard_of
 
-__all__ = ["BatchStream", "Blocks", "OrderedBatches"]
+__all__ = ["BatchStream", "Blocks", "OrderedBatches", "RepeatedBatches"]
 
 
 class BatchStream:
@@ -122,6 +122,42 @@ class Blocks:
             n = self.size
 
 
+class RepeatedBatches:
+    """The same few minibatches again and again, in order: batch t is number t mod n of n.
+
+    A pass of Lightning's loop has n batches, and starts with the batch of the iteration it starts at: a resumed run may
+    start in the middle of a pass.
+
+    Args:
+        array: The data, shape (n_rows, *event_shape).
+        batch_size: Rows of a batch; the last one may be short.
+        position: Tells the iteration index of a pass's first batch, when the pass starts.
+
+    Example:
+        >>> batches = RepeatedBatches(torch.arange(5), batch_size=2, position=lambda: 7)
+        >>> [batch.tolist() for batch in batches], batches.rows(7).tolist()
+        ([[2, 3], [4], [0, 1]], [2, 3])
+    """
+
+    def __init__(self, array: torch.Tensor, *, batch_size: int, position: Callable[[], int]) -> None:
+        self.array = array
+        self.batch_size = batch_size
+        self.position = position
+
+    def __len__(self) -> int:
+        return -(-len(self.array) // self.batch_size)
+
+    def rows(self, position: int) -> torch.Tensor:
+        """The row indices of the batch at a position, counted through all passes."""
+        start = position % len(self) * self.batch_size
+        return torch.arange(start, min(start + self.batch_size, len(self.array)))
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        first = self.position()
+        for position in range(first, first + len(self)):
+            yield self.array[self.rows(position)]  # a copy, as below
+
+
 class OrderedBatches:
     """One pass over an array in order.
 
@@ -144,11 +180,6 @@ class OrderedBatches:
 
     def __len__(self) -> int:
         return -(-len(self.array) // (self.batch_size * self.size))
-
-    def rows(self, position: int) -> torch.Tensor:
-        """The row indices of the batch at a position, counted through all passes, in one process."""
-        start = position % len(self) * self.batch_size
-        return torch.arange(start, min(start + self.batch_size, len(self.array)))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for first in range(0, len(self) * self.size, self.size):
