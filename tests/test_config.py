@@ -456,6 +456,29 @@ def test_images_bring_the_published_doubly_variational_runs():
     assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
 
 
+@pytest.mark.parametrize("method", ["bidvl", "vae", "sngan"])
+@pytest.mark.parametrize(
+    ("data", "epoch"), [("mnist", 600), ("fashion_mnist", 600), ("cifar10", 500), ("svhn", 733), ("celeba32", 500)]
+)
+def test_baselines_of_doubly_variational_learning_have_its_images_and_its_schedule(method, data, epoch):
+    cfg = configure(f"method={method}", f"data={data}")
+    n_images = {"svhn": 73257, "celeba32": 50000, "cifar10": 50000}.get(data, 60000)
+    every = cfg.optimizer.schedule.every
+    if (method, data) == ("sngan", "cifar10"):  # published with five minibatches an iteration
+        assert (every, cfg.data.batch_size) == (100, 500)
+    else:
+        assert (every, cfg.data.batch_size) == (epoch, 100)
+    assert every == -(-n_images // cfg.data.batch_size)
+
+
+@pytest.mark.parametrize("method", ["bidvl", "vae", "sngan"])
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_scores_of_faces_are_of_the_same_images_for_doubly_variational_learning_and_its_baselines(method, size):
+    data = configure(f"method={method}", f"data=celeba{size}").data
+    found = (data.crop, data.subset, data.flip, data.val_size, data.value_range)
+    assert found == (160, 50000, False, 1000, "symmetric")
+
+
 # --- what is refused --------------------------------------------------------------------------------------
 
 
