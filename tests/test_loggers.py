@@ -94,6 +94,19 @@ def test_a_resumed_run_s_tensorboard_holds_the_earlier_curves(accumulator, tmp_p
     assert [step for step, _ in scalars(events, "val/loss")] == [5, 10, 15]
 
 
+def test_a_run_that_goes_on_in_its_folder_leaves_no_curve_of_the_discarded_part(accumulator, tmp_path):
+    kept = ("callbacks.checkpoints.every=6", "callbacks.checkpoints.keep=null")
+    run = ("logger=[csv,tensorboard]", "method=dsm", "trainer.max_steps=12", "n_validations=4", *kept)
+    train(tmp_path, *run)
+    again = f"ckpt={tmp_path}/checkpoints/iteration_6.ckpt"
+    train(tmp_path, *run, "optimizer.lr=1", "resume.allow=[optimizer.lr]", again)
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"), {"scalars": 0}).Reload()
+    assert [step for step, _ in scalars(events, "train/upper_loss")] == list(range(1, 13))
+    for name in ("train/upper_loss", "val/loss", "test/fisher"):
+        written = [(row["iteration"], pytest.approx(row[name])) for row in curves(tmp_path) if name in row]
+        assert scalars(events, name) == written
+
+
 def test_an_evaluation_is_shown_on_tensorboard(board, accumulator, tmp_path):
     folder, metrics, _ = board
     evaluate(tmp_path, folder / "checkpoints" / "last.ckpt", "logger=tensorboard")

@@ -40,11 +40,17 @@ class TensorBoardRun(RunLogger, TensorBoardLogger):
         import torch.utils.tensorboard  # noqa: F401 - optional: without it, the run fails here and not at its end
 
     def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Copy the curves of the earlier part, if its run folder is another one."""
-        folder = path.parent.parent
-        if folder.resolve() != Path(self.save_dir).resolve():
-            for iteration, row in earlier_rows(folder / "metrics.csv", checkpoint["eblvm_lit"]["iteration"]).items():
-                self.log_metrics(row, iteration)
+        """Copy the curves of the earlier part, or, in the same run folder, hide what lies beyond the checkpoint."""
+        folder, resumed_at = path.parent.parent, checkpoint["eblvm_lit"]["iteration"]
+        if folder.resolve() == Path(self.save_dir).resolve():
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+            # files are only added to: from the step of this event on, readers drop what earlier files hold
+            start = Event(session_log=SessionLog(status=SessionLog.START))
+            self.experiment.file_writer.add_event(start, resumed_at + 1)
+            return
+        for iteration, row in earlier_rows(folder / "metrics.csv", resumed_at).items():
+            self.log_metrics(row, iteration)
 
     @rank_zero_only
     def begin(self, job: Job, config: Mapping[str, Any]) -> None:  # noqa: ARG002 - the file is of one run

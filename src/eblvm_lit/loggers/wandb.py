@@ -23,8 +23,9 @@ class WandbRun(RunLogger):
     """One W&B run per training run: curves over ``iteration``, figures, final metrics, configuration and code version.
 
     The runs of one experiment and one sweep form a group. The summary of a metric is its best value: the maximum if
-    higher is better, the minimum if lower is. A resumed run continues the same W&B run. Lightning's W&B logger is not
-    used: it gives all jobs of a process one run, and its x axis is not the iteration.
+    higher is better, the minimum if lower is. A resumed run continues the same W&B run, whose points beyond the
+    checkpoint stay: W&B rewinds a run only online and by its own count of steps. Lightning's W&B logger is not used: it
+    gives all jobs of a process one run, and its x axis is not the iteration.
 
     Args:
         save_dir: The run folder.
