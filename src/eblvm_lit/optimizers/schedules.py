@@ -59,15 +59,18 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """The rate is multiplied by a factor a number of times, at equal distances.
+    """The rate is multiplied by a factor at equal distances, as by torch's ``StepLR(optimizer, total // n_stages)``.
 
     Args:
         factor: What it is multiplied by.
-        n_stages: The rate falls every ``total // n_stages`` iterations.
+        n_stages: The rate falls every ``total // n_stages`` iterations. What that leaves over at the end, fewer than
+            n_stages iterations, has a further fall, or several.
 
     Example:
         >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 4), 3) for i in range(4)]
         [1.0, 1.0, 0.1, 0.1]
+        >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 5), 3) for i in range(5)]
+        [1.0, 1.0, 0.1, 0.1, 0.01]
     """
 
     def __init__(self, *, factor: float = 0.1, n_stages: int = 6) -> None:
