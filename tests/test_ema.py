@@ -8,8 +8,10 @@ import torch
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import averages_of, load_weights, parameters_of
+from eblvm_lit.runtime import run
 from eblvm_lit.runtime.build import build, iterations_per_batch
-from shell import checkpoint, evaluate, of_checkpoint, same, same_state, tiny, train
+from image_files import write_cifar10
+from shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, tiny, train
 
 EMA = ("callbacks=ema", "callbacks.ema.decay=0.9")
 LONG = (
@@ -112,6 +114,106 @@ def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplo
     for network, prefix in (("theta", "energy"), ("phi", "posterior")):
         for name, average in content["averages"][network].items():
             assert torch.equal(average, content["state_dict"][f"{prefix}.{name}"])  # a decay of 0 keeps the last
+
+
+# --- running statistics -----------------------------------------------------------------------------------
+
+IMAGES = (
+    *("method=vae", "data=cifar10", "posterior.network.width=2", "generator.width=2", "data.val_size=2"),
+    *("data.batch_size=3", "trainer.accelerator=cpu", "callbacks=ema", "callbacks.ema.decay=0.9", "logger=none"),
+    *("callbacks.figures=null", "callbacks.progress=null", "summary=false", "trainer.max_steps=6", "n_validations=1"),
+    *("method.compile=false", "callbacks.evaluation=null", "callbacks.checkpoints.every=3"),
+)
+CRASHING = (*CRASH[:2], "+callbacks.crash.iteration=5")
+STATISTICS = ("running_mean", "running_var")
+
+
+def train_images(folder, *overrides):
+    """What the last checkpoint holds of a run whose networks have batch normalisation."""
+    run.train(configure(*IMAGES, f"run_dir={folder}", *overrides))
+    return checkpoint(folder)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A run with running statistics: its checkpoint, and all of them before the first iteration and after each."""
+    folder, path, step = tmp_path_factory.mktemp("images"), [], Method.step
+    write_cifar10(folder)
+
+    def statistics(method):
+        buffers = method.omega.named_buffers()
+        return {name: value.clone() for name, value in buffers if name.endswith(STATISTICS)}
+
+    def step_and_record(self, *args):
+        if not path:
+            path.append(statistics(self))
+        record = step(self, *args)
+        path.append(statistics(self))
+        return record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EBLVM_DATA", str(folder))
+        patch.setattr(Method, "step", step_and_record)
+        return folder, train_images(folder / "run"), path
+
+
+def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of_the_buffers(images):
+    _, content, path = images
+    assert len(path) == 7
+    averages = content["averages"]["omega"]
+    assert {name for name in averages if name.endswith(STATISTICS)} == path[0].keys()
+    assert len(path[0]) > 8
+    for name in path[0]:
+        # without those before the first iteration, which are of no activations
+        weights = [0.9 ** (6 - t) * (1 - 0.9) / (1 - 0.9**6) for t in range(1, 7)]
+        expected = sum(weight * found[name] for weight, found in zip(weights, path[1:], strict=True))
+        torch.testing.assert_close(averages[name], expected)
+        assert not torch.allclose(expected, path[-1][name], rtol=1e-3)
+    assert not any("num_batches" in name for name in averages)
+
+
+def test_averages_are_loaded_with_their_own_statistics(images, monkeypatch):
+    folder, content, _ = images
+    monkeypatch.setenv("EBLVM_DATA", str(folder))
+    method = build(configure(*IMAGES, f"run_dir={folder / 'x'}")).method
+    load_weights(method, content, "ema")
+    loaded = {**dict(method.omega.named_parameters()), **dict(method.omega.named_buffers())}
+    for name, average in content["averages"]["omega"].items():
+        assert torch.equal(loaded[name], average)
+    # a checkpoint written before they were averaged
+    old = copy.deepcopy(content)
+    for name in STATISTICS:
+        old["averages"]["omega"] = {k: p for k, p in old["averages"]["omega"].items() if not k.endswith(name)}
+    load_weights(method, old, "ema")
+    for name, value in method.omega.named_buffers():
+        assert torch.equal(value, content["state_dict"][f"omega.{name}"])
+    for name, value in method.omega.named_parameters():
+        assert torch.equal(value, content["averages"]["omega"][name])
+    # and one that lost a part of them
+    key = next(name for name in content["averages"]["omega"] if name.endswith("running_var"))
+    old["averages"]["omega"] = {k: p for k, p in content["averages"]["omega"].items() if k != key}
+    with pytest.raises(DataError, match="averages are not of this method's parameters"):
+        averages_of(old, method)
+
+
+def test_a_crashed_run_goes_on_with_the_averages_of_its_statistics_bit_by_bit(images, tmp_path, monkeypatch):
+    folder, whole, _ = images
+    monkeypatch.setenv("EBLVM_DATA", str(folder))
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train_images(tmp_path / "crashed", *CRASHING)
+    last = tmp_path / "crashed" / "checkpoints" / "last.ckpt"
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 3
+    resumed = train_images(tmp_path / "resumed", f"ckpt={last}")
+    assert same(resumed["averages"], whole["averages"])
+    # of a checkpoint without them, they begin with the statistics it holds
+    old = checkpoint(tmp_path / "crashed")
+    averages = old["averages"]["omega"]
+    old["averages"]["omega"] = {k: p for k, p in averages.items() if not k.endswith(STATISTICS)}
+    torch.save(old, tmp_path / "crashed" / "checkpoints" / "old.ckpt")
+    later = train_images(tmp_path / "later", f"ckpt={tmp_path}/crashed/checkpoints/old.ckpt")
+    assert later["averages"]["omega"].keys() == whole["averages"]["omega"].keys()
+    for name, value in later["averages"]["omega"].items():
+        assert torch.equal(value, whole["averages"]["omega"][name]) == (not name.endswith(STATISTICS)), name
 
 
 # --- metrics of them --------------------------------------------------------------------------------------

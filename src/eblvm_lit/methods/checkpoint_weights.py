@@ -18,11 +18,13 @@ __all__ = [
     "AVERAGES",
     "PREFIXES",
     "NetworkParams",
+    "averaged_of",
     "averages_of",
     "check_eval_weights",
     "check_resumable",
     "class_name",
     "count_in_batches",
+    "is_statistic",
     "load_weights",
     "make_room",
     "parameters_of",
@@ -51,6 +53,9 @@ def check_eval_weights(weights: Any) -> None:
 def load_weights(method: Method, checkpoint: Mapping[str, Any], weights: str) -> None:
     """Give a method what a checkpoint holds: its buffers, and its parameters or their averages.
 
+    With averages come those of the running statistics, which belong to them; a checkpoint of an earlier version holds
+    none, and leaves the statistics of the parameters themselves.
+
     Args:
         method: The method.
         checkpoint: Of the same method and sizes.
@@ -69,9 +74,9 @@ def load_weights(method: Method, checkpoint: Mapping[str, Any], weights: str) ->
         )
     averages = averages_of(checkpoint, method)
     with torch.no_grad():
-        for name, parameters in parameters_of(method).items():
-            for key, parameter in parameters.items():
-                parameter.copy_(averages[name][key])
+        for name, values in averaged_of(method).items():
+            for key in averages[name]:
+                values[key].copy_(averages[name][key])
 
 
 def parameters_of(method: Method) -> NetworkParams:
@@ -79,12 +84,33 @@ def parameters_of(method: Method) -> NetworkParams:
     return {name: dict(network.named_parameters()) for name, network in method.networks().items()}
 
 
+def averaged_of(method: Method) -> NetworkParams:
+    """What is averaged over iterations: the parameters of each network, and its running means and variances, live.
+
+    Activations are normalised by the statistics of the parameters that they come from. Other buffers, such as
+    persistent chains, counts and the vectors of power iterations, are no means that could be averaged.
+    """
+    found = parameters_of(method)
+    for name, network in method.networks().items():
+        found[name] |= {key: buffer for key, buffer in network.named_buffers() if is_statistic(key)}
+    return found
+
+
+def is_statistic(key: str) -> bool:
+    """Whether a buffer is a running mean or variance, by the names that normalisations of torch give them.
+
+    Example:
+        >>> is_statistic("layers.1.running_var"), is_statistic("layers.1.num_batches_tracked")
+        (True, False)
+    """
+    return key.rpartition(".")[2] in ("running_mean", "running_var")
+
+
 def averages_of(checkpoint: Mapping[str, Any], method: Method) -> NetworkParams:
-    """A checkpoint's averages, if they are of a method's parameters."""
-    found, own = checkpoint[AVERAGES], parameters_of(method)
-    kinds = {name: {k: _kind(p) for k, p in parameters.items()} for name, parameters in own.items()}
+    """A checkpoint's averages, if they are of a method's parameters; earlier versions averaged no statistics."""
+    found, known = checkpoint[AVERAGES], [_kinds(averaged_of(method)), _kinds(parameters_of(method))]
     try:
-        fits = {name: {k: _kind(p) for k, p in parameters.items()} for name, parameters in found.items()} == kinds
+        fits = _kinds(found) in known
         places = [p.untyped_storage().data_ptr() for parameters in found.values() for p in parameters.values()]
         fits = fits and len(set(places)) == len(places)  # averages that share memory would overwrite each other
     except AttributeError:  # not even nested tensors
@@ -150,6 +176,10 @@ def check_resumable(method: nn.Module, checkpoint: Mapping[str, Any], path: Path
         differing = sorted(key for key in kinds.keys() | stored.keys() if kinds.get(key) != stored.get(key))
         raise ConfigError(f"{path} holds a model of other sizes than this run's ({', '.join(differing)}).")
     return found["iteration"]
+
+
+def _kinds(networks: NetworkParams) -> dict[str, dict[str, Any]]:
+    return {name: {key: _kind(value) for key, value in values.items()} for name, values in networks.items()}
 
 
 def _kind(value: Tensor) -> tuple[tuple[int, ...], torch.dtype | bool]:
