@@ -12,10 +12,19 @@ from eblvm_lit.data.cifar100 import CIFAR100
 from eblvm_lit.data.mnist import MNIST
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
-from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise, detection
+from eblvm_lit.evaluation.out_of_distribution import (
+    Constant,
+    DataSet,
+    OutlierSet,
+    OutOfDistribution,
+    UniformNoise,
+    detection,
+)
 from eblvm_lit.evaluation.photographs import Places365, Textures
+from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.runtime import run
 from image_files import pixels, write_images, write_mnist, write_svhn
@@ -86,6 +95,33 @@ def test_outliers_whose_energy_is_not_a_number_are_refused():
     model, v = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2)
     with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not a number"):
         far.compute(method_of(model), v, torch.Generator())
+
+
+class Given(OutlierSet):
+    """Outliers that are given."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def draw(self, v, generator):
+        return self.w
+
+
+@pytest.mark.parametrize(("output", "sign"), [("softplus", -1), ("tanh", 1), ("sigmoid", -1), ("identity", -1)])
+@pytest.mark.parametrize("bias", [20.0, -200.0])
+def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
+    """In float32 tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0, as they are of all near by."""
+    torch.manual_seed(0)
+    energy = SpectralEnergy(network=MLP(sizes=[2, 4]), output=output, hidden=False).eval()
+    with torch.no_grad():
+        energy.head.bias.fill_(bias)
+    v, w = torch.randn(2, 300, 2, generator=torch.Generator().manual_seed(0)).unbind()
+    with torch.no_grad():
+        before = [energy.head(energy.network(x)).squeeze(-1) for x in (v, w + 0.5)]
+    assert len(torch.cat(before).unique()) > 500
+    found = OutOfDistribution(sets={"w": Given(w + 0.5)}).compute(method_of(energy), v, torch.Generator())
+    assert found == {f"{key}_w": value for key, value in detection(*(sign * x for x in before)).items()}
+    assert found["auroc_w"] != 0.5
 
 
 def test_without_a_free_energy_the_posteriors_bound_stands_for_it():

@@ -154,6 +154,14 @@ class MarginalEnergy(Energy):
     def free_energy(self, v: Tensor) -> Tensor:
         """F(v), shape (B,), of v (B, *event)."""
 
+    def ranking_energy(self, v: Tensor) -> Tensor:
+        """Numbers that increase with F(v), shape (B,), for those who need the order of examples alone.
+
+        F itself by default. An energy whose last function saturates gives what comes before it, which rounding does
+        not make equal.
+        """
+        return self.free_energy(v)
+
     def score(self, v: Tensor) -> Tensor:
         r"""The marginal score :math:`\nabla_v \log p(v) = -\nabla_v F(v)`, shape (B, *event)."""
         return -grad(lambda x: self.free_energy(x).sum())(v)

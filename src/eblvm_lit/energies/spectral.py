@@ -26,6 +26,7 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
+DECREASING = ("tanh",)  # the other outputs increase
 
 
 def _layers(sizes: Sequence[int], negative_slope: float = 0.1) -> nn.Sequential:
@@ -76,6 +77,11 @@ class SpectralEnergy(VisibleEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         """F(v), shape (B,), of v (B, *event)."""
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
+
+    def ranking_energy(self, v: Tensor) -> Tensor:
+        """c(g(v)) or, where a decreases, its negative, shape (B,): in float32, tanh is 1 from 9.1 on."""
+        x = at_least_float32(self.head(self.network(v))).squeeze(-1)
+        return -x if self.output in DECREASING else x
 
 
 class JointSpectralEnergy(FeatureEnergy):

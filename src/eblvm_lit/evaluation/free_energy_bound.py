@@ -64,10 +64,11 @@ def has_outlier_score(parts: MethodParts) -> bool:
 
 
 def outlier_score(parts: MethodParts, v: Tensor, generator: torch.Generator, *, n_particles: int) -> Tensor:
-    r"""By how much examples look like data: -F(v), or minus the posterior's bound of F; or -E(v, h).
+    r"""By how much examples look like data: in the order of -F(v), or minus the posterior's bound of F; or -E(v, h).
 
-    Without a posterior it is the unnormalised log joint :math:`-E(v, h)` at the h that the encoder gives, as Pang et
-    al. 2020 (arXiv 2006.08205) detect anomalies by.
+    A tractable F gives its order by :meth:`~eblvm_lit.energies.base.MarginalEnergy.ranking_energy`, which does not
+    saturate. Without a posterior it is the unnormalised log joint :math:`-E(v, h)` at the h that the encoder gives, as
+    Pang et al. 2020 (arXiv 2006.08205) detect anomalies by.
 
     Args:
         parts: Of the method; see :func:`has_outlier_score`.
@@ -85,6 +86,9 @@ def outlier_score(parts: MethodParts, v: Tensor, generator: torch.Generator, *, 
         torch.Size([5])
     """
     energy = cast(Energy, parts.energy)
+    if isinstance(energy, MarginalEnergy):
+        with torch.no_grad():
+            return torch.cat([-energy.ranking_energy(x) for x in v.split(ROWS)])
     if has_free_energy_bound(energy, parts.posterior):
         return -free_energy_bound(energy, parts.posterior, v, generator, n_particles=n_particles)
     with torch.no_grad():

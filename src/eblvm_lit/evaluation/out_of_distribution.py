@@ -185,8 +185,9 @@ class OutOfDistribution(ExampleMetric):
     r"""Detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
     F is the free energy where it is tractable; elsewhere the bound :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` of the
-    method's posterior, or E(v, h) at the h that its encoder gives. Reference: Kan et al. 2022, section 6.3 (data are
-    the positive class).
+    method's posterior, or E(v, h) at the h that its encoder gives. The order of examples alone counts: where F ends in
+    a function that saturates, they are ranked by what comes before it. Reference: Kan et al. 2022, section 6.3 (data
+    are the positive class).
 
     Args:
         sets: Outliers by name.
