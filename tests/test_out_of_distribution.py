@@ -134,6 +134,33 @@ def test_without_a_free_energy_the_posteriors_bound_stands_for_it():
     assert metric.compute(method_of(energy), v, torch.Generator()) == {}
 
 
+@pytest.mark.parametrize("posterior", [True, False], ids=["bound", "free energy"])
+def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
+    """Nor on their order, nor on what was drawn of the generator before: its seed and the set's name say all."""
+    torch.manual_seed(0)
+    v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    energy = DeepVectorEnergy if posterior else GaussianLatentModel
+    method = method_of(energy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3) if posterior else None)
+    every = {"noise": UniformNoise(), "flat": Constant(), "far": UniformNoise(low=-4, high=4), "data": Given(v)}
+
+    def numbers(*names, seed=0, drawn=0):
+        generator = torch.Generator().manual_seed(seed)
+        torch.rand(drawn, generator=generator)
+        return OutOfDistribution(sets={n: every[n] for n in names}, n_particles=2).compute(method, v, generator)
+
+    whole = numbers(*every)
+    assert numbers(*reversed(every), drawn=3) == whole
+    alone = {key: value for name in every for key, value in numbers(name).items()}
+    assert alone == whole
+    again = numbers(*every, seed=1)
+    assert all(again[f"auroc_{name}"] != whole[f"auroc_{name}"] for name in ("noise", "flat", "far"))
+    # two sets of one kind are two draws
+    every["noise"] = every["far"]
+    assert numbers("noise")["auroc_noise"] != whole["auroc_far"]
+    # the data themselves as outliers: latents of their own make no ties
+    assert (whole["auroc_data"] == pytest.approx(0.5, abs=1e-12)) == (not posterior)
+
+
 def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
     model = GaussianLatentModel(v_dim=3, h_dim=2).double()
     torch.nn.init.normal_(model.W, std=0.3, generator=torch.Generator().manual_seed(0))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange, resample
 from eblvm_lit.errors import ConfigError
@@ -225,11 +226,18 @@ class OutOfDistribution(ExampleMetric):
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Detection of each set among the data v; see :meth:`ExampleMetric.compute`."""
+        """Detection of each set among the data v; see :meth:`ExampleMetric.compute`.
+
+        Random numbers are keyed by the generator's seed and the set's name.
+        """
         if not has_outlier_score(method.parts):
             return {}
 
-        def scores(x: Tensor, name: str) -> Tensor:
+        def keyed(*keys: str) -> torch.Generator:
+            # of the seed alone: what one set draws does not move the numbers of another
+            return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
+
+        def scores(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
             found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
             if found.isnan().any():
                 raise ConfigError(
@@ -238,8 +246,9 @@ class OutOfDistribution(ExampleMetric):
                 )
             return found
 
-        inside, found = scores(v, "test data"), {}
+        inside, found = scores(v, "test data", keyed("data")), {}
         for name, outliers in self.sets.items():
-            values = detection(inside, scores(outliers.draw(v, generator), f"the outliers {name!r}"))
+            own = keyed("outliers", name)
+            values = detection(inside, scores(outliers.draw(v, own), f"the outliers {name!r}", own))
             found |= {f"{key}_{name}": value for key, value in values.items()}
         return found
