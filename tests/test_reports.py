@@ -13,6 +13,14 @@ from matplotlib.text import Text
 from omegaconf import OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
+from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
+from eblvm_lit.evaluation.criteria.kernel import KernelDistance
+from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
+from eblvm_lit.evaluation.features.clip import CLIPFeatures
+from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
+from eblvm_lit.evaluation.features.inception import InceptionFeatures
+from eblvm_lit.evaluation.features.raw_values import RawValues
 from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
 from eblvm_lit.reports.groups import group_runs
@@ -218,10 +226,31 @@ def test_the_rate_is_the_median_of_the_curve_where_the_final_metrics_lack_it(sim
         *[("val/log_likelihood (last 3)", 1), (SPEED, 1), ("test/log_z", 0), ("test/ais_effective_sample_size", 0)],
         *[("val/fisher_divergence", 0), ("test/fisher_divergence_true", 0), ("test/fisher_divergence_error", -1)],
         *[("test/upper_critic_loss_grad_norm", 0), ("test/log_z_standard_error", 0)],
+        *[("test/log_z_lower", 0), ("test/log_z_upper_standard_error", 0), ("test/quadrature_log_likelihood", 1)],
+        # c less log Z has a sign
+        *[("test/learned_log_z", 0), ("test/learned_log_z_error", 0), ("test/learned_log_likelihood", 1)],
+        *[("test/hypergradient_error", -1), ("test/hypergradient_cosine", 1), ("test/posterior_kl", -1)],
     ],
 )
 def test_directions(name, way):
     assert direction(name) == way
+
+
+TITLES = [kind.titles for kind in (InceptionFeatures, ClassifierFeatures, DINOv2Features, CLIPFeatures, RawValues)]
+
+
+@pytest.mark.parametrize("titles", TITLES, ids=lambda titles: titles.frechet)
+def test_distances_of_samples_are_the_better_the_lower_and_their_spreads_have_no_direction(titles):
+    found = {
+        name: direction(f"test/{name}") for kind in (FrechetDistance, KernelDistance) for name in kind().names(titles)
+    }
+    assert found == {titles.frechet: -1, titles.kernel: -1, f"{titles.kernel}_std": 0}
+    assert [direction(titles.of(name)) for name in ("mmd", "precision", "recall", "coverage")] == [-1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("titles", [InceptionFeatures.titles, ClassifierFeatures.titles], ids=lambda titles: titles[2])
+def test_scores_by_classes_are_the_better_the_higher_and_their_spreads_have_no_direction(titles):
+    assert [direction(f"test/{name}") for name in InceptionScore().names(titles)] == [1, 0]
 
 
 # ---------------------------------------------------------------------- published numbers
