@@ -90,6 +90,43 @@ def test_the_first_examples_are_trained_on_where_not_all_are():
     assert probe(product, Points(wrong_from_300_on), n_train=None, pixels=False)["probe_accuracy"] < 0.1
 
 
+class Pictures(ImageDataModule):
+    """One pixel of noise and one that tells the class; labels of the last 400 of 800, for validation, are all wrong."""
+
+    event_shape = image_shape = (1, 1, 2)
+
+    def __init__(self, one_class=False, **options):
+        super().__init__(root=".", val_size=400, **options)
+        self.one_class = one_class
+
+    def read(self):
+        x = torch.randint(256, (1000, 1, 1, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        labels = (x[:, 0, 0, 1] > 127).long()
+        labels[400:800] = 1 - labels[400:800]
+        if self.one_class:
+            labels[:400] = 0
+        return Images(x[:800], x[800:], labels[:800], labels[800:])
+
+
+second_pixel = Means(lambda v: 4 * v.flatten(1)[:, 1:] - 2)
+
+
+@pytest.mark.parametrize("train_on_val", [True, False])
+def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_val):
+    data = Pictures(train_on_val=train_on_val)
+    found = probe(second_pixel, data, "val")
+    assert max(found["probe_accuracy"], found["probe_accuracy_pixels"]) < 0.05
+    assert probe(second_pixel, data, "val", n_train=500) == found
+    # all images that are not for testing are trained on where test images are asked for
+    whole = probe(second_pixel, data, pixels=False)["probe_accuracy"]
+    assert (whole > 0.95) == (not train_on_val)
+
+
+def test_one_class_outside_of_the_validation_images_is_nothing_to_classify():
+    assert probe(second_pixel, Pictures(one_class=True), "val") == {}
+    assert probe(second_pixel, Pictures(one_class=True), "test") == {}
+
+
 def test_pixels_are_reduced_to_as_many_principal_components_as_there_are_latents():
     second = Points(lambda v: (v[:, 1] > 0).long())  # the first component, of the larger variance, knows nothing of it
     one, two = (probe(Means(lambda v: v, n), second) for n in (1, 2))

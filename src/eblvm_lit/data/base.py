@@ -101,6 +101,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The labels of the arrays of :meth:`load`, row by row; None if there are none."""
         return None
 
+    def n_train_without(self, split: str) -> int:  # noqa: ARG002 - of sets whose splits overlap
+        """Number of the first training examples that are not in another split: all, where splits are disjoint."""
+        return len(self.splits.train)
+
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
         """Load and check the arrays, once.
 

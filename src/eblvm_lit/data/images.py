@@ -134,6 +134,11 @@ class ImageDataModule(ArrayDataModule):
         first = len(rows) - count_of(self.val_size, len(rows))
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
+    def n_train_without(self, split: str) -> int:
+        """Number of the first training images that are not in another split; validation images are the last ones."""
+        n = len(self.splits.train)
+        return n - len(self.splits.val) if split == "val" and self.train_on_val else n
+
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch of bytes to float32 as models see it; floats stay as they are."""
         if batch.dtype == torch.uint8 and self.value_range == "symmetric":

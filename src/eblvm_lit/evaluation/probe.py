@@ -34,16 +34,17 @@ class LinearProbe(Metric):
 
     .. math:: f(v) = E_q[h|v], \quad \hat y(v) = \arg\max_k\, w_k^\top f(v) + b_k
 
-    It is trained on the training split and tested on the split that is evaluated: ``probe_accuracy``, a fraction. With
-    ``pixels`` also ``probe_accuracy_pixels``, with v itself for f(v), and ``probe_accuracy_pixels_reduced``, with as
-    many principal components of v as there are latents. It applies to methods with a posterior or an encoder and data
-    with one label for each example. Reference: Bao et al. 2020, section 5.2.
+    It is trained on the training split, without those of its examples that are in the split that is evaluated, and
+    tested on the latter: ``probe_accuracy``, a fraction. With ``pixels`` also ``probe_accuracy_pixels``, with v itself
+    for f(v), and ``probe_accuracy_pixels_reduced``, with as many principal components of v as there are latents. It
+    applies to methods with a posterior or an encoder and data with one label for each example. Reference: Bao et al.
+    2020, section 5.2.
 
     The classifier is scikit-learn's LinearSVC: squared hinge, C = 1, one against the rest. Published numbers are its
     defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).
 
     Args:
-        n_train: Number of training examples, the first ones; null for all.
+        n_train: Largest number of training examples, the first ones; null for all.
         dual: Whether the dual problem is solved; ``auto`` solves the primal one where there are more examples than
             features, which has the same optimum and converges sooner.
         max_iter: Iterations of the solver at most; a warning says where they do not suffice.
@@ -89,7 +90,7 @@ class LinearProbe(Metric):
         labels = data.labels
         if method.parts.encoding is None or labels is None or labels.train.dim() != 1:
             return []
-        if len(labels.train[: self.n_train].unique()) < 2:
+        if len(labels.train[: data.n_train_without("val")][: self.n_train].unique()) < 2:  # of all splits the fewest
             return []
         return NAMES if self.pixels else NAMES[:1]
 
@@ -104,8 +105,9 @@ class LinearProbe(Metric):
         if not self.names(method, data):
             return {}
         encoding, labels = method.parts.encoding, cast(Splits, data.labels)
-        examples = data.splits.train[: self.n_train], getattr(data.splits, split)
-        known = labels.train[: self.n_train].numpy(), getattr(labels, split).numpy()
+        n = data.n_train_without(split)
+        examples = data.splits.train[:n][: self.n_train], getattr(data.splits, split)
+        known = labels.train[:n][: self.n_train].numpy(), getattr(labels, split).numpy()
         means = tuple(posterior_means(method, data, rows) for rows in examples)
         features = [means]
         if self.pixels:
