@@ -168,10 +168,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         """
         self.setup()
         self._order = None
-        trainer = cast(Any, self.trainer)
-        n_overfit = trainer.overfit_batches if trainer is not None else 0
+        n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
         if n_overfit:
-            few = self.splits.train[: n_overfit * self.batch_size]
+            trainer, few = cast(Any, self.trainer), self.splits.train[: n_overfit * self.batch_size]
             return RepeatedBatches(few, batch_size=self.batch_size, position=lambda: trainer.global_step)
         # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
         # later, the position can no longer be changed.
