@@ -7,12 +7,20 @@ import subprocess
 import sys
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 
 import eblvm_lit
 from documents import blocks
+from eblvm_lit.core.functional import bind
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods import base
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.reports import __main__ as reports
 from eblvm_lit.runtime.instantiate import instantiate, resolve_target
 from eblvm_lit.runtime.own_packages import import_packages
@@ -251,3 +259,69 @@ def test_keys_of_a_part_that_is_not_chosen_are_refused():
 def test_what_names_no_class_is_refused():
     with pytest.raises(ConfigError, match=r"^data names no class: give it the key _target_\.$"):
         instantiate({"batch_size": 3}, "data", (), dict)
+
+
+# --- what cannot train as it is written is refused when training starts -----------------------------------
+
+
+class Contrast(LossMethod):
+    """Low free energy at the data, high at perturbed data: the losses of this section are variants of it."""
+
+    energy_type = MarginalEnergy
+
+    def noise(self, v, generator):
+        return torch.randn(v.shape, generator=generator)
+
+    def loss(self, state, v, noise):
+        F = bind(self.energy, state.theta).free_energy
+        return torch.sigmoid(F(v) - F(v + 0.2 * noise))
+
+
+class Few(Checkerboard):
+    """A small data set of the plane."""
+
+    sizes = (40, 20, 20)
+
+
+def fit(method, n=2, **options):
+    """Train for a few iterations."""
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(accelerator="cpu", max_steps=n, enable_checkpointing=False, **quiet, **options)
+    trainer.fit(method, datamodule=Few(batch_size=20))
+    return method
+
+
+def contrast(loss=None, energy=None, **options):
+    """A method with another loss or energy."""
+    kind = type("Own", (Contrast,), {} if loss is None else {"loss": loss})
+    return kind(energy=energy or GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01), **options)
+
+
+def without_bind(self, state, v, noise):
+    return torch.sigmoid(self.energy.free_energy(v) - self.energy.free_energy(v + noise))
+
+
+def detached(self, state, v, noise):
+    return Contrast.loss(self, state, v, noise).detach()
+
+
+@pytest.mark.parametrize("compile", [False, "auto"])
+@pytest.mark.parametrize("loss", [without_bind, detached])
+def test_a_loss_that_does_not_depend_on_its_parameters_is_refused(loss, compile):
+    sentence = r"^The loss of the step 'upper' of Own does not depend on the parameters it is given: .* bind\("
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        fit(contrast(loss, compile=compile))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_compiled_loss_that_does_not_depend_on_its_parameters_is_refused(monkeypatch):
+    monkeypatch.setattr(base, "compile_step", lambda step, *_, **__: step)  # by torch.func, as a compiler sees it
+    with pytest.raises(ConfigError, match="does not depend on the parameters it is given"):
+        fit(contrast(without_bind, compile=True))
+
+
+def test_a_loss_whose_gradient_happens_to_be_zero_is_not_refused():
+    def weightless(self, state, v, noise):
+        return 0.0 * Contrast.loss(self, state, v, noise)
+
+    assert fit(contrast(weightless)).diagnostics["upper_grad_norm"] == 0.0

@@ -29,6 +29,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
+from eblvm_lit.methods.checks import refuse_constant_losses
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
@@ -259,6 +260,7 @@ class Method(pl.LightningModule):
         self._full_batch: int | None = None  # the batch size that is compiled for
         self._measured: Measurement | None = None  # what compile=auto chooses by
         self._compile_kept: dict[str, Any] | None = None  # what it chose before this run was interrupted
+        self._is_first = False  # whether the next iteration is the first of this run
 
     # ------------------------------------------------------------------ what a method says about itself
 
@@ -472,7 +474,7 @@ class Method(pl.LightningModule):
             raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
         data = self._data
         self._n_processes = rank_and_size()[1]
-        self._compiled = None
+        self._compiled, self._is_first = None, True
         self._full_batch = min(data.batch_size, len(data.splits.train))
         for n in data.batch_sizes():
             self.check_batch_size(n)
@@ -573,6 +575,9 @@ class Method(pl.LightningModule):
                 if not lacks_memory(error):
                     raise
                 raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
+            if self._is_first:
+                self._is_first, given = False, state._replace(minibatch=minibatch)
+                refuse_constant_losses(self, given, v, generator, self.records[iteration + 1])
             if to_compile and not self._to_compile:
                 self.compiled_in = iteration + 1
             if measured is not None and measured.compiled is None:

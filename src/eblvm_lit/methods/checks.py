@@ -1,0 +1,91 @@
+"""What is refused when training starts because it would train wrongly, or not at all, without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import Params, grad, plain_autograd
+from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.layers import statistics_over
+
+if TYPE_CHECKING:
+    from eblvm_lit.methods.base import Method, TrainState
+
+__all__ = ["refuse_constant_losses"]
+
+
+@contextmanager
+def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Inside, passes may move the module's buffers and torch's random numbers: both are as before afterwards."""
+    kept = []
+    for part in module.modules():
+        kept += [(part, name, b, b.clone()) for name, b in part.named_buffers(recurse=False)]
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for part, name, b, before in kept:
+                setattr(part, name, b.copy_(before))
+
+
+def refuse_constant_losses(
+    method: Method, state: TrainState, v: Tensor, generator: torch.Generator, record: dict[str, Tensor]
+) -> None:
+    """Refuse a loss given to ``descend`` that does not depend on its parameters, which would never move.
+
+    A zero gradient may be right. Where an iteration has one, the iteration is repeated, and thrown away, to see whether
+    there is a way from the parameters to the loss.
+
+    Args:
+        method: After its first iteration.
+        state: The live state.
+        v: The iteration's minibatch, shape (B, *event).
+        generator: Of the iteration's noise.
+        record: Of the iteration.
+
+    Raises:
+        ConfigError: Naming the step.
+    """
+    if all(record.get(f"{name}_grad_norm", 1.0) for name in method.groups):
+        return
+    descend, whole = method.descend, state.minibatch is WHOLE
+    generator.manual_seed(generator.initial_seed())
+    noise = method.draw_noise(v, generator) if whole else state.minibatch.draw(method.draw_noise, v, generator)
+
+    def looking(state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
+        if not _depends(loss, state.params[method.groups[name].network]):
+            raise ConfigError(
+                f"The loss of the step {name!r} of {type(method).__name__} does not depend on the parameters it is "
+                "given: compute it from bind(module, params), with the module bound to them, and detach nothing on "
+                "the way."
+            )
+        return descend(state, name, loss)
+
+    statistics = nullcontext() if whole else statistics_over(method, state.minibatch)
+    method.__dict__["descend"] = looking
+    try:
+        with _undisturbed(method, method.device), statistics, plain_autograd():
+            method.iteration(state._replace(in_place=False), v, noise)
+    finally:
+        del method.__dict__["descend"]
+
+
+def _depends(loss: Callable[[Params], Tensor], params: Params) -> bool:
+    """Whether there is a way from the parameters to the loss, by plain autograd."""
+    found = []
+
+    def look(params: Params) -> Tensor:
+        value = loss(params).mean()
+        if value.requires_grad:
+            found.extend(torch.autograd.grad(value, list(params.values()), retain_graph=True, allow_unused=True))
+        return value
+
+    grad(look)(params)
+    return any(g is not None for g in found)
