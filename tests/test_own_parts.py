@@ -10,6 +10,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
+from torch import nn
 
 import eblvm_lit
 from documents import blocks
@@ -325,3 +326,12 @@ def test_a_loss_whose_gradient_happens_to_be_zero_is_not_refused():
         return 0.0 * Contrast.loss(self, state, v, noise)
 
     assert fit(contrast(weightless)).diagnostics["upper_grad_norm"] == 0.0
+
+
+def test_a_parameter_that_no_group_moves_is_refused():
+    method = contrast()
+    method.log_z = nn.Parameter(torch.zeros(()))
+    with pytest.raises(ConfigError, match=r"^log_z is a parameter of Own that no group moves: .*requires_grad_\(False"):
+        fit(method)
+    method.log_z.requires_grad_(False)
+    fit(method)

@@ -29,7 +29,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
-from eblvm_lit.methods.checks import refuse_constant_losses
+from eblvm_lit.methods.checks import refuse_constant_losses, refuse_unmoved
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
@@ -227,6 +227,7 @@ class Method(pl.LightningModule):
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
         compiled_in: The iteration that compiled, which took longer; 0 if none did.
         per_example: The names of the persistent buffers that have one row for each training example.
+        fixed: The networks that no group moves, on purpose.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
         compiling: Whether an iteration is being compiled, and nothing of it has run; in a single process.
         description: The run's configuration as plain containers, kept in checkpoints.
@@ -242,6 +243,7 @@ class Method(pl.LightningModule):
     """
 
     per_example: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
 
     def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
@@ -481,6 +483,7 @@ class Method(pl.LightningModule):
         for n in data.train_batch_sizes():
             shard_of(n)
         self._check_networks()
+        refuse_unmoved(self)
         self._generator = torch.Generator(self.device)
         # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)

@@ -17,7 +17,7 @@ from eblvm_lit.networks.layers import statistics_over
 if TYPE_CHECKING:
     from eblvm_lit.methods.base import Method, TrainState
 
-__all__ = ["refuse_constant_losses"]
+__all__ = ["refuse_constant_losses", "refuse_unmoved"]
 
 
 @contextmanager
@@ -69,12 +69,12 @@ def refuse_constant_losses(
         return descend(state, name, loss)
 
     statistics = nullcontext() if whole else statistics_over(method, state.minibatch)
-    method.__dict__["descend"] = looking
+    vars(method)["descend"] = looking
     try:
         with _undisturbed(method, method.device), statistics, plain_autograd():
             method.iteration(state._replace(in_place=False), v, noise)
     finally:
-        del method.__dict__["descend"]
+        del vars(method)["descend"]
 
 
 def _depends(loss: Callable[[Params], Tensor], params: Params) -> bool:
@@ -89,3 +89,21 @@ def _depends(loss: Callable[[Params], Tensor], params: Params) -> bool:
 
     grad(look)(params)
     return any(g is not None for g in found)
+
+
+def refuse_unmoved(method: Method) -> None:
+    """Refuse a parameter that wants a gradient and is in no group, unless its network is fixed.
+
+    Raises:
+        ConfigError: Naming it.
+    """
+    networks = method.networks()
+    known = {id(p) for name in method.fixed for p in networks[name].parameters()}
+    for group in method.groups.values():
+        known |= {id(p) for p in group.of(dict(networks[group.network].named_parameters())).values()}
+    for name, p in method.named_parameters():
+        if p.requires_grad and id(p) not in known:
+            raise ConfigError(
+                f"{name} is a parameter of {type(method).__name__} that no group moves: give its module to networks() "
+                "and param_groups(), or call its requires_grad_(False)."
+            )

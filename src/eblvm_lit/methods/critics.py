@@ -68,7 +68,7 @@ class Critic(LossMethod):
         compile: Whether the iteration is compiled.
     """
 
-    trained = "critic"
+    trained, fixed = "critic", ("theta",)
 
     def __init__(
         self,
