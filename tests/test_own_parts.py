@@ -335,3 +335,99 @@ def test_a_parameter_that_no_group_moves_is_refused():
         fit(method)
     method.log_z.requires_grad_(False)
     fit(method)
+
+
+class Column(GRBM):
+    """A free energy with a dimension too many."""
+
+    def free_energy(self, v):
+        return super().free_energy(v)[:, None]
+
+
+class Square(GRBM):
+    """A free energy broadcast against itself."""
+
+    def free_energy(self, v):
+        return super().free_energy(v)[:, None] - 0 * super().free_energy(v)
+
+
+class OverRows(GRBM):
+    """An energy summed over the wrong dimension."""
+
+    def energy(self, v, h):
+        return (v @ self.W * h).sum(-2)
+
+
+class Unused(GRBM):
+    """An energy that this method does not ask for."""
+
+    def energy(self, v, h):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes"),
+    [
+        (Column, r"free_energy\(v\) of Column has shape \(4, 1\) .*, and must have \(4,\)"),
+        (Square, r"free_energy\(v\) of Square has shape \(4, 4\) .*, and must have \(4,\)"),
+        (OverRows, r"energy\(v, h\) of OverRows has shape \(3,\) .*, and must have \(4,\)"),
+    ],
+)
+def test_an_energy_of_another_shape_is_refused(kind, shapes):
+    with pytest.raises(ConfigError, match=shapes) as refusal:
+        fit(contrast(energy=kind(v_dim=2, h_dim=3)))
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_energy_that_has_no_joint_energy_trains():
+    fit(contrast(energy=Unused(v_dim=2, h_dim=3)))
+
+
+class Moving(GRBM):
+    """A free energy that moves statistics, and draws its own random numbers."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.norm, self.dropout = nn.BatchNorm1d(2), nn.Dropout(0.1)
+        self.register_buffer("n_passes", torch.zeros(()))
+
+    def free_energy(self, v):
+        self.n_passes = self.n_passes + 1
+        return super().free_energy(self.dropout(self.norm(v)))
+
+
+def test_looking_at_the_shapes_of_an_energy_leaves_no_trace(monkeypatch):
+    def trained():
+        torch.manual_seed(0)
+        return fit(contrast(energy=Moving(v_dim=2, h_dim=3)), num_sanity_val_steps=0).state_dict()
+
+    looked = trained()
+    monkeypatch.setattr(base, "refuse_shapes", lambda *_: None)
+    torch.testing.assert_close(looked, trained(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"),
+    [
+        (lambda *given: Contrast.loss(*given)[:, None], r"has shape \(20, 1\)"),
+        (lambda *given: Contrast.loss(*given)[:3], r"has shape \(3,\)"),
+        (lambda *given: None, "is a NoneType"),
+    ],
+)
+def test_a_loss_that_is_not_one_number_for_each_example_is_refused(loss, what):
+    with pytest.raises(ConfigError, match=f"^The loss of Own {what}: .* one number for each example, shape"):
+        fit(contrast(loss), num_sanity_val_steps=0)
+
+
+def test_a_loss_that_is_one_number_trains():
+    fit(contrast(lambda *given: Contrast.loss(*given).mean()))
+
+
+def test_a_step_whose_loss_has_more_dimensions_than_one_is_refused():
+    class Own(Contrast):
+        def iteration(self, state, v, noise):
+            loss = lambda params: self.loss(state.at(theta=params), v, noise["upper"])[:, None]  # noqa: E731
+            return self.descend(state, "upper", loss)
+
+    with pytest.raises(ConfigError, match=r"^The loss of Own has shape \(20, 1\)"):
+        fit(Own(energy=GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01)), num_sanity_val_steps=0)

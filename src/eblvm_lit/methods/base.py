@@ -29,7 +29,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
-from eblvm_lit.methods.checks import refuse_constant_losses, refuse_unmoved
+from eblvm_lit.methods.checks import refuse_constant_losses, refuse_shapes, refuse_unmoved, unfit_loss
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
@@ -351,7 +351,14 @@ class Method(pl.LightningModule):
             name: The group, one of :meth:`param_groups`.
             loss: A function of its network's parameters, with values (B,) or a number.
         """
-        grads, value = grad_and_value(lambda params: loss(params).mean())(state.params[self.groups[name].network])
+
+        def mean(params: Params) -> Tensor:
+            value = loss(params)
+            if not isinstance(value, Tensor) or value.dim() > 1:
+                raise unfit_loss(self, value)
+            return value.mean()
+
+        grads, value = grad_and_value(mean)(state.params[self.groups[name].network])
         return self.update(state, name, value, grads)
 
     def update(
@@ -484,6 +491,8 @@ class Method(pl.LightningModule):
             shard_of(n)
         self._check_networks()
         refuse_unmoved(self)
+        if self.parts.energy is not None:
+            refuse_shapes(self, self.parts.energy, data.as_float(data.splits.train[:1]))
         self._generator = torch.Generator(self.device)
         # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, grad, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import statistics_over
 
 if TYPE_CHECKING:
     from eblvm_lit.methods.base import Method, TrainState
 
-__all__ = ["refuse_constant_losses", "refuse_unmoved"]
+__all__ = ["refuse_constant_losses", "refuse_shapes", "refuse_unmoved", "unfit_loss"]
 
 
 @contextmanager
@@ -107,3 +108,47 @@ def refuse_unmoved(method: Method) -> None:
                 f"{name} is a parameter of {type(method).__name__} that no group moves: give its module to networks() "
                 "and param_groups(), or call its requires_grad_(False)."
             )
+
+
+def refuse_shapes(method: Method, energy: Energy, v: Tensor) -> None:
+    """Refuse an energy that does not have one value for each example; nothing moves but this function's own numbers.
+
+    Args:
+        method: The method.
+        energy: Its energy.
+        v: A training example, shape (1, *event), floats.
+
+    Raises:
+        ConfigError: With the shape that it has, and the one that it must have.
+    """
+    sizes = {*energy.event_shape, energy.h_dim}
+    n, n_particles = [n for n in range(4, 9) if n not in sizes][:2]  # no dimension is taken for another
+    v = v.to(device=method.device, dtype=method.dtype).repeat(n, *[1] * (v.dim() - 1))
+    h = v.new_zeros(n_particles, n, energy.h_dim)
+    asked: list[tuple[str, Callable[[], Tensor], tuple[int, ...]]] = [
+        ("energy(v, h)", lambda: energy.energy(v, h[0]), (n,)),
+        ("energy(v, h)", lambda: energy.energy(v, h), (n_particles, n)),
+    ]
+    if isinstance(energy, MarginalEnergy):
+        asked.append(("free_energy(v)", lambda: energy.free_energy(v), (n,)))
+    for name, value, shape in asked:
+        with _undisturbed(energy, method.device), torch.no_grad():
+            try:
+                found = tuple(value().shape)
+            except Exception:  # where the method asks for it, the iteration says what is wrong
+                continue
+        if found != shape:
+            raise ConfigError(
+                f"{name} of {type(energy).__name__} has shape {found} for {n} examples"
+                f"{f' with {n_particles} latents each' if len(shape) > 1 else ''}, and must have {shape}: look for a "
+                "dimension that is kept, or broadcast, or the wrong one to sum over."
+            )
+
+
+def unfit_loss(method: Method, loss: Any, n: int | None = None) -> ConfigError:
+    """What to raise for a loss that is neither one number for each of n examples nor one in all."""
+    what = f"has shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
+    return ConfigError(
+        f"The loss of {type(method).__name__} {what}: return one number for each example, shape "
+        f"({'B' if n is None else n},), or one number in all."
+    )

@@ -8,9 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.functional import Params
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.checks import unfit_loss
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.exact import Exact
@@ -117,9 +119,14 @@ class LossMethod(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """One step down the loss."""
-        return self.descend(
-            state, "upper", lambda params: self.loss(state.at(**{self.trained: params}), v, noise["upper"])
-        )
+
+        def loss(params: Params) -> Tensor:
+            value = self.loss(state.at(**{self.trained: params}), v, noise["upper"])
+            if not isinstance(value, Tensor) or (value.dim() and value.shape != (len(v),)):
+                raise unfit_loss(self, value, len(v))
+            return value
+
+        return self.descend(state, "upper", loss)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss itself, per example, shape (B,)."""
