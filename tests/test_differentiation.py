@@ -5,7 +5,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cases import ENERGIES, POSTERIORS, V_DIM
-from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, sum_event, tree_map
+from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, sum_event, tree_map, vjp
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
@@ -64,6 +64,17 @@ EXPRESSIONS = {
     "both": (
         lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X),
         (2 * X, ((X**2).sum(), 3 * X)),
+    ),
+    "inside-jvp": (lambda: torch.func.jvp(grad(lambda y: (y**3).sum()), (X,), (Y,))[1], 6 * X * Y),
+    "inside-vmap": (lambda: torch.func.vmap(grad(lambda y: y**3))(X), 3 * X**2),
+    "inside-torch-s-grad": (lambda: torch.func.grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
+    "around-and-inside": (
+        lambda: grad(lambda x: torch.func.jvp(grad(lambda y: (y**4).sum()), (x,), (Y,))[1].sum())(X),
+        24 * X * Y,
+    ),
+    "vjp-inside-vmap": (
+        lambda: torch.func.vmap(lambda x: vjp(lambda y: (y**3, {}), x)[1](torch.ones_like(x)))(X),
+        3 * X**2,
     ),
     "penalty": (lambda: grad(gradient_penalty)({"W": torch.outer(X, Y), "c": X / 7}), None),
     "divergence": (

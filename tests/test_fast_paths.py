@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from eblvm_lit.callbacks.checkpoints import Checkpoints
-from eblvm_lit.core import fast_paths
+from eblvm_lit.core import fast_paths, functional
 from eblvm_lit.core.fast_paths import compile_step, compiler_available, inside_torch_func
 from eblvm_lit.core.functional import is_plain_first_order, plain_autograd
 from eblvm_lit.errors import ConfigError
@@ -53,7 +53,8 @@ def test_kernels_for_one_vector_width_are_not_used_for_another(tmp_path):
     """Inductor's cache of graphs knows no vector width: AVX512 kernels, compiled for AVX2, gave 5e252 instead of 2."""
     script = """
         import torch
-        from eblvm_lit.core.fast_paths import compile_step
+        from eblvm_lit.core import functional
+from eblvm_lit.core.fast_paths import compile_step
 
         v = torch.linspace(-1, 1, 37, dtype=torch.float64)
         step = lambda v: {"sum": (v.sin() + v * v).cumsum(0).tanh()}
@@ -89,6 +90,14 @@ def test_where_torch_does_not_tell_about_transforms_nothing_is_specialised(monke
             network(v)
         network.checkpoint = False
         torch.testing.assert_close(network(v), expected)
+
+
+def test_where_torch_does_not_tell_about_transforms_they_differentiate(monkeypatch):
+    monkeypatch.setattr(functional, "innermost_transform", lambda: "unknown")
+    v = torch.tensor([1.0, 2.0])
+    with plain_autograd():
+        assert functional.one_pass(lambda p, x: p["w"] * x, params := {"w": v}, v) is params
+        torch.testing.assert_close(functional.grad(lambda x: functional.grad(torch.sum)(x**2).dot(x**3))(v), 3 * v**2)
 
 
 def test_an_optimizer_with_torchs_hooks_returns_what_the_bare_one_does():

@@ -431,3 +431,24 @@ def test_a_step_whose_loss_has_more_dimensions_than_one_is_refused():
 
     with pytest.raises(ConfigError, match=r"^The loss of Own has shape \(20, 1\)"):
         fit(Own(energy=GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01)), num_sanity_val_steps=0)
+
+
+def test_a_loss_may_use_transforms_of_torch_over_the_score():
+    def jvp(self, state, v, noise):
+        score, slope = torch.func.jvp(bind(self.energy, state.theta).score, (v,), (noise,))
+        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
+
+    def vmap(self, state, v, noise):
+        energy = bind(self.energy, state.theta)
+        jacobian = torch.func.vmap(torch.func.jacrev(lambda x: energy.score(x[None])[0]))(v)
+        score, slope = energy.score(v), (jacobian @ noise[..., None]).squeeze(-1)
+        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
+
+    class Differentiated(GRBM):
+        score = MarginalEnergy.score
+
+    def weights(loss):
+        torch.manual_seed(0)
+        return fit(contrast(loss, Differentiated(v_dim=2, h_dim=3), compile=False)).energy.W
+
+    torch.testing.assert_close(weights(jvp), weights(vmap))

@@ -6,6 +6,7 @@ entry                       private names                                     fa
 :func:`compile_step`        ``torch._dynamo``, ``torch._inductor``, ``_ops``  ``torch.compile`` as it is
 :func:`compiler_available`  ``torch._inductor.cpp_builder``                   ``$CXX``, ``g++``, ``clang++`` on the path
 :func:`inside_torch_func`   ``torch._C._functorch``                           "yes": nothing is specialised
+``innermost_transform``     ``torch._C._functorch``                           "yes": by ``torch.func`` throughout
 :func:`without_hooks`       ``torch.optim.Optimizer.step.hooked``             torch's profiled and hooked step
 :func:`without_signals`     ``Trainer._signal_connector``                     handlers, until training starts
 =========================== ================================================= ===============================
@@ -37,10 +38,17 @@ __all__ = [
     "CompilationError",
     "compile_step",
     "compiler_available",
+    "innermost_transform",
     "inside_torch_func",
     "without_hooks",
     "without_signals",
 ]
+
+# The transform of torch.func that this code is called inside of, or None. A function of C: gradients ask it each time,
+# where :func:`inside_torch_func` would take as long again. Where torch does not tell, there is always one.
+innermost_transform: Callable[[], Any] = getattr(
+    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: "unknown"
+)
 
 # The namespace of operations between processes: (..., the result of the operation before it or None) -> a tensor.
 EXCHANGES = "eblvm_lit"

@@ -2,7 +2,7 @@
 
 Gradients nest at will. ``torch.func`` composes with everything and is the only kind ``torch.compile`` can nest, so it
 is the default. Run eagerly it costs twice the time of plain autograd on small models; :func:`plain_autograd` switches
-to that for a computation which contains no other ``torch.func`` transform outside of these functions.
+to that, except inside of other ``torch.func`` transforms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.fast_paths import inside_torch_func
+from eblvm_lit.core.fast_paths import innermost_transform, inside_torch_func
 
 __all__ = [
     "OnePass",
@@ -350,8 +350,12 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     """The gradient by ``torch.autograd.grad``, with value and aux where they are asked for.
 
     The arguments are replaced by aliases, so that only this function's own use of them counts. Outside of all other
-    gradients an alias starts a new graph; inside of one it belongs to the graph that is there.
+    gradients an alias starts a new graph; inside of one it belongs to the graph that is there. Transforms of
+    ``torch.func`` know nothing of such graphs: inside of one it is ``torch.func`` that differentiates.
     """
+    if innermost_transform() is not None:
+        transform = torch.func.grad_and_value if with_value else torch.func.grad
+        return transform(fn, argnums=argnums, has_aux=has_aux)(*args)
     depth = _depth.get() or 0
     which = (argnums,) if isinstance(argnums, int) else argnums
     leaves: list[Tensor] = []
@@ -407,7 +411,7 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
         (tensor([1., 9.]), tensor([2., 6.]))
     """
     depth = _depth.get()
-    if torch.compiler.is_compiling() or depth is None:
+    if torch.compiler.is_compiling() or depth is None or innermost_transform() is not None:
         found = torch.func.vjp(fn, primal, has_aux=True)
         return found[0], lambda cotangent: found[1](cotangent)[0], found[-1]
     leaf = {}
@@ -477,7 +481,7 @@ def one_pass(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Ten
         (tensor([18.]), tensor([12.]), {'w': tensor(9.)})
     """
     depth = _depth.get() if not torch.compiler.is_compiling() else None
-    if depth is None:
+    if depth is None or innermost_transform() is not None:
         return params
     passed = OnePass({name: p.detach().requires_grad_() for name, p in params.items()}, points)
     token = _depth.set(depth + 2)  # it will be differentiated twice
