@@ -16,15 +16,20 @@ import eblvm_lit
 from documents import blocks
 from eblvm_lit.core.functional import bind
 from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods import base
 from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.reports import __main__ as reports
 from eblvm_lit.runtime.instantiate import instantiate, resolve_target
 from eblvm_lit.runtime.own_packages import import_packages
+from eblvm_lit.scores.variational import VariationalScore
 from shell import ROOT, curves, evaluate, of_checkpoint, train
 
 EXAMPLE = ROOT / "examples" / "own_parts"
@@ -452,3 +457,28 @@ def test_a_loss_may_use_transforms_of_torch_over_the_score():
         return fit(contrast(loss, Differentiated(v_dim=2, h_dim=3), compile=False)).energy.W
 
     torch.testing.assert_close(weights(jvp), weights(vmap))
+
+
+@pytest.mark.parametrize("kind", [LossMethod, base.Method])
+def test_a_method_that_lacks_its_algorithm_cannot_be_made(kind):
+    lacking = type("Lacking", (kind,), {})
+    with pytest.raises(TypeError, match=r"Can't instantiate abstract class Lacking with abstract methods? "):
+        lacking(optimizer=Adam(lr=0.01)) if kind is LossMethod else lacking()
+
+
+def test_an_optimizer_of_torch_is_refused_in_a_sentence():
+    energy, posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+    rule = torch.optim.Adam(energy.parameters(), lr=0.01)
+    sentence = r"^An optimizer is a rule such as eblvm_lit\.Adam\(lr=0\.001\), not torch\.optim\.adam\.Adam: "
+    with pytest.raises(ConfigError, match=sentence):
+        Contrast(energy=energy, optimizer=rule)
+    method = VaGES(
+        energy=energy,
+        posterior=posterior,
+        divergence=KL(),
+        objective=DSM(noise_std=0.1),
+        score=VariationalScore(n_particles=2),
+        optimizer=rule,
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        fit(method)

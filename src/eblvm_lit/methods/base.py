@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -29,7 +29,13 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
-from eblvm_lit.methods.checks import refuse_constant_losses, refuse_shapes, refuse_unmoved, unfit_loss
+from eblvm_lit.methods.checks import (
+    check_optimizer,
+    refuse_constant_losses,
+    refuse_shapes,
+    refuse_unmoved,
+    unfit_loss,
+)
 from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
@@ -52,6 +58,9 @@ class ParamGroup:
         optimizer: The update rule.
         prefix: What their names begin with; all of the network's if empty.
 
+    Raises:
+        ConfigError: For an optimizer of torch.
+
     Example:
         >>> from eblvm_lit.optimizers.sgd import SGD
         >>> encoder = ParamGroup("omega", SGD(lr=0.1), prefix="encoder.")
@@ -62,6 +71,9 @@ class ParamGroup:
     network: str
     optimizer: Optimizer
     prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_optimizer(self.optimizer)
 
     def of(self, params: dict[str, Value]) -> dict[str, Value]:
         """Those of a network's parameters that belong to the group."""
@@ -212,7 +224,7 @@ class MethodParts(NamedTuple):
         return self.posterior if self.posterior is not None else self.encoder
 
 
-class Method(pl.LightningModule):
+class Method(pl.LightningModule, ABC):
     """The base of all methods. A subclass writes its algorithm as :meth:`iteration`, in the paper's order and letters.
 
     One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only

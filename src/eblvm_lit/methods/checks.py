@@ -14,11 +14,26 @@ from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import statistics_over
+from eblvm_lit.optimizers.base import Optimizer
 
 if TYPE_CHECKING:
     from eblvm_lit.methods.base import Method, TrainState
 
-__all__ = ["refuse_constant_losses", "refuse_shapes", "refuse_unmoved", "unfit_loss"]
+__all__ = ["check_optimizer", "refuse_constant_losses", "refuse_shapes", "refuse_unmoved", "unfit_loss"]
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse what is no rule of this package, as optimizers of torch are not.
+
+    Raises:
+        ConfigError: Saying what is one.
+    """
+    if not isinstance(optimizer, Optimizer):
+        kind = type(optimizer)
+        raise ConfigError(
+            f"An optimizer is a rule such as eblvm_lit.Adam(lr=0.001), not {kind.__module__}.{kind.__qualname__}: "
+            "derive one's own from eblvm_lit.optimizers.base.Optimizer."
+        )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from eblvm_lit.core.functional import Params
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
-from eblvm_lit.methods.checks import unfit_loss
+from eblvm_lit.methods.checks import check_optimizer, unfit_loss
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.exact import Exact
@@ -52,7 +52,7 @@ class LossMethod(Method):
         seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
 
     Raises:
-        ConfigError: For an energy that is not of :attr:`energy_type`.
+        ConfigError: For an energy that is not of :attr:`energy_type`, and for an optimizer of torch.
 
     Attributes:
         trained: The network whose parameters move.
@@ -84,6 +84,7 @@ class LossMethod(Method):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
+        check_optimizer(optimizer)
         self.optimizer = optimizer
         if energy is not None:
             if not isinstance(energy, self.energy_type):
