@@ -11,6 +11,7 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.ksd import KSD, median_distance, stein_kernel
 from eblvm_lit.scores.importance import Importance, ImportanceScore
@@ -76,6 +77,7 @@ def test_cotangent_is_the_derivative_by_the_score(kind):
         s = torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, {}).sum(), s)
         torch.testing.assert_close(objective.cotangent(s.detach(), v, {}), expected)
+        torch.testing.assert_close(Objective.cotangent(objective, s.detach(), v, {}), expected, rtol=1e-13, atol=1e-13)
         assert expected.abs().max() > 1e-3
 
 

@@ -1,6 +1,7 @@
 """Objectives: exact expectations against closed forms, signs, shapes and noise."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import torch
 from torch import nn
 
 from cases import OBJECTIVES, hermite
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
@@ -219,6 +222,24 @@ def test_cotangent_is_the_derivative_by_the_score(case):
         noise, s = objective.noise(v, (), keyed_generator(0)), torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
         torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@denoising
+def test_the_cotangent_that_objectives_have_by_default_is_the_closed_form(case, plain):
+    objective = case.make()
+    for v in (torch.randn(5, 2), torch.randn(5, 1, 2, 3)):
+        noise, s = objective.noise(v, (), keyed_generator(0)), torch.randn(v.shape)
+        with plain_autograd() if plain else nullcontext():
+            found = Objective.cotangent(objective, s, v, noise)
+        assert not found.requires_grad
+        torch.testing.assert_close(found, objective.cotangent(s, v, noise), rtol=1e-13, atol=1e-13)
+
+
+def test_an_objective_that_differentiates_the_score_has_no_cotangent():
+    v = torch.randn(5, 2)
+    with pytest.raises(ConfigError, match=r"^SM is not a function of the score's values alone: .* method=bism"):
+        SM().cotangent(v, v, {})
 
 
 @every_objective

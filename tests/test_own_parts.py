@@ -23,6 +23,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods import base
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
@@ -482,3 +483,17 @@ def test_an_optimizer_of_torch_is_refused_in_a_sentence():
     )
     with pytest.raises(ConfigError, match=sentence):
         fit(method)
+
+
+def test_an_objective_without_a_cotangent_serves_variational_scores():
+    class Huber(DSM):
+        cotangent = Objective.cotangent
+
+        def loss(self, score, v, noise):
+            gap = score(v) + noise["eps"] / self.noise_std
+            return nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none").sum(-1)
+
+    p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+    parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
+    method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
+    assert method.diagnostics["upper_grad_norm"] > 0

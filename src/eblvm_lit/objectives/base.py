@@ -8,7 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.functional import grad
 from eblvm_lit.core.minibatch import Minibatch
+from eblvm_lit.errors import ConfigError
 
 __all__ = ["Noise", "Objective", "ScoreFunction"]
 
@@ -59,5 +61,16 @@ class Objective(ABC):
         """Refuse a number of examples that the loss is not defined for."""
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """d (sum of the losses) / d s, shape (B, *event), of the scores s at the perturbed v; if ``pointwise``."""
-        raise NotImplementedError(f"{type(self).__name__} is not a function of the score's values alone")
+        """d (sum of the losses) / d s, shape (B, *event), of the scores s at the perturbed v; if ``pointwise``.
+
+        By autograd, which costs a pass more than a closed form.
+
+        Raises:
+            ConfigError: For a loss that needs more of the score than its values.
+        """
+        if not self.pointwise:
+            raise ConfigError(
+                f"{type(self).__name__} is not a function of the score's values alone: use method=bism, or an "
+                "objective that is pointwise."
+            )
+        return grad(lambda s: self.loss(lambda x: s, v, noise).sum())(s)  # noqa: ARG005
