@@ -14,12 +14,14 @@ from torch import nn
 
 import eblvm_lit
 from documents import blocks
+from eblvm_lit.callbacks.evaluation import Evaluation
 from eblvm_lit.core.functional import bind
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods import base
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.vages import VaGES
@@ -497,3 +499,18 @@ def test_an_objective_without_a_cotangent_serves_variational_scores():
     parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
     method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
     assert method.diagnostics["upper_grad_norm"] > 0
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [(3.0, "float"), (None, "NoneType"), ({"a": "b"}, "'a' as a str"), ({"a": torch.zeros(2)}, "'a' as a Tensor")],
+)
+def test_a_metric_that_is_no_number_by_name_is_refused(found, what):
+    class Mine(Metric):
+        def evaluate(self, method, data, split, generator):
+            return found
+
+    method, data = contrast(), Few(batch_size=20)
+    with pytest.raises(ConfigError, match=rf"^The metric mine \(Mine\) returned .*{what}.*: return a dict") as refusal:
+        Evaluation(metrics={"mine": Mine()}).test(method, data)
+    assert "\n" not in str(refusal.value)

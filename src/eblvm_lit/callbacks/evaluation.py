@@ -82,7 +82,20 @@ class Evaluation(pl.Callback):
         generator = keyed_generator(method.seed, split, name, device=method.device)
         with torch.no_grad():
             values = self.metrics[name].evaluate(method, data, split, generator)
-        return {key: float(value) for key, value in values.items()}
+        what, found = f"a {type(values).__name__}", {}
+        if isinstance(values, Mapping):
+            for key, value in values.items():
+                try:
+                    found[key] = float(value)
+                except (TypeError, ValueError, RuntimeError):  # of what is no number, no number in words, no scalar
+                    what = f"{key!r} as a {type(value).__name__}"
+                    break
+            else:
+                return found
+        raise ConfigError(
+            f"The metric {name} ({type(self.metrics[name]).__name__}) returned {what}: return a dictionary of numbers "
+            "by name, which is empty where the metric does not apply."
+        )
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
         """All metrics on the test split."""

@@ -65,7 +65,7 @@ class Metric(ABC):
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method.
+        """Evaluate a method, under ``torch.no_grad``: gradients need ``torch.enable_grad``, or ``torch.func``.
 
         Args:
             method: The method, on some device.
