@@ -117,6 +117,37 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(tmp_path):
         run.log_likelihood(v)
 
 
+class _Bump(eblvm_lit.VisibleEnergy):
+    """N(0.5, 0.1^2) in each coordinate, known by its free energy alone."""
+
+    event_shape = (2,)
+
+    def __init__(self):
+        super().__init__()
+        self.precision = torch.nn.Parameter(torch.tensor(100.0))
+
+    def free_energy(self, v):
+        return 0.5 * self.precision * (v - 0.5).square().sum(-1)
+
+
+def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(trained):
+    parts = {"energy": _Bump(), "objective": eblvm_lit.DSM(noise_std=0.1), "optimizer": eblvm_lit.Adam(lr=1e-3)}
+    method = eblvm_lit.ScoreMatching(**parts)
+    run = TrainedRun(method=method, config=trained.config.copy(), iteration=0)
+    v = run.sample(2000, seed=1)
+    assert torch.equal(v, run.sample(2000, seed=1))
+    # standard errors: 0.1 / sqrt(4000) of the mean, 0.1 / sqrt(8000) of the standard deviation
+    assert v.mean().item() == pytest.approx(0.5, abs=0.008)
+    assert v.std().item() == pytest.approx(0.1, abs=0.008)
+    run.config.sampler = {"_target_": "eblvm_lit.samplers.langevin.Langevin", "n_steps": 0, "step_size": 1.0}
+    assert run.sample(2000).std().item() == pytest.approx(12**-0.5, abs=0.02)  # the uniform start of no step
+    short = {"n_hot": 0, "n_falling": 3, "n_cold": 2}
+    run.config.sampler = trained.config.sampler
+    run.config.sampler.langevin.update(short)
+    published = AnnealedSamples(langevin=AnnealedLangevin(**short))
+    assert torch.equal(run.sample(3), run.sample(3, sampler=published))
+
+
 def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkeypatch):
     run = deep_run(tmp_path / "run")
     run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})

@@ -21,11 +21,14 @@ from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.generation.conditional import draw_visible
+from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.generation.generator_images import GeneratedImages
+from eblvm_lit.generation.point_samples import PointSamples
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runtime.checkpoint_config import stored_config
+from eblvm_lit.runtime.commands import conf_folder
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
@@ -136,7 +139,10 @@ class TrainedRun:
         """Samples of v.
 
         They come from the generator where there is one; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h)
-        can be drawn from; else by the annealed Langevin dynamics of the run's configuration.
+        can be drawn from; else, of images, by the annealed Langevin dynamics of the run's configuration, and of other
+        data by plain Langevin dynamics, as metrics and figures draw them: see
+        :class:`~eblvm_lit.generation.point_samples.PointSamples`. A ``sampler`` of the configuration that is not one of
+        the package's, which are for images, draws other data, too.
 
         Args:
             n: Number of samples.
@@ -157,9 +163,16 @@ class TrainedRun:
             langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
             passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
             return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
-        sampler = sampler or (Gibbs() if Gibbs.supports(self.energy) else self.sampler)
+        points = None
+        if sampler is None:
+            points = None if Gibbs.supports(self.energy) else self._point_samples()
+            sampler = Gibbs() if Gibbs.supports(self.energy) else self.sampler
         generator = self._generator(seed, "samples")
         energy: Any = self.energy  # a sampler refuses what it cannot draw from
+        if points is not None:
+            low, high = torch.aminmax(self.examples("train"), dim=0)
+            with eval_mode(energy), torch.enable_grad():
+                return points.langevin.sample(energy, n, generator, low=low, high=high)
         if isinstance(sampler, Gibbs):
             return sampler.sample(energy, n, generator, mean=mean)
         if isinstance(sampler, AnnealedSamples) and self.latents is not None:
@@ -177,6 +190,18 @@ class TrainedRun:
         if self.config.get("sampler") is not None:
             return instantiate(self.config.sampler, "sampler", self.packages)
         return AnnealedSamples(langevin=AnnealedLangevin())
+
+    def _point_samples(self) -> PointSamples | None:
+        """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
+        node = self.config.get("sampler")
+        if node is not None and not _is_for_images(node):
+            return None
+        chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
+        points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
+        data = instantiate(self.config.data, "data", self.packages)
+        if type(data).image_shape is not None:  # perhaps a property, which would read the files
+            return None
+        return points if isinstance(points, PointSamples) and points.supports(self.method, data) else None
 
     def _points(self, v: Tensor, dtype: torch.dtype) -> Tensor:
         """Points on the model's device, of arrays, too."""
@@ -247,6 +272,21 @@ class TrainedRun:
         """
         log_z, energy = self._log_partition, cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+
+
+def _is_for_images(sampler: DictConfig) -> bool:
+    """Whether it is one of this package's in conf/sampler: every run has one, asked for or not."""
+    files = {path.stem: OmegaConf.load(path) for path in (conf_folder() / "sampler").glob("*.yaml")}
+    known = [OmegaConf.to_container(OmegaConf.merge(files["annealed"], file)) for file in files.values()]
+    found = OmegaConf.to_container(sampler)
+    return any(_within(found, other) for other in known)
+
+
+def _within(found: Any, known: Any) -> bool:
+    """Whether all values of nested dictionaries are those of others; a run of earlier has fewer keys."""
+    if isinstance(found, dict) and isinstance(known, dict):
+        return all(key in known and _within(value, known[key]) for key, value in found.items())
+    return found == known
 
 
 def load(
