@@ -1,5 +1,6 @@
 """Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -335,3 +336,30 @@ def test_the_bundled_model_is_a_run_too():
     assert run.examples().shape == (197, 64)
     assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
     assert run.metrics["test/log_likelihood"] == 19.47
+
+
+OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+
+
+def test_the_log_likelihood_is_of_the_present_parameters(trained):
+    run = eblvm_lit.load(trained.folder)
+    v, found = run.examples()[:5], []
+    found.append(run.log_likelihood(v))
+    pl.Trainer(max_steps=3, **OPTIONS).fit(run.method, run.data)
+    found.append(run.log_likelihood(v))
+    with torch.no_grad():
+        run.energy.b.add_(1.0)
+    found.append(run.log_likelihood(v))
+    energy = copy.deepcopy(run.energy).double()
+    expected = -energy.free_energy(v.double()) - energy.log_partition()
+    torch.testing.assert_close(found[-1], expected.detach())
+    assert not torch.equal(found[0], found[1])
+
+
+def test_an_unchanged_models_log_partition_is_computed_once(trained, monkeypatch):
+    run, counted = eblvm_lit.load(trained.folder), []
+    log_partition = type(run.energy).log_partition
+    monkeypatch.setattr(type(run.energy), "log_partition", lambda self: counted.append(1) or log_partition(self))
+    first, second = (run.log_likelihood(run.examples()[:5]) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(counted) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -75,6 +76,7 @@ class TrainedRun:
         self.latents = latents
         self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
         self.packages = list(packages)
+        self._known_log_z: tuple[list[Tensor], float] | None = None  # with the parameters that it is of
         if metrics is not None:
             self.metrics = metrics
 
@@ -239,9 +241,14 @@ class TrainedRun:
         noise = particles.noise(energy, self.posterior, (n_particles,), v, self._generator(seed, "score"))
         return VaES()(energy, self.posterior, v, particles.draw(energy, self.posterior, v, noise)).detach()
 
-    @cached_property
     def _log_partition(self) -> float:
-        """Log Z as the run's metric of that name computes it."""
+        """Log Z of the present parameters, as the run's metric of that name computes it; once for each of them."""
+        state = [] if self.energy is None else [value.detach() for value in self.energy.state_dict().values()]
+        if self._known_log_z is None or not _equal(self._known_log_z[0], state):
+            self._known_log_z = [value.clone() for value in state], self._compute_log_partition()
+        return self._known_log_z[1]
+
+    def _compute_log_partition(self) -> float:
         node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
         metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
         energy = self.energy
@@ -259,7 +266,8 @@ class TrainedRun:
     def log_likelihood(self, v: Tensor) -> Tensor:
         r"""The log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
-        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling, once.
+        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling. It is kept
+        until the parameters change.
 
         Args:
             v: Points, shape (B, *event).
@@ -270,8 +278,14 @@ class TrainedRun:
         Raises:
             ConfigError: For v of another shape, or where F or log Z is neither known nor estimable.
         """
-        log_z, energy = self._log_partition, cast(MarginalEnergy, self.energy)
+        log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+
+
+def _equal(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether tensors are of the same type, on the same device and of the same values."""
+    kinds = ([(x.dtype, x.device) for x in tensors] for tensors in (ones, others))
+    return operator.eq(*kinds) and all(map(torch.equal, ones, others))
 
 
 def _is_for_images(sampler: DictConfig) -> bool:
