@@ -363,3 +363,24 @@ def test_an_unchanged_models_log_partition_is_computed_once(trained, monkeypatch
     first, second = (run.log_likelihood(run.examples()[:5]) for _ in range(2))
     assert torch.equal(first, second)
     assert len(counted) == 1
+
+
+def test_a_run_that_trains_on_is_saved_and_is_loaded(trained, tmp_path):
+    run, trainer = eblvm_lit.load(trained.folder), pl.Trainer(max_steps=3, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    on = eblvm_lit.load(tmp_path / "on.ckpt")
+    assert torch.equal(on.energy.W, run.energy.W)
+    assert not torch.equal(on.energy.W, trained.energy.W)
+    assert on.config.method == trained.config.method
+    assert on.iteration == 3
+    longer = [*SHORT, f"ckpt={tmp_path / 'on.ckpt'}", f"run_dir={tmp_path / 'more'}"]
+    assert eblvm_lit.train(longer).iteration == 20
+
+
+def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
+    folder = eblvm_lit.train([*SHORT, "method=dsm", "callbacks=ema", f"run_dir={tmp_path / 'run'}"]).folder
+    run, trainer = eblvm_lit.load(folder, eval_weights="ema"), pl.Trainer(max_steps=1, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)

@@ -343,4 +343,6 @@ def load(
     method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
     load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
+    # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
+    method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages)
