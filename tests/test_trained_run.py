@@ -384,3 +384,25 @@ def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
     trainer.fit(run.method, run.data)
     trainer.save_checkpoint(tmp_path / "on.ckpt")
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
+
+
+def test_a_bundled_model_trains_on_is_saved_and_is_loaded(tmp_path):
+    run = eblvm_lit.pretrained("grbm_digits")
+    before = run.energy.W.detach().clone()
+    trainer = pl.Trainer(max_steps=2, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    assert not torch.equal(run.energy.W, before)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
+
+
+@pytest.mark.parametrize("name", sorted(loading.MODELS))
+def test_what_a_bundled_model_gives_needs_no_gradient(name):
+    run = eblvm_lit.pretrained(name)
+    assert all(p.requires_grad for p in run.energy.parameters())
+    quick = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=2, n_cold=1))
+    sampler = None if run.generator is not None else Gibbs(n_steps=2) if Gibbs.supports(run.energy) else quick
+    v = run.sample(2, sampler=sampler)
+    assert not v.requires_grad
+    if run.generator is None:
+        assert not run.score(v).requires_grad

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -28,7 +28,7 @@ MODELS = {
 
 
 def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
-    r"""A trained model of this project with its data, metrics and samplers; its parameters have no gradients.
+    r"""A trained model of this project with its data, metrics and samplers, as :func:`~eblvm_lit.load` gives a run.
 
     .. math:: p(v, h) \propto \exp(-E(v, h; \hat\theta))
 
@@ -67,6 +67,8 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
     state = torch.load(path, map_location="cpu", weights_only=True)
     latents = state.pop(LATENTS, None)
     method.load_state_dict(state)
-    method.to(device).eval().requires_grad_(False)
+    method.to(device).eval()
+    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    method.description = {"callbacks": {}, **plain}  # of a checkpoint of a Trainer of the user's
     found = {"iteration": card["iteration"], "metrics": card["metrics"], "latents": latents}
     return TrainedRun(method=method, config=config, **found)
