@@ -406,3 +406,29 @@ def test_what_a_bundled_model_gives_needs_no_gradient(name):
     assert not v.requires_grad
     if run.generator is None:
         assert not run.score(v).requires_grad
+
+
+def bundled(**options):
+    return eblvm_lit.pretrained("grbm_digits", **options)
+
+
+@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0", "meta", 3.5])
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(device, trained, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    for make in (lambda: eblvm_lit.load(trained.folder, device=device), lambda: bundled(device=device)):
+        with pytest.raises(ConfigError, match=rf"^device={device}: .*\.$") as caught:
+            make()
+        assert "\n" not in str(caught.value)
+    if isinstance(device, str):
+        with pytest.raises(SystemExit, match=f"ERROR: device={device}: "):
+            sample.main([str(trained.folder), "--device", device])
+
+
+def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    assert eblvm_lit.load(trained.folder, device="auto").method.device.type == "cpu"
+    assert bundled(device="auto").method.device.type == "cpu"
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cpu"))
+    assert eblvm_lit.load(trained.folder, device="gpu").method.device.type == "cpu"

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runtime.instantiate import instantiate
-from eblvm_lit.runtime.trained_run import TrainedRun
+from eblvm_lit.runtime.trained_run import TrainedRun, find_device
 
 __all__ = ["LATENTS", "MODELS", "pretrained"]
 
@@ -27,7 +27,7 @@ MODELS = {
 }
 
 
-def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
+def pretrained(name: str, *, device: str | int | torch.device = "cpu") -> TrainedRun:
     r"""A trained model of this project with its data, metrics and samplers, as :func:`~eblvm_lit.load` gives a run.
 
     .. math:: p(v, h) \propto \exp(-E(v, h; \hat\theta))
@@ -39,10 +39,10 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
             MNIST padded to 32 x 32 pixels, in [-1, 1]; an energy, an encoder and a generator of 32 latents.
             ``bimdsm_mnist``: the same images in [0, 1]; E(v, h) of 20 latents and a posterior, by BiMDSM.
             ``vages_mnist``: the same model by VaGES-MDSM.
-        device: Where the model goes.
+        device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
 
     Raises:
-        ConfigError: For an unknown name.
+        ConfigError: For an unknown name, or a device that is not there.
         DataError: If the file is missing or not the published one.
 
     Example:
@@ -57,6 +57,7 @@ def pretrained(name: str, *, device: str | torch.device = "cpu") -> TrainedRun:
             f"There is no trained model {name!r}; there is {', '.join(MODELS)}. Load a run of yours by "
             "eblvm_lit.load(FOLDER)."
         )
+    device = find_device(device)
     path = Path(__file__).with_name(f"{name}.pt")
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != MODELS[name]:
         raise DataError(f"{path} is missing or not the published file: install eblvm_lit again.")

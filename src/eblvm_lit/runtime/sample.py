@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-n", type=int, default=64, help="number of samples (64)")
     options.add_argument("--seed", type=int, default=0, help="seed of all randomness (0)")
     options.add_argument("--mean", action="store_true", help="with Gibbs sampling, E[v|h] instead of a draw")
-    options.add_argument("--device", default="cpu", help="where the model goes (cpu)")
+    options.add_argument("--device", default="cpu", help="where the model goes: cpu, cuda, gpu, auto, ... (cpu)")
     options.add_argument("--allow-packages", nargs="*", default=[], help="packages of yours that the run names")
     options.add_argument(
         "--out", type=Path, default=None, help="folder of the files (samples/ in the folder of the run)"

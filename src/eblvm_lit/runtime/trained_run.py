@@ -39,7 +39,7 @@ from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.utils.run_files import read_curves, read_metrics
 
-__all__ = ["TrainedRun", "load"]
+__all__ = ["TrainedRun", "find_device", "load"]
 
 
 class TrainedRun:
@@ -303,11 +303,45 @@ def _within(found: Any, known: Any) -> bool:
     return found == known
 
 
+def find_device(device: str | int | torch.device) -> torch.device:
+    """The device of this machine that a word names.
+
+    Args:
+        device: As for torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever its
+            kind, and ``auto`` for it or, where there is none, the CPU.
+
+    Raises:
+        ConfigError: If there is no such device.
+
+    Example:
+        >>> find_device("cpu")
+        device(type='cpu')
+        >>> find_device("tpu0")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: device=tpu0: there is no such device on this machine; use cpu, ...
+    """
+    wanted: Any = device
+    if device in ("auto", "gpu"):
+        wanted = torch.accelerator.current_accelerator(check_available=True) or ("cpu" if device == "auto" else None)
+    try:
+        found = torch.device(wanted)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError, ValueError, ImportError):  # whatever torch and its backends raise
+        found = None
+    if found is None or found.type == "meta":  # which holds no numbers
+        raise ConfigError(
+            f"device={device}: there is no such device on this machine; use cpu, or auto for an accelerator where "
+            "there is one."
+        )
+    return found
+
+
 def load(
     path: str | Path,
     *,
     checkpoint: str = "last",
-    device: str | torch.device = "cpu",
+    device: str | int | torch.device = "cpu",
     eval_weights: str | None = None,
     allow_packages: Sequence[str] = (),
     cache_dir: str | Path = "outputs/cache",
@@ -317,16 +351,16 @@ def load(
     Args:
         path: The folder of a run, or a checkpoint.
         checkpoint: ``last`` or ``best``, of a folder.
-        device: Where the model goes.
+        device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
         eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
         allow_packages: Packages of yours that the configuration may name.
         cache_dir: Where the run's data set may keep prepared files.
 
     Raises:
         DataError: If there is no run, or it is damaged or of another version.
-        ConfigError: If the configuration names what it may not name.
+        ConfigError: If the configuration names what it may not name, or there is no such device.
     """
-    packages = import_packages(allow_packages)
+    packages, device = import_packages(allow_packages), find_device(device)
     if checkpoint not in ("last", "best"):
         raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
     file = checkpoint_file(path, checkpoint)
