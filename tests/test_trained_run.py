@@ -432,3 +432,26 @@ def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
     assert bundled(device="auto").method.device.type == "cpu"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cpu"))
     assert eblvm_lit.load(trained.folder, device="gpu").method.device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("whole", [True, False])
+def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
+    run = eblvm_lit.load(trained.folder)
+    v = run.examples()[:4]
+    expected = run.score(v)
+    (run.method if whole else run.energy).to(dtype)
+    score = run.score(v)
+    assert score.dtype == dtype
+    torch.testing.assert_close(score.float(), expected, rtol=0.05, atol=0.1)
+    assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == dtype
+    assert run.log_likelihood(v).dtype == torch.float64
+    assert run.examples().dtype == dtype
+
+
+def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(tmp_path):
+    run = deep_run(tmp_path)
+    v = run.examples()[:4]
+    expected = run.score(v)
+    run.energy.double()
+    torch.testing.assert_close(run.score(v), expected.double(), rtol=1e-4, atol=1e-4)

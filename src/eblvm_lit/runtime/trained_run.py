@@ -35,6 +35,7 @@ from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.samplers.langevin import tensor_of
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.utils.run_files import read_curves, read_metrics
@@ -117,7 +118,7 @@ class TrainedRun:
         if split not in ("train", "val", "test"):
             raise ConfigError(f"A split is train, val or test, not {split!r}.")
         v = self.data.as_float(getattr(self.data.splits, split))
-        return v.to(device=self.method.device, dtype=self.method.dtype)
+        return v.to(self._like)
 
     # ------------------------------------------------------------------ results
 
@@ -134,8 +135,13 @@ class TrainedRun:
 
     # ------------------------------------------------------------------ what the model says
 
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the model's type and on its device, which Lightning knows of the whole method alone."""
+        return tensor_of(self.method if self.energy is None else self.energy, self.method.device)
+
     def _generator(self, seed: int, *keys: str) -> torch.Generator:
-        return keyed_generator(seed, *keys, device=self.method.device)
+        return keyed_generator(seed, *keys, device=self._like.device)
 
     def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
         """Samples of v.
@@ -205,9 +211,10 @@ class TrainedRun:
             return None
         return points if isinstance(points, PointSamples) and points.supports(self.method, data) else None
 
-    def _points(self, v: Tensor, dtype: torch.dtype) -> Tensor:
-        """Points on the model's device, of arrays, too."""
-        v = torch.as_tensor(v, device=self.method.device, dtype=dtype)
+    def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Points on the model's device and of its type, if no other is given; of arrays, too."""
+        like = self._like
+        v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
         if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
             raise ConfigError(
                 f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
@@ -232,14 +239,17 @@ class TrainedRun:
             ConfigError: For v of another shape, a method without an energy, or one with neither a free energy nor a
                 posterior.
         """
-        energy, v = self.energy, self._points(v, self.method.dtype)
+        energy, v = self.energy, self._points(v)
         if isinstance(energy, MarginalEnergy):
             return energy.score(v).detach()
-        if energy is None or self.posterior is None:
+        q, particles = self.posterior, PosteriorParticles()
+        if energy is None or q is None:
             raise ConfigError(f"{type(self.method).__name__} has no score: it needs a free energy or a posterior.")
-        particles = PosteriorParticles()
-        noise = particles.noise(energy, self.posterior, (n_particles,), v, self._generator(seed, "score"))
-        return VaES()(energy, self.posterior, v, particles.draw(energy, self.posterior, v, noise)).detach()
+        seen = v.to(tensor_of(q, v.device))  # q may be of another type
+        h = particles.draw(
+            energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
+        )
+        return VaES()(energy, q, v, h.to(v)).detach()
 
     def _log_partition(self) -> float:
         """Log Z of the present parameters, as the run's metric of that name computes it; once for each of them."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.samplers.langevin import tensor_of
 
 __all__ = ["Gibbs"]
 
@@ -51,7 +52,7 @@ class Gibbs(Sampler):
                 f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, "
                 "which Gibbs sampling needs: use Langevin dynamics."
             )
-        like = next(energy.parameters())
+        like = tensor_of(energy, generator.device)
         v = torch.rand((n, *energy.event_shape), generator=generator, dtype=like.dtype, device=like.device)
         h = energy.latent_mean(v)
         for _ in range(self.n_steps):

@@ -6,14 +6,29 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.base import Sampler
 
-__all__ = ["Langevin"]
+__all__ = ["Langevin", "tensor_of"]
+
+
+def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
+    """A tensor of the type and device that a module computes in.
+
+    Args:
+        module: Its first floating-point parameter is taken, or else such a buffer.
+        device: Of a module without either, which computes in torch's default type.
+
+    Example:
+        >>> tensor_of(nn.Linear(2, 3).double(), "cpu").dtype, tensor_of(nn.ReLU(), "cpu").dtype
+        (torch.float64, torch.float32)
+    """
+    held = (x for x in (*module.parameters(), *module.buffers()) if x.is_floating_point())
+    return next(held, torch.empty(0, device=device)).detach()
 
 
 class Langevin(Sampler):
@@ -98,7 +113,7 @@ class Langevin(Sampler):
         Raises:
             ConfigError: For binary latents that cannot be summed out.
         """
-        like = next(energy.parameters())
+        like = tensor_of(energy, generator.device)
         options = {"generator": generator, "dtype": like.dtype, "device": like.device}
         x: tuple[Tensor, ...] = (low + (high - low) * torch.rand((n, *energy.event_shape), **options),)
         if isinstance(energy, MarginalEnergy):
