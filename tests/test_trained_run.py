@@ -455,3 +455,43 @@ def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(tm
     expected = run.score(v)
     run.energy.double()
     torch.testing.assert_close(run.score(v), expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_number_of_samples_is_any_integer(trained):
+    quick = Gibbs(n_steps=2)
+    for n in (np.int64(3), np.array(3), torch.tensor(3)):
+        assert torch.equal(trained.sample(n, sampler=quick), trained.sample(3, sampler=quick))
+    for n in (np.int64(0), np.float64(3), "3", None, -1):
+        with pytest.raises(ConfigError, match="n >= 1 samples, not"):
+            trained.sample(n)
+
+
+def test_means_are_refused_where_samples_have_none(trained, tmp_path):
+    with pytest.raises(ConfigError, match=r"mean=True is of Gibbs sampling, and these samples are of Langevin: leave"):
+        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
+    deep = deep_run(tmp_path)
+    with pytest.raises(ConfigError, match="mean=True is of Gibbs sampling"):
+        deep.sample(2, mean=True)
+    with pytest.raises(SystemExit, match="ERROR: mean=True is of Gibbs sampling"):
+        sample.main([str(deep.folder), "-n", "2", "--mean"])
+
+
+class _Fixed(eblvm_lit.VisibleEnergy):
+    event_shape = (2,)
+
+    def free_energy(self, v):
+        return 0.5 * v.square().sum(-1)
+
+
+def test_an_energy_without_parameters_is_sampled():
+    v = Langevin(n_steps=300, step_size=0.05).sample(_Fixed(), 2000, torch.Generator().manual_seed(0))
+    assert v.dtype == torch.float32
+    assert v.std().item() == pytest.approx(1.0, abs=0.05)
+    model = GaussianLatentModel(v_dim=2, h_dim=3).double()
+    expected = Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1))
+    for module in model.modules():
+        for name, value in list(module._parameters.items()):
+            del module._parameters[name]
+            module.register_buffer(name, value.detach())
+    assert not list(model.parameters())
+    assert torch.equal(Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1)), expected)

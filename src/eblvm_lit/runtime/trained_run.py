@@ -155,17 +155,17 @@ class TrainedRun:
         Args:
             n: Number of samples.
             seed: Of all randomness.
-            mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images.
+            mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images. What a generator
+                gives is a mean in any case.
             sampler: Another sampler.
 
         Returns:
             Shape (n, *event), on the device of the model.
 
         Raises:
-            ConfigError: For n < 1, or a model that the sampler cannot draw from.
+            ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
         """
-        if not isinstance(n, int) or n < 1:
-            raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+        n = _count(n)
         if sampler is None and self.generator is not None:
             node = self.config.get("latent_langevin")
             langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
@@ -175,6 +175,9 @@ class TrainedRun:
         if sampler is None:
             points = None if Gibbs.supports(self.energy) else self._point_samples()
             sampler = Gibbs() if Gibbs.supports(self.energy) else self.sampler
+        if mean and not isinstance(sampler, Gibbs):
+            kind = type(sampler if points is None else points.langevin).__name__
+            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {kind}: leave it out.")
         generator = self._generator(seed, "samples")
         energy: Any = self.energy  # a sampler refuses what it cannot draw from
         if points is not None:
@@ -290,6 +293,17 @@ class TrainedRun:
         """
         log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+
+
+def _count(n: Any) -> int:
+    """n as Python's integer, whatever integer it is, as one of NumPy."""
+    try:
+        found = operator.index(n)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+    return found
 
 
 def _equal(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
