@@ -2,10 +2,12 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -30,6 +32,7 @@ from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.reports import __main__ as reports
+from eblvm_lit.runtime import sample
 from eblvm_lit.runtime.instantiate import instantiate, resolve_target
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.scores.variational import VariationalScore
@@ -76,6 +79,7 @@ def finish(folder, *words):
     environment = {**os.environ, "COLUMNS": "200"}
     result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    return result.stdout
 
 
 # --- the worked example -----------------------------------------------------------------------------------
@@ -142,6 +146,29 @@ def test_the_example_trains_and_is_loaded_from_python(folder):
     assert eblvm_lit.load(run.folder, allow_packages="my_package").score(torch.zeros(3, 2)).shape == (3, 2)
     with pytest.raises(ConfigError, match="may not name"):
         eblvm_lit.load(run.folder)
+
+
+@pytest.mark.usefixtures("clean")
+def test_the_example_is_loaded_and_sampled_from_another_folder(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, conf = example / "outputs" / "whole", example / "conf"
+    with pytest.raises(ConfigError, match="there is no such package in"):
+        eblvm_lit.load(run, allow_packages="my_package")
+    with pytest.raises(ConfigError, match="There is no folder confx, which config_dir names"):
+        eblvm_lit.load(run, allow_packages="my_package", config_dir="confx")
+    v = eblvm_lit.load(run, allow_packages="my_package", config_dir=conf).sample(3, seed=1)
+    options = ["-n", "3", "--seed", "1", "--allow-packages", "my_package", "--out", str(tmp_path)]
+    sample.main([str(run), *options, "--config-dir", str(conf)])
+    assert np.array_equal(np.load(tmp_path / "samples.npz")["v"], v.numpy())
+
+
+@pytest.mark.slow
+def test_the_commands_that_a_run_suggests_find_its_package_from_any_folder(example, tmp_path):
+    words = ("--config-dir", str(example / "conf"), "experiment=ring", *SHORT, "summary=true", "hydra.run.dir=run")
+    screen = finish(tmp_path, str(ROOT / "train.py"), *words)
+    (command,) = [line.split(maxsplit=1)[1] for line in screen.splitlines() if line.startswith("evaluate ")]
+    finish(tmp_path, *shlex.split(command)[1:], "hydra.run.dir=evaluation")
+    assert (tmp_path / "evaluation" / "evaluation.json").is_file()
 
 
 def test_the_page_shows_the_example_s_files_as_they_are():

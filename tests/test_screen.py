@@ -77,6 +77,8 @@ def test_what_the_end_suggests_names_your_folder_and_your_packages(tmp_path):
     steps = next_steps(tmp_path, ["--config-dir", "my conf", "experiment=ring"], ["mine", "yours"], 10, tmp_path.parent)
     assert shlex.split(steps["evaluate"])[-1] == "allow_packages=[mine,yours]"
     assert shlex.split(steps["resume"])[2:5] == ["--config-dir", "my conf", "experiment=ring"]
+    assert shlex.split(steps["evaluate"])[2:4] == ["--config-dir", "my conf"]  # a package beside it is found by that
+    assert "--config-dir" not in next_steps(tmp_path, ["method=dsm"], [], 10, tmp_path.parent)["evaluate"]
 
 
 def test_numbers_have_significant_digits_and_units(tmp_path, capsys):

@@ -11,13 +11,33 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = ["errors_in_sentences", "known_keys", "nearest", "sentence", "stop_raising"]
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["errors_in_sentences", "known_keys", "nearest", "own_folder", "sentence", "stop_raising"]
 
 # With this variable Hydra raises the errors that it would otherwise print in its own words.
 RAISE = "HYDRA_FULL_ERROR"
 # Nodes that may have keys which no file of conf/ lists: arguments of Lightning's classes, and parts of the user's own.
 OPEN = ("trainer", "logger", "callbacks")
 _raising = False
+
+
+def own_folder(config_dir: str | Path) -> Path:
+    """A folder of configurations that a function is given, as ``--config-dir`` of the command line.
+
+    Raises:
+        ConfigError: If there is none.
+
+    Example:
+        >>> own_folder("confx")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: There is no folder confx, which config_dir names: ...
+    """
+    folder = Path(config_dir)
+    if not folder.is_dir():
+        raise ConfigError(f"There is no folder {folder}, which config_dir names: give that of your configurations.")
+    return folder.resolve()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--mean", action="store_true", help="with Gibbs sampling, E[v|h] instead of a draw")
     options.add_argument("--device", default="cpu", help="where the model goes: cpu, cuda, gpu, auto, ... (cpu)")
     options.add_argument("--allow-packages", nargs="*", default=[], help="packages of yours that the run names")
+    options.add_argument("--config-dir", default=None, help="folder of your configurations, which has them beside it")
     options.add_argument(
         "--out", type=Path, default=None, help="folder of the files (samples/ in the folder of the run)"
     )
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draw and write; a user error ends with its message and exit code 1."""
     given = parser().parse_args(argv)
     try:
-        run = load(given.run, device=given.device, allow_packages=given.allow_packages)
+        own = {"allow_packages": given.allow_packages, "config_dir": given.config_dir}
+        run = load(given.run, device=given.device, **own)
         v = run.sample(given.n, seed=given.seed, mean=given.mean)
         files = write_samples(run, v, given.out or (run.folder or Path()) / "samples")
     except EblvmError as error:

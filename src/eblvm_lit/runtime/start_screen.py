@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -136,7 +137,9 @@ def next_steps(
     if (folder / "checkpoints" / "last.ckpt").is_file():
         ckpt = f"ckpt={shlex.quote(shortest(folder))}"
         allowed = [shlex.quote(f"allow_packages=[{','.join(packages)}]")] if packages else []
-        steps["evaluate"] = " ".join([program("evaluate"), ckpt, *allowed])
+        # packages are looked for beside the configurations
+        places = [f"--config-dir {shlex.quote(b)}" for a, b in pairwise(words or ()) if a == "--config-dir"]
+        steps["evaluate"] = " ".join([program("evaluate"), *places, ckpt, *allowed])
         if words is not None:
             own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
             kept = [shlex.quote(word) for word in words if not word.startswith(own)]

@@ -30,6 +30,7 @@ from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, 
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runtime.checkpoint_config import stored_config
 from eblvm_lit.runtime.commands import conf_folder
+from eblvm_lit.runtime.composition import own_folder
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
@@ -369,6 +370,7 @@ def load(
     eval_weights: str | None = None,
     allow_packages: Sequence[str] = (),
     cache_dir: str | Path = "outputs/cache",
+    config_dir: str | Path | None = None,
 ) -> TrainedRun:
     """Load what was trained. Checkpoints are read as data and run no code.
 
@@ -379,12 +381,14 @@ def load(
         eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
         allow_packages: Packages of yours that the configuration may name.
         cache_dir: Where the run's data set may keep prepared files.
+        config_dir: The folder of configurations of yours, as ``--config-dir``: these packages may be beside it.
 
     Raises:
         DataError: If there is no run, or it is damaged or of another version.
         ConfigError: If the configuration names what it may not name, or there is no such device.
     """
-    packages, device = import_packages(allow_packages), find_device(device)
+    conf = None if config_dir is None else own_folder(config_dir)
+    packages, device = import_packages(allow_packages, conf), find_device(device)
     if checkpoint not in ("last", "best"):
         raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
     file = checkpoint_file(path, checkpoint)
