@@ -284,6 +284,28 @@ def test_a_folder_of_configurations_of_yours(tmp_path):
     assert composed(["experiment=mine"], config_dir=tmp_path).seed == 77
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_folder_of_configurations_that_is_not_there_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "confx", str(tmp_path / "file")):
+        with pytest.raises(ConfigError, match=rf"^There is no folder {folder}, which config_dir names"):
+            composed(["data=mine"], config_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "seed=0,1"], "-m: sweeps are of the command line, as train.py -m .*; call train once for each run"),
+        (["seed=0,1", "--multirun"], "--multirun: sweeps are of the command line"),
+        (["--config-dir", "conf"], "--config-dir: options are of the command line; .* config_dir="),
+        ("--cfg", "--cfg: options are of the command line"),
+    ],
+)
+def test_options_of_the_command_line_are_refused_in_a_sentence(words, said):
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        eblvm_lit.train(words)
+
+
 def test_every_sampler_is_called_alike():
     torch.manual_seed(0)
     model = GaussianLatentModel(v_dim=2, h_dim=3)

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
 from eblvm_lit.runtime.commands import conf_folder, null_group
-from eblvm_lit.runtime.composition import known_keys, sentence
+from eblvm_lit.runtime.composition import known_keys, own_folder, sentence
 from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.runtime.renamed import new_name
 from eblvm_lit.runtime.trained_run import TrainedRun, load
@@ -31,7 +31,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         config_dir: A folder with configurations of yours, as ``--config-dir``.
 
     Raises:
-        ConfigError: For an option, a key or a value that does not exist.
+        ConfigError: For an option, a key, a value or a folder that does not exist.
 
     Example:
         >>> cfg = composed(["method=dsm", "trainer.max_steps=200"])
@@ -46,11 +46,12 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         raise ConfigError("Give the settings as on the command line: a list of 'key=value', not a dictionary.")
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     for override in overrides:
+        _refuse_option(override)
         if renamed := new_name(override.lstrip("+~")):
             raise ConfigError(renamed)
     if refused := null_group(overrides):
         raise ConfigError(refused)
-    search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    search = [] if config_dir is None else [f"hydra.searchpath=[file://{own_folder(config_dir)}]"]
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
             cfg = compose("config", [*search, *overrides], return_hydra_config=True)
@@ -66,6 +67,19 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         cfg.run_dir = _unused(folder)
     refuse_unread(cfg, [override for override in overrides if not override.startswith("hydra")])
     return cfg
+
+
+def _refuse_option(word: str) -> None:
+    """Refuse an option of Hydra, which it would take for a badly written key."""
+    if word in ("-m", "--multirun"):
+        raise ConfigError(
+            f"{word}: sweeps are of the command line, as train.py -m method=dsm,cd; call train once for each run."
+        )
+    if word.startswith("-"):
+        raise ConfigError(
+            f"{word}: options are of the command line; give settings as 'key=value', and a folder of configurations as "
+            "config_dir=."
+        )
 
 
 def _unused(folder: str) -> str:
