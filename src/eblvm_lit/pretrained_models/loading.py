@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runtime.instantiate import instantiate
-from eblvm_lit.runtime.trained_run import TrainedRun, find_device
+from eblvm_lit.runtime.trained_run import TrainedRun
+from eblvm_lit.utils.torch_settings import find_device
 
 __all__ = ["LATENTS", "MODELS", "pretrained"]
 

@@ -39,7 +39,7 @@ from eblvm_lit.runtime.validate import EVALUATE_KEYS, check_config, check_keys, 
 from eblvm_lit.utils.io import remove_leftovers, write_text
 from eblvm_lit.utils.locks import FolderLock
 from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
-from eblvm_lit.utils.torch_settings import device_named, flush_subnormals, tf32, threads
+from eblvm_lit.utils.torch_settings import find_device, flush_subnormals, tf32, threads
 
 __all__ = ["evaluate", "train"]
 
@@ -232,8 +232,9 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
 def _evaluate(cfg: DictConfig, checkpoint: dict[str, Any], folder: Path) -> dict[str, float]:
     """Build the run of a checkpoint, and write its final metrics."""
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
-    # where the run had them, if this machine has that: random numbers differ between kinds of devices
-    device = device_named(cfg.device or ("cpu" if OmegaConf.select(stored, "trainer.accelerator") == "cpu" else "auto"))
+    # the kind that the run had, where there is one: random numbers differ between kinds
+    on_gpu = torch.cuda.is_available() and OmegaConf.select(stored, "trainer.accelerator") != "cpu"
+    device = find_device(cfg.device or ("cuda" if on_gpu else "cpu"))
     parts = build(stored)
     make_room(parts.method, checkpoint)
     check_resumable(parts.method, checkpoint, Path(cfg.ckpt))

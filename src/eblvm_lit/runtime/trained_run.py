@@ -40,8 +40,9 @@ from eblvm_lit.samplers.langevin import tensor_of
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.utils.run_files import read_curves, read_metrics
+from eblvm_lit.utils.torch_settings import find_device
 
-__all__ = ["TrainedRun", "find_device", "load"]
+__all__ = ["TrainedRun", "load"]
 
 
 class TrainedRun:
@@ -326,40 +327,6 @@ def _within(found: Any, known: Any) -> bool:
     if isinstance(found, dict) and isinstance(known, dict):
         return all(key in known and _within(value, known[key]) for key, value in found.items())
     return found == known
-
-
-def find_device(device: str | int | torch.device) -> torch.device:
-    """The device of this machine that a word names.
-
-    Args:
-        device: As for torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever its
-            kind, and ``auto`` for it or, where there is none, the CPU.
-
-    Raises:
-        ConfigError: If there is no such device.
-
-    Example:
-        >>> find_device("cpu")
-        device(type='cpu')
-        >>> find_device("tpu0")
-        Traceback (most recent call last):
-        ...
-        eblvm_lit.errors.ConfigError: device=tpu0: there is no such device on this machine; use cpu, ...
-    """
-    wanted: Any = device
-    if device in ("auto", "gpu"):
-        wanted = torch.accelerator.current_accelerator(check_available=True) or ("cpu" if device == "auto" else None)
-    try:
-        found = torch.device(wanted)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError, ValueError, ImportError):  # whatever torch and its backends raise
-        found = None
-    if found is None or found.type == "meta":  # which holds no numbers
-        raise ConfigError(
-            f"device={device}: there is no such device on this machine; use cpu, or auto for an accelerator where "
-            "there is one."
-        )
-    return found
 
 
 def load(

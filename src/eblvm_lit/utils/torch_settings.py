@@ -4,38 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["device_named", "flush_subnormals", "tf32", "threads"]
+__all__ = ["find_device", "flush_subnormals", "tf32", "threads"]
 
 
-def device_named(name: str | int | torch.device) -> torch.device:
-    """A device that torch has: ``auto`` is a GPU where there is one, ``gpu`` is ``cuda``.
+def find_device(device: str | int | torch.device) -> torch.device:
+    """The device of this machine that a word names.
+
+    Args:
+        device: As for torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever its
+            kind, and ``auto`` for it or, where there is none, the CPU.
 
     Raises:
-        ConfigError: If there is no such device here.
+        ConfigError: If there is no such device.
 
     Example:
-        >>> device_named("cpu")
+        >>> find_device("cpu")
         device(type='cpu')
-        >>> device_named("gpu:7")
+        >>> find_device("tpu0")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: There is no device gpu:7 here: choose auto, cpu...
+        eblvm_lit.errors.ConfigError: device=tpu0: there is no such device on this machine; use cpu, ...
     """
-    has_cuda = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if has_cuda else "cpu")
+    wanted: Any = device
+    if device in ("auto", "gpu"):
+        wanted = torch.accelerator.current_accelerator(check_available=True) or ("cpu" if device == "auto" else None)
     try:
-        device = torch.device(name.replace("gpu", "cuda", 1) if isinstance(name, str) else name)
-        torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError):  # torch's reasons speak of drivers and builds
-        others = f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if has_cuda else ""
-        raise ConfigError(f"There is no device {name} here: choose auto, cpu{others}.") from None
-    return device
+        found = torch.device(wanted)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError, ValueError, ImportError):  # whatever torch and its backends raise
+        found = None
+    if found is None or found.type == "meta":  # which holds no numbers
+        raise ConfigError(
+            f"device={device}: there is no such device on this machine; use cpu, or auto for an accelerator where "
+            "there is one."
+        )
+    return found
 
 
 @contextmanager
