@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cases import randomise
-from eblvm_lit.data.blobs import Blobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
+from eblvm_lit.data.blobs import Blobs, DiamondBlobs, LineBlobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.plane_curves import Moons
 from eblvm_lit.data.toy import Checkerboard
@@ -19,7 +19,7 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood import LogLikelihood
-from eblvm_lit.evaluation.modes import Modes, shares_of_modes
+from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
 from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
 from eblvm_lit.methods.base import MethodParts
 from shell import train
@@ -200,6 +200,41 @@ def test_samples_all_over_the_plane_find_no_mode():
     flat = numbers(Modes(**QUICK), OfDensity(lambda v: 0 * v.sum(-1)), data)
     assert flat["modes"] == 0
     assert flat["samples_at_modes"] < 0.03  # 25 pi 0.15^2 / 100 = 0.018
+
+
+APART = [DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, TwentyFiveGaussians]
+
+
+@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
+def test_one_gaussian_finds_no_mode_and_the_truth_finds_all(kind):
+    data = kind()
+    data.setup()
+    v = data.splits.train
+    gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
+    one = numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)
+    assert one["modes"] == 0
+    # one mode is one Gaussian, but not that of all data
+    rest = numbers(Modes(n_steps=300), mixture(data.centres[1:], std=data.stds[0]), data)
+    assert rest["modes"] == len(data.centres) - 1
+    assert numbers(Modes(n_steps=300), OfDensity(data.log_density), data)["modes"] == len(data.centres)
+
+
+@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
+def test_the_share_of_one_gaussian_is_that_of_its_samples(kind):
+    data = kind()
+    v = data.sample(400_000, torch.Generator().manual_seed(0)).double()
+    gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
+    torch.manual_seed(0)
+    w = gaussian.sample((400_000,))
+    found, drawn = (
+        gaussian_shares(data),
+        shares_of_modes(w, *(torch.tensor(x).double() for x in (data.centres, data.stds))),
+    )
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, drawn, rtol=0.02, atol=5 * (drawn.max().item() / 400_000) ** 0.5)
+    # a sample of the data themselves has every mode by far
+    truth = shares_of_modes(v, *(torch.tensor(x).double() for x in (data.centres, data.stds)))
+    assert (truth > 1.7 * found).all()
 
 
 def test_shares_are_counts_within_some_deviations():
