@@ -5,12 +5,16 @@ import re
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
+from eblvm_lit.callbacks.log_curves import LogCurves
 from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.loggers.csv import earlier_rows, read_curves
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.score_matching import ScoreMatching
 from eblvm_lit.runtime import cli, run
 from shell import TINY, checkpoint, configure, curves, train
 
@@ -243,3 +247,35 @@ def test_main_returns_the_metric_a_sweeper_asks_for_and_closes_wandb(monkeypatch
     assert end.value.code == 1
     assert "optimized_metric=test/fisher: this run has no such metric; it has test/fid" in caplog.text
     assert closed == [True, True]  # also at the end of a job that failed
+
+
+class _Own(LogCurves):
+    """A callback whose state nobody could read."""
+
+    def state_dict(self):
+        return {"since": np.float64(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda patch: patch.setattr(LogCurves, "state_dict", _Own.state_dict), r"curves\.since is of type float64"),
+        (
+            lambda patch: patch.setattr(Method, "hparams", {"energy": torch.nn.Linear(1, 1)}),
+            r"hyper_parameters\.energy is of type Linear.* Leave out save_hyperparameters\(\)",
+        ),
+        (lambda patch: patch.setattr(Method, "on_save_checkpoint", lambda *_: None), r"must call super\(\)"),
+        (
+            lambda patch: patch.setattr(
+                ScoreMatching, "state_dict", lambda self: {"b": torch.zeros(2, dtype=torch.float16)}
+            ),
+            r"state_dict\.b is of type torch\.float16",
+        ),
+    ],
+    ids=["state of a callback", "hyperparameters", "no super", "half precision"],
+)
+def test_checkpoints_that_could_not_be_read_are_refused_before_training(spoil, sentence, tmp_path, monkeypatch):
+    spoil(monkeypatch)
+    monkeypatch.setattr(Method, "step", lambda *_: pytest.fail("it has trained"))
+    with pytest.raises(ConfigError, match=sentence):
+        train(tmp_path, "method=dsm")

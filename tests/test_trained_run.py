@@ -1,6 +1,7 @@
 """Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
 
 import copy
+import random
 from pathlib import Path
 
 import numpy as np
@@ -336,6 +337,18 @@ class _Binary(eblvm_lit.Energy):
 
     def energy(self, v, h):
         return (h * (v @ self.W)).sum(-1)
+
+
+def test_training_leaves_the_random_numbers_of_the_caller_alone(tmp_path):
+    def drawn():
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    for seed in (1, 2):
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+        expected = drawn()
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+        eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={tmp_path / str(seed)}"])
+        assert drawn() == expected
 
 
 def test_settings_in_a_dictionary_are_refused_in_a_sentence():

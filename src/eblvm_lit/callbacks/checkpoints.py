@@ -21,6 +21,7 @@ from eblvm_lit.loggers.base import of_runs
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.disk import check_room, n_bytes
 from eblvm_lit.utils.io import copy_whole, replacing
+from eblvm_lit.utils.tensor_files import check_tensors
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint", "validation_metrics"]
 
@@ -33,6 +34,28 @@ def validation_metrics(trainer: pl.Trainer) -> dict[str, float]:
     """The values of the last validation, as ``val/<metric>``."""
     found = trainer.callback_metrics.items()
     return {name: float(value) for name, value in found if name.startswith("val/")}
+
+
+def _check_readable(content: dict[str, Any], method: Method) -> None:
+    """Refuse what a checkpoint would hold and nobody could read: it is read as data, so that it runs no code.
+
+    Raises:
+        ConfigError: Names the entry.
+    """
+    if "eblvm_lit" not in content:
+        raise ConfigError(
+            f"{type(method).__name__}.on_save_checkpoint must call super().on_save_checkpoint(checkpoint)."
+        )
+    try:
+        check_tensors(content, on_cpu=False)
+    except ValueError as error:
+        hint = ""
+        if content["hyper_parameters"]:
+            hint = " Leave out save_hyperparameters(): checkpoints hold the configuration of the run."
+        raise ConfigError(
+            f"A checkpoint of this run could not be read, as it would hold more than numbers, texts and dense tensors: "
+            f"{error}.{hint}"
+        ) from None
 
 
 class Checkpoints(pl.Callback):
@@ -53,7 +76,7 @@ class Checkpoints(pl.Callback):
 
     Raises:
         ConfigError: If ``every`` is below 1 or ``keep`` below 0, or without a mode for a metric of unknown direction.
-        DataError: When training starts, if the disk has no room for them.
+        DataError: When training starts, if the disk has no room for them. ConfigError, if they could not be read.
     """
 
     def __init__(
@@ -163,14 +186,16 @@ class Checkpoints(pl.Callback):
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check the room on the disk."""
+        """Check that checkpoints will be readable, and the room on the disk."""
         if not trainer.is_global_zero:
             return
-        content: dict[str, Any] = {}
-        for callback in trainer.callbacks:  # for example averages of the parameters
-            callback.on_save_checkpoint(trainer, pl_module, content)
-        states = [optimizer.state_dict() for optimizer in trainer.optimizers]
-        size = n_bytes([content, states, pl_module.state_dict()]) + OVERHEAD
+        content: dict[str, Any] = {"state_dict": pl_module.state_dict(), "hyper_parameters": dict(pl_module.hparams)}
+        content["callbacks"] = {callback.state_key: callback.state_dict() for callback in trainer.callbacks}
+        for part in trainer.callbacks:  # for example averages of the parameters
+            part.on_save_checkpoint(trainer, pl_module, content)
+        pl_module.on_save_checkpoint(content)
+        _check_readable(content, pl_module)
+        size = n_bytes([content, [optimizer.state_dict() for optimizer in trainer.optimizers]]) + OVERHEAD
         # one more than are kept: a new file is complete before it replaces an old one
         n_missing = 1 + sum(not path.is_file() for path in (self.last_path, self.best_path))
         kept = self._n_moments(trainer) if self.keep is None else self.keep

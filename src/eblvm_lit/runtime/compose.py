@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.utilities.seed import isolate_rng
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runtime import run
@@ -107,5 +108,6 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
     folder, which = cfg.run_dir, "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
-    run.train(cfg)
+    with isolate_rng():  # a run sets the seeds of torch, NumPy and Python: those of the caller go on as they were
+        run.train(cfg)
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -66,12 +66,13 @@ def _check_archive(path: Path) -> None:
             raise ValueError(f"it holds more than data, such as {str(arg).replace(' ', '.')}")
 
 
-def check_tensors(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> None:
+def check_tensors(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES, on_cpu: bool = True) -> None:
     """Refuse what no file of ours holds: objects, numbers beyond 64 bits, and tensors that are not dense.
 
     Args:
         content: Nested containers.
         dtypes: The types of tensors that they may hold.
+        on_cpu: Whether the tensors must be on the CPU, as those of files are.
 
     Raises:
         ValueError: Names the place.
@@ -87,7 +88,7 @@ def check_tensors(content: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> Non
             return
         place, value, depth = waiting.pop()
         if type(value) in (Tensor, nn.Parameter):
-            reason = _unfit(value, dtypes)
+            reason = _unfit(value, dtypes, on_cpu)
         elif isinstance(value, dict | list | tuple):
             if depth == MAX_DEPTH:
                 raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
@@ -120,9 +121,10 @@ def _unfit_keys(value: dict[Any, Any]) -> str | None:
     return None if odd is None else f"has a key of type {type(odd).__name__}"
 
 
-def _unfit(tensor: Tensor, dtypes: tuple[torch.dtype, ...]) -> str | None:
-    """Why a tensor is not dense data on the CPU; None if it is."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_nested:
+def _unfit(tensor: Tensor, dtypes: tuple[torch.dtype, ...], on_cpu: bool) -> str | None:
+    """Why a tensor is not dense data; None if it is."""
+    elsewhere = on_cpu and tensor.device.type != "cpu"
+    if tensor.layout != torch.strided or elsewhere or tensor.is_quantized or tensor.is_nested:
         return "is no dense tensor"
     if tensor.dtype not in dtypes:
         return f"is of type {tensor.dtype}, not torch.float32 or torch.float64"
