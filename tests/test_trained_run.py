@@ -143,11 +143,6 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     assert v.std().item() == pytest.approx(0.1, abs=0.008)
     run.config.sampler = {"_target_": "eblvm_lit.samplers.langevin.Langevin", "n_steps": 0, "step_size": 1.0}
     assert run.sample(2000).std().item() == pytest.approx(12**-0.5, abs=0.02)  # the uniform start of no step
-    short = {"n_hot": 0, "n_falling": 3, "n_cold": 2}
-    run.config.sampler = trained.config.sampler
-    run.config.sampler.langevin.update(short)
-    published = AnnealedSamples(langevin=AnnealedLangevin(**short))
-    assert torch.equal(run.sample(3), run.sample(3, sampler=published))
 
 
 def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkeypatch):

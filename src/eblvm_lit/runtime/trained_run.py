@@ -29,7 +29,6 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runtime.checkpoint_config import stored_config
-from eblvm_lit.runtime.commands import conf_folder
 from eblvm_lit.runtime.composition import own_folder
 from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.runtime.own_packages import import_packages
@@ -151,8 +150,8 @@ class TrainedRun:
         They come from the generator where there is one; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h)
         can be drawn from; else, of images, by the annealed Langevin dynamics of the run's configuration, and of other
         data by plain Langevin dynamics, as metrics and figures draw them: see
-        :class:`~eblvm_lit.generation.point_samples.PointSamples`. A ``sampler`` of the configuration that is not one of
-        the package's, which are for images, draws other data, too.
+        :class:`~eblvm_lit.generation.point_samples.PointSamples`. A ``sampler`` of the configuration that is no
+        :class:`~eblvm_lit.generation.annealed_samples.AnnealedSamples` draws other data, too.
 
         Args:
             n: Number of samples.
@@ -206,9 +205,11 @@ class TrainedRun:
 
     def _point_samples(self) -> PointSamples | None:
         """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
-        node = self.config.get("sampler")
-        if node is not None and not _is_for_images(node):
+        if self.latents is not None:  # of a packed model, which samples without its data
             return None
+        node = self.config.get("sampler")
+        if node is not None and node.get("_target_") != f"{AnnealedSamples.__module__}.{AnnealedSamples.__qualname__}":
+            return None  # one of the user's; every run has the package's for images, asked for or not
         chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
         points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
         data = instantiate(self.config.data, "data", self.packages)
@@ -312,21 +313,6 @@ def _equal(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     """Whether tensors are of the same type, on the same device and of the same values."""
     kinds = ([(x.dtype, x.device) for x in tensors] for tensors in (ones, others))
     return operator.eq(*kinds) and all(map(torch.equal, ones, others))
-
-
-def _is_for_images(sampler: DictConfig) -> bool:
-    """Whether it is one of this package's in conf/sampler: every run has one, asked for or not."""
-    files = {path.stem: OmegaConf.load(path) for path in (conf_folder() / "sampler").glob("*.yaml")}
-    known = [OmegaConf.to_container(OmegaConf.merge(files["annealed"], file)) for file in files.values()]
-    found = OmegaConf.to_container(sampler)
-    return any(_within(found, other) for other in known)
-
-
-def _within(found: Any, known: Any) -> bool:
-    """Whether all values of nested dictionaries are those of others; a run of earlier has fewer keys."""
-    if isinstance(found, dict) and isinstance(known, dict):
-        return all(key in known and _within(value, known[key]) for key, value in found.items())
-    return found == known
 
 
 def load(
