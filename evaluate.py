@@ -1,6 +1,6 @@
 """Evaluate a checkpoint on the test split: python evaluate.py ckpt=PATH."""
 
-from eblvm_lit.runtime.commands import evaluate
+from eblvm_lit.cli.commands import evaluate
 
 if __name__ == "__main__":
     evaluate()

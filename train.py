@@ -1,6 +1,6 @@
 """Train an energy-based latent variable model: python train.py [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
 
-from eblvm_lit.runtime.commands import train
+from eblvm_lit.cli.commands import train
 
 if __name__ == "__main__":
     train()

@@ -15,12 +15,12 @@ from unittest import mock
 import torch
 from hydra import compose, initialize_config_dir
 
+from eblvm_lit.cli.build import build
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.energies.deep import DeepEnergy
 from eblvm_lit.methods.base import StatefulOptimizer
 from eblvm_lit.networks.resnet import ResNet
-from eblvm_lit.runtime.build import build
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")

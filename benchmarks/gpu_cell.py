@@ -19,11 +19,11 @@ from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 from benchmarks.measure import ROOT, peak_memory, wait
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.functional import copy_tree, plain_autograd, tree_map
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.methods.base import Method, TrainState
-from eblvm_lit.runtime.build import build
 from eblvm_lit.utils.torch_settings import tf32
 
 MODES = ("eager", "compiled", "graphed")

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.gpu_cell import CLOSE, FACTOR, MODES, N_STEPS, PRECISIONS
 from benchmarks.measure import ROOT
-from eblvm_lit.runtime.provenance import device_name, environment
+from eblvm_lit.training.provenance import device_name, environment
 
 NO_GPU = "torch finds no CUDA device here, so there is nothing to check: run this on a machine with a GPU."
 RANDOM = ("data._target_=benchmarks.images.RandomImages", "data.val_size=100")

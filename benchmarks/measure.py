@@ -19,9 +19,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from scipy.io import savemat
 
+from eblvm_lit.cli import run
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.data.frey_face import FILE_NAME, FILE_SHAPE, KEY, FreyFace
-from eblvm_lit.runtime import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5

@@ -13,8 +13,8 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.measure import COMMON, ROOT, block_seconds, peak_memory, wait
-from eblvm_lit.runtime.build import build
-from eblvm_lit.runtime.instantiate import instantiate
+from eblvm_lit.cli.build import build
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.utils.torch_settings import tf32
 

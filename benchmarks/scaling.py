@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import ROOT
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.reductions import comm_counter
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.distributed.reductions import comm_counter
-from eblvm_lit.distributed.shards import minibatch_of, shard_of
-from eblvm_lit.runtime.build import build
+from eblvm_lit.core.shards import minibatch_of, shard_of
 from eblvm_lit.utils.memory import keep_freed_cpu_memory
 
 FACES = ("data=frey_face", "model.v_dim=560")

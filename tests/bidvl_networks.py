@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from cases import randomise
-from eblvm_lit.bidvl.base import Networks
-from eblvm_lit.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
-from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
+from eblvm_lit.methods.bidvl.base import Networks
+from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
+from eblvm_lit.methods.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
 

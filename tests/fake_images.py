@@ -6,7 +6,7 @@ from torch import nn
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
-from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.evaluation.samples.image_source import ImageSource
 
 
 class Noise(ImageSource):

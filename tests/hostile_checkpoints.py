@@ -12,10 +12,10 @@ import zipfile
 import numpy as np
 import torch
 
-from eblvm_lit.callbacks.checkpoint_io import check_restorable, load_checkpoint
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.cli.trained_run import load
 from eblvm_lit.methods.checkpoint_weights import averages_of, check_resumable
-from eblvm_lit.runtime.instantiate import instantiate
-from eblvm_lit.runtime.trained_run import load
+from eblvm_lit.training.checkpoint_io import check_restorable, load_checkpoint
 from hostile import Calls
 from hostile_data import PLACES, Case
 

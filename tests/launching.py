@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.distributed import launch, worker
-from eblvm_lit.runtime import cli, run
+from eblvm_lit.cli import cli, run
+from eblvm_lit.training import launch, worker
 from shell import ROOT, tiny
 
 __all__ = ["RUN", "Forked", "Launch", "gone", "run_script"]

@@ -11,8 +11,8 @@ import signal
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from eblvm_lit.cli import run
 from eblvm_lit.errors import EblvmError
-from eblvm_lit.runtime import run
 from shell import configure
 
 METRICS, FIGURES = "callbacks.evaluation.metrics", "callbacks.figures.figures"

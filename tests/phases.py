@@ -7,10 +7,10 @@ import time
 
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.callbacks.checkpoint_io import AtomicCheckpointIO
-from eblvm_lit.callbacks.checkpoints import Checkpoints
+from eblvm_lit.cli import run
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime import run
+from eblvm_lit.training.callbacks.checkpoints import Checkpoints
+from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
 
 __all__ = ["BURST", "PHASES", "SIGNALS", "send_in"]
 

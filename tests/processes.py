@@ -11,20 +11,20 @@ import torch.multiprocessing as mp
 from pytorch_lightning.utilities import rank_zero_only
 
 from cases import randomise
-from eblvm_lit.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.ratios import ConstantRatio, SigmoidRatio
-from eblvm_lit.bidvl.sngan import SNGAN
-from eblvm_lit.bidvl.vae import VAE
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.reductions import comm_counter
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.shards import minibatch_of, shard_of
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.distributed.reductions import comm_counter
-from eblvm_lit.distributed.shards import minibatch_of, shard_of
 from eblvm_lit.energies.spectral import SpectralEnergy
+from eblvm_lit.methods.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.method import BiDVL
+from eblvm_lit.methods.bidvl.ratios import ConstantRatio, SigmoidRatio
+from eblvm_lit.methods.bidvl.sngan import SNGAN
+from eblvm_lit.methods.bidvl.vae import VAE
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
-from eblvm_lit.runtime.build import build
 from shell import tiny
 
 __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]

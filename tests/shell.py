@@ -13,9 +13,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from eblvm_lit.loggers.csv import read_curves
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.validate import drop_unread, refuse_unread
+from eblvm_lit.cli import run
+from eblvm_lit.cli.validate import drop_unread, refuse_unread
+from eblvm_lit.training.loggers.csv import read_curves
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime.status import read_status
+from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.status import read_status
 from shell import train
 
 SAVING = ("method=dsm", "callbacks.checkpoints.every=1")

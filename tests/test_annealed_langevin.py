@@ -8,9 +8,9 @@ import torch
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}

@@ -7,16 +7,16 @@ import pytest
 import scipy.io
 import torch
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build
+from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from shell import checkpoint, configure, evaluate, start, tiny, train
 
 

@@ -12,13 +12,9 @@ from torch.distributions import MultivariateNormal
 import bidvl_networks
 import iterating
 from cases import hermite, randomise
-from eblvm_lit.bidvl.base import Networks
-from eblvm_lit.bidvl.losses import Adversarial, OffsetLatentTerm, non_saturating
-from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.ratios import ConstantRatio
-from eblvm_lit.bidvl.sngan import SNGAN
-from eblvm_lit.bidvl.vae import VAE
-from eblvm_lit.callbacks.nonfinite import NonFiniteError, StopOnNonFinite
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build
+from eblvm_lit.cli.validate import check_config
 from eblvm_lit.core.functional import grad, params_of, plain_autograd, vjp
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
@@ -26,14 +22,18 @@ from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.out_of_distribution import Constant, DataSet, OutOfDistribution, UniformNoise
 from eblvm_lit.evaluation.stability import Stability, spectral_norms
+from eblvm_lit.methods.bidvl.base import Networks
+from eblvm_lit.methods.bidvl.losses import Adversarial, OffsetLatentTerm, non_saturating
+from eblvm_lit.methods.bidvl.method import BiDVL
+from eblvm_lit.methods.bidvl.ratios import ConstantRatio
+from eblvm_lit.methods.bidvl.sngan import SNGAN
+from eblvm_lit.methods.bidvl.vae import VAE
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, LinearGaussianPosterior
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build
-from eblvm_lit.runtime.validate import check_config
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError, StopOnNonFinite
 from image_files import write_cifar10
 from iterating import start
 from shell import configure

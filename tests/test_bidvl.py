@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 import bidvl_networks
-from eblvm_lit.bidvl.losses import FullLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.method import BiDVL
-from eblvm_lit.bidvl.ratios import ConstantRatio
+from eblvm_lit.cli import run as training
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import VisibleEnergy
@@ -17,12 +15,14 @@ from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.reconstruction import ReconstructionError
-from eblvm_lit.generation.generator_images import GeneratedImages
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.methods.bidvl.losses import FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.method import BiDVL
+from eblvm_lit.methods.bidvl.ratios import ConstantRatio
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, LinearGaussianPosterior
-from eblvm_lit.runtime import run as training
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from image_files import write_cifar10
 from iterating import found, run, start

@@ -9,12 +9,12 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 import bidvl_networks
 from cases import hermite, randomise
-from eblvm_lit.bidvl.base import Networks
-from eblvm_lit.bidvl.joint_losses import CanonicalJoint
-from eblvm_lit.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
-from eblvm_lit.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bidvl.base import Networks
+from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
+from eblvm_lit.methods.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 
 every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from eblvm_lit.callbacks.log_curves import LogCurves
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.cli import cli, run
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.loggers.csv import earlier_rows, read_curves
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.score_matching import ScoreMatching
-from eblvm_lit.runtime import cli, run
+from eblvm_lit.training.callbacks.log_curves import LogCurves
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.training.loggers.csv import earlier_rows, read_curves
 from shell import TINY, checkpoint, configure, curves, train
 
 
@@ -47,7 +47,7 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
 
     monkeypatch.setattr(Method, "training_step", slow_first_step)
     monkeypatch.setattr(Method, "validation_step", slow_validation)
-    monkeypatch.setattr("eblvm_lit.callbacks.log_curves.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("eblvm_lit.training.callbacks.log_curves.time.perf_counter", lambda: clock.now)
     metrics = train(tmp_path, "method=dsm", "trainer.max_steps=12", "n_validations=2", "trainer.log_every_n_steps=3")
     rows = {row["iteration"]: row for row in read_curves(tmp_path / "metrics.csv")}
     assert {i: row.get("train/iterations_per_second") for i, row in rows.items()} == {3: 2, 6: 2, 9: 2, 12: 2}
@@ -66,7 +66,7 @@ def test_memory_is_that_of_iterations_between_the_first_call_and_the_first_valid
             events.append("peak")
             return peak
 
-    monkeypatch.setattr("eblvm_lit.callbacks.log_curves.MemoryMeter", Meter)
+    monkeypatch.setattr("eblvm_lit.training.callbacks.log_curves.MemoryMeter", Meter)
     step, validate = Method.training_step, Method.validation_step
     monkeypatch.setattr(Method, "training_step", lambda self, v, i: (events.append("call"), step(self, v, i))[1])
     monkeypatch.setattr(Method, "validation_step", lambda self, v, i: (events.append("val"), validate(self, v, i))[1])

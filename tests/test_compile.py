@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import iterating
+from eblvm_lit.cli.build import build
 from eblvm_lit.core import compile_choice, fast_paths
 from eblvm_lit.core.compile_choice import N_MEASURED, Choice, Measurement, costs
 from eblvm_lit.core.fast_paths import CompilationError, compile_step
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods import base
-from eblvm_lit.runtime.build import build
 from shell import checkpoint, configured, curves, same, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 

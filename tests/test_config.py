@@ -12,12 +12,12 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build, build_trainer
+from eblvm_lit.cli.instantiate import instantiate, resolve_target, to_plain
+from eblvm_lit.cli.renamed import RENAMED, exit_if_renamed
+from eblvm_lit.cli.validate import check_config, drop_unread
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build, build_trainer
-from eblvm_lit.runtime.instantiate import instantiate, resolve_target, to_plain
-from eblvm_lit.runtime.renamed import RENAMED, exit_if_renamed
-from eblvm_lit.runtime.validate import check_config, drop_unread
 from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 

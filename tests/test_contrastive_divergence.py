@@ -8,6 +8,7 @@ import torch
 
 import iterating
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
+from eblvm_lit.cli import run
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, VisibleEnergy
@@ -17,7 +18,6 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.runtime import run
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from image_files import write_images

@@ -7,8 +7,8 @@ import pytest
 import torch.multiprocessing as mp
 
 from crash_points import Points
-from eblvm_lit.callbacks.checkpoint_io import load_checkpoint
-from eblvm_lit.runtime.status import read_status
+from eblvm_lit.training.checkpoint_io import load_checkpoint
+from eblvm_lit.training.status import read_status
 from eblvm_lit.utils.run_files import read_metrics
 from launching import Forked
 from shell import curves, of_checkpoint, same_state, train

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.loggers import dashboards
-from eblvm_lit.loggers.dashboards import best, build, layout, main
+from eblvm_lit.training.loggers import dashboards
+from eblvm_lit.training.loggers.dashboards import best, build, layout, main
 from shell import CONF, ROOT, configure
 
 PANELS = [panel for section in layout() for panel in section.panels]
@@ -80,7 +80,8 @@ def test_the_command_shows_sends_or_ends_in_a_sentence(recorded, capsys, monkeyp
     assert [section["title"] for section in json.loads(capsys.readouterr().out)] == [s.title for s in layout()]
     assert main([]) == 1
     assert (
-        capsys.readouterr().err == "ERROR: Whose project is it? python -m eblvm_lit.loggers.dashboards --entity TEAM\n"
+        capsys.readouterr().err
+        == "ERROR: Whose project is it? python -m eblvm_lit.training.loggers.dashboards --entity TEAM\n"
     )
 
     def refuse():

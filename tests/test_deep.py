@@ -12,6 +12,8 @@ from torch.nn.functional import elu as torch_elu
 
 import iterating
 from cases import IMAGE, INFERRED, POSTERIORS, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
@@ -35,8 +37,6 @@ from eblvm_lit.objectives.sm import SM
 from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact

@@ -27,9 +27,9 @@ import cases
 import test_energies
 import test_objectives
 from documents import PAGES, blocks, commands, sentences
+from eblvm_lit.cli import run
+from eblvm_lit.cli.validate import check_config
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.validate import check_config
 from image_files import write_cifar10, write_mnist
 from shell import CONF, ROOT, configure
 from test_config import SHORTER, first_value, shorter_deep

@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build, iterations_per_batch
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.checkpoint_weights import averages_of, load_weights, parameters_of
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build, iterations_per_batch
 from image_files import write_cifar10
 from shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, tiny, train
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from eblvm_lit.callbacks.checkpoints import Checkpoints
+from eblvm_lit.cli import build
 from eblvm_lit.core import fast_paths, functional
 from eblvm_lit.core.fast_paths import compile_step, compiler_available, inside_torch_func
 from eblvm_lit.core.functional import is_plain_first_order, plain_autograd
@@ -18,7 +18,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import StatefulOptimizer
 from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.runtime import build
+from eblvm_lit.training.callbacks.checkpoints import Checkpoints
 from shell import train
 
 CPU = torch.device("cpu")

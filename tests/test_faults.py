@@ -19,13 +19,13 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from eblvm_lit.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
-from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.cli import cli, run
 from eblvm_lit.data.prepared_files import decode_once
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.loggers.csv import CSVCurves
-from eblvm_lit.runtime import cli, run
+from eblvm_lit.training.callbacks.checkpoints import AtomicCheckpointIO, load_checkpoint
+from eblvm_lit.training.callbacks.figures import Figures
+from eblvm_lit.training.loggers.csv import CSVCurves
 from eblvm_lit.utils import disk
 from eblvm_lit.utils.io import copy_whole, write_json
 from shell import ROOT, checkpoint, curves, same_state, tiny, train

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from eblvm_lit.callbacks.figures import Figures
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -27,10 +26,11 @@ from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.style import COLOURS, DASHES, STYLE
 from eblvm_lit.figures.tsne import PosteriorMap
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.training.callbacks.figures import Figures
 from stand_in import StandIn
 
 BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))

@@ -9,6 +9,7 @@ from torch import nn
 
 import iterating
 from cases import binary, hermite, product, randomise
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.standard_normal import StandardNormalData
@@ -26,7 +27,6 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
-from eblvm_lit.runtime.build import build
 from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.scores.importance import Importance
 from eblvm_lit.scores.particles import PosteriorParticles

@@ -6,14 +6,14 @@ import pickle
 import pytest
 import torch
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
-from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.cli import run
+from eblvm_lit.cli.checkpoint_config import stored_config
+from eblvm_lit.cli.instantiate import instantiate, resolve_target
+from eblvm_lit.cli.validate import EVALUATE_KEYS, TRAIN_KEYS
 from eblvm_lit.data.celeba import read_partition
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.checkpoint_config import stored_config
-from eblvm_lit.runtime.instantiate import instantiate, resolve_target
-from eblvm_lit.runtime.validate import EVALUATE_KEYS, TRAIN_KEYS
+from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.callbacks.figures import Figures
 from hostile import NESTED, files, pickles
 from shell import composed, configure, train
 
@@ -142,40 +142,40 @@ TARGETS = [
     *("omegaconf.OmegaConf.register_new_resolver", "pytorch_lightning.LightningModule.load_from_checkpoint"),
     *(
         "eblvm_lit.utils.io.os.system",
-        "eblvm_lit.runtime.cli.sys.modules",
-        "eblvm_lit.runtime.instantiate.importlib.import_module",
+        "eblvm_lit.cli.cli.sys.modules",
+        "eblvm_lit.cli.instantiate.importlib.import_module",
     ),
     *(
-        "eblvm_lit.runtime.instantiate.importlib",
-        "eblvm_lit.runtime.provenance.subprocess.run",
+        "eblvm_lit.cli.instantiate.importlib",
+        "eblvm_lit.training.provenance.subprocess.run",
         "eblvm_lit.utils.io.shutil.rmtree",
     ),
-    *("eblvm_lit.data.cifar10.pickle.loads", "eblvm_lit.utils.io.replacing", "eblvm_lit.runtime.provenance._git"),
+    *("eblvm_lit.data.cifar10.pickle.loads", "eblvm_lit.utils.io.replacing", "eblvm_lit.training.provenance._git"),
     *(
-        "eblvm_lit.runtime.run.__builtins__.exec",
+        "eblvm_lit.cli.run.__builtins__.exec",
         "eblvm_lit.objectives.sm.SM.__init__.__globals__",
-        "eblvm_lit.runtime.run.Path",
+        "eblvm_lit.cli.run.Path",
     ),
     *(
         "eblvm_lit.reports.__main__.main",
-        "eblvm_lit.runtime.run.DictConfig",
-        "eblvm_lit.runtime.instantiate.instantiate",
+        "eblvm_lit.cli.run.DictConfig",
+        "eblvm_lit.cli.instantiate.instantiate",
     ),
     *(
         "eblvm_lit",
         "eblvm_lit.",
-        ".eblvm_lit.runtime.run",
+        ".eblvm_lit.cli.run",
         "..",
         "",
         " ",
         "os",
         "eblvm_lit..run.X",
-        " eblvm_lit.runtime.run.Parts",
+        " eblvm_lit.cli.run.Parts",
     ),
     *("ｅblvm_lit.objectives.sm.SM", "еblvm_lit.objectives.sm.SM", "eblvm_lit.objectives.sm.ＳＭ"),
     *("eblvm_lit\u200b.objectives.sm.SM", "eblvm_lit.objectives.sm.SM\n", "EBLVM_LIT.objectives.sm.SM"),
     *("eblvm_lit.\0.SM", "eblvm_lit.\ud800.SM", "eblvm_lit/../os.system", "eblvm_lit-evil.SM", "eblvm_lit_.run.X"),
-    *("eblvm_lit." + "a" * 100_000 + ".X", "eblvm_lit.runtime.run" + ".x" * 10_000),
+    *("eblvm_lit." + "a" * 100_000 + ".X", "eblvm_lit.cli.run" + ".x" * 10_000),
     *(7, None, True, 1.5, ["os.system"], {"a": "os.system"}, {"_target_": "os.system"}),
 ]
 
@@ -259,7 +259,11 @@ def test_no_folder_of_a_checkpoint_is_written_to(content, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     hostile = copy.deepcopy(content)
     config = hostile["eblvm_lit"]["config"]
-    config["callbacks"]["figures"] = {"_target_": "eblvm_lit.callbacks.figures.Figures", "figures": {}, "save_dir": "x"}
+    config["callbacks"]["figures"] = {
+        "_target_": "eblvm_lit.training.callbacks.figures.Figures",
+        "figures": {},
+        "save_dir": "x",
+    }
     config["callbacks"]["evaluation"]["metrics"]["listed"] = [{"deep": [{"save_dir": "x", "cache_dir": "x"}]}]
     places = list(everywhere(config))
     assert len(places) >= 6

@@ -18,19 +18,19 @@ import torch
 from matplotlib.text import Text
 from omegaconf import OmegaConf
 
-from eblvm_lit.callbacks.progress_bar import IterationBar
+from eblvm_lit.cli.checkpoint_config import stored_config
+from eblvm_lit.cli.console import show_config, show_results
+from eblvm_lit.cli.sweeps.folder import earlier_sweep
+from eblvm_lit.cli.sweeps.jobs import earlier_metrics
+from eblvm_lit.cli.sweeps.summary import Job, read_jobs, show_jobs
 from eblvm_lit.errors import DataError, EblvmError
 from eblvm_lit.figures.learning_curves import draw_curves
-from eblvm_lit.loggers.csv import earlier_rows
 from eblvm_lit.reports.__main__ import main
 from eblvm_lit.reports.method_curves import Band, draw_bands
 from eblvm_lit.reports.terminal import show
-from eblvm_lit.runtime.checkpoint_config import stored_config
-from eblvm_lit.runtime.console import show_config, show_results
-from eblvm_lit.runtime.resume import find_checkpoint
-from eblvm_lit.runtime.sweeps.folder import earlier_sweep
-from eblvm_lit.runtime.sweeps.jobs import earlier_metrics
-from eblvm_lit.runtime.sweeps.summary import Job, read_jobs, show_jobs
+from eblvm_lit.training.callbacks.progress_bar import IterationBar
+from eblvm_lit.training.loggers.csv import earlier_rows
+from eblvm_lit.training.resume import find_checkpoint
 from eblvm_lit.utils.progress import progress_bar
 from hostile_reports import ACCEPTED, CASES, LISTED, LONG, SECRET, SENTINEL, write_run
 

@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal
 
 import iterating
 from cases import binary, hermite
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
@@ -19,20 +19,20 @@ from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import outlier_score
 from eblvm_lit.evaluation.out_of_distribution import Constant, OutOfDistribution
-from eblvm_lit.generation.generator_images import GeneratedImages
-from eblvm_lit.generation.reconstructions import encode, reconstruct
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
 from eblvm_lit.methods import lebm
 from eblvm_lit.methods.lebm import LEBM
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.runtime.build import build
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.samplers.latent_chains import posterior_energy, prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.variational import Biased, ControlledVaES, VaES, vages_product
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from shell import configured, tiny, train
 
 V, H, STD = 2, 3, 0.7

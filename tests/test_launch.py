@@ -11,12 +11,12 @@ import time
 import pytest
 import torch.multiprocessing as mp
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.core import compile_choice, fast_paths
 from eblvm_lit.core.compile_choice import Choice
-from eblvm_lit.distributed import launch
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.loggers.csv import read_curves
+from eblvm_lit.training import launch
+from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.loggers.csv import read_curves
 from launching import RUN, Launch, gone
 from processes import in_processes
 from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train

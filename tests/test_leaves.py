@@ -9,15 +9,15 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from eblvm_lit.cli import run
+from eblvm_lit.cli.annotations import check_value
+from eblvm_lit.cli.build import build_trainer
+from eblvm_lit.cli.instantiate import LIGHTNING, instantiate
+from eblvm_lit.cli.validate import check_config, check_types
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.annotations import check_value
-from eblvm_lit.runtime.build import build_trainer
-from eblvm_lit.runtime.forecast import warn_of_counts
-from eblvm_lit.runtime.instantiate import LIGHTNING, instantiate
-from eblvm_lit.runtime.validate import check_config, check_types
+from eblvm_lit.training.forecast import warn_of_counts
 from eblvm_lit.utils.memory import lacks_memory, total_memory, within_memory
 from image_files import write_images, write_mnist
 from leaves import COMBINATIONS, VALUES, outcome, parts, paths, trained_with

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import eblvm_lit
+from eblvm_lit.cli import commands
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.ais import AIS
-from eblvm_lit.pretrained_models import loading
-from eblvm_lit.runtime import commands
+from eblvm_lit.pretrained import loading
 from eblvm_lit.samplers.gibbs import Gibbs
 from shell import CONF, ROOT
 
@@ -91,7 +91,7 @@ def energy():
 
 
 def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the_package():
-    folder = ROOT / "src" / "eblvm_lit" / "pretrained_models"
+    folder = ROOT / "src" / "eblvm_lit" / "pretrained"
     assert {path.stem for path in folder.glob("*.pt")} == loading.MODELS.keys()
     card = (ROOT / "docs" / "pretrained.md").read_text()
     for name, digest in loading.MODELS.items():

@@ -6,9 +6,9 @@ import pytest
 import torch
 import yaml
 
+from eblvm_lit.cli.instantiate import LIGHTNING, resolve_target
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.loggers.csv import read_curves
-from eblvm_lit.runtime.instantiate import LIGHTNING, resolve_target
+from eblvm_lit.training.loggers.csv import read_curves
 from shell import curves, evaluate, of_checkpoint, train
 
 FILTERS = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
@@ -16,7 +16,7 @@ FILTERS = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4
 
 def drawing(folder, *, at_validation=False):
     """The override of a run that draws one figure."""
-    target = "_target_: eblvm_lit.callbacks.figures.Figures"
+    target = "_target_: eblvm_lit.training.callbacks.figures.Figures"
     return f"callbacks.figures={{{target}, save_dir: {folder}, at_validation: {at_validation}, {FILTERS}}}"
 
 
@@ -195,7 +195,7 @@ def test_of_lightning_the_command_line_may_name_classes_alone():
 
 def test_an_own_logger_is_named_with_leave(tmp_path, monkeypatch):
     (tmp_path / "mylog.py").write_text(
-        "from eblvm_lit.loggers.csv import CSVCurves\n\n\nclass Mine(CSVCurves):\n    name = 'mine'\n"
+        "from eblvm_lit.training.loggers.csv import CSVCurves\n\n\nclass Mine(CSVCurves):\n    name = 'mine'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     own = f"+logger.mine={{_target_: mylog.Mine, save_dir: {tmp_path / 'own'}}}"

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
+from eblvm_lit.cli import run
 from eblvm_lit.data.cifar100 import CIFAR100
 from eblvm_lit.data.mnist import MNIST
 from eblvm_lit.energies.deep import DeepVectorEnergy
@@ -26,7 +27,6 @@ from eblvm_lit.evaluation.out_of_distribution import (
 from eblvm_lit.evaluation.photographs import Places365, Textures
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.runtime import run
 from image_files import pixels, write_images, write_mnist, write_svhn
 from shell import configure, evaluate, of_checkpoint, train
 from stand_in import StandIn

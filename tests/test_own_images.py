@@ -5,8 +5,8 @@ import logging
 import pytest
 from omegaconf import OmegaConf
 
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.adapt import adapt
+from eblvm_lit.cli import run
+from eblvm_lit.cli.adapt import adapt
 from image_files import write_images, write_mnist
 from shell import configure, evaluate, of_checkpoint
 

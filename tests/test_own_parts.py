@@ -16,7 +16,9 @@ from torch import nn
 
 import eblvm_lit
 from documents import blocks
-from eblvm_lit.callbacks.evaluation import Evaluation
+from eblvm_lit.cli import sample
+from eblvm_lit.cli.instantiate import instantiate, resolve_target
+from eblvm_lit.cli.own_packages import import_packages
 from eblvm_lit.core.functional import bind
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.divergences.kl import KL
@@ -32,10 +34,8 @@ from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.reports import __main__ as reports
-from eblvm_lit.runtime import sample
-from eblvm_lit.runtime.instantiate import instantiate, resolve_target
-from eblvm_lit.runtime.own_packages import import_packages
 from eblvm_lit.scores.variational import VariationalScore
+from eblvm_lit.training.callbacks.evaluation import Evaluation
 from shell import ROOT, curves, evaluate, of_checkpoint, train
 
 EXAMPLE = ROOT / "examples" / "own_parts"
@@ -277,7 +277,7 @@ def test_a_class_of_another_kind_is_refused_with_the_one_to_derive_from(kind, fo
 
 def test_what_draws_nothing_is_no_figure(folder):
     write(folder, part="class X:\n    pass\n")
-    figures = {"_target_": "eblvm_lit.callbacks.figures.Figures", "save_dir": ".", "figures": {"x": {}}}
+    figures = {"_target_": "eblvm_lit.training.callbacks.figures.Figures", "save_dir": ".", "figures": {"x": {}}}
     figures["figures"]["x"]["_target_"] = "mine.part.X"
     with pytest.raises(ConfigError, match=r"^callbacks.figures.figures.x must be Picture, not mine.part.X: derive it"):
         instantiate(figures, "callbacks.figures", import_packages(["mine"]))
@@ -285,7 +285,7 @@ def test_what_draws_nothing_is_no_figure(folder):
 
 def test_keys_of_a_part_that_is_not_chosen_are_refused():
     """As where other metrics are chosen than those whose keys an experiment sets."""
-    node = {"_target_": "eblvm_lit.callbacks.evaluation.Evaluation", "metrics": {"fid": {"n_samples": 10}}}
+    node = {"_target_": "eblvm_lit.training.callbacks.evaluation.Evaluation", "metrics": {"fid": {"n_samples": 10}}}
     with pytest.raises(
         ConfigError, match=r"^evaluation\.metrics\.fid has keys of a Metric and names no class: .* '~evaluat"
     ):

@@ -7,7 +7,6 @@ import torch
 
 import iterating
 from cases import V_DIM, binary, make_gaussian_latent, randomise
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
@@ -19,6 +18,7 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])

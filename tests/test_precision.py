@@ -7,11 +7,11 @@ import re
 import pytest
 import torch
 
+from eblvm_lit.cli import precision, run
+from eblvm_lit.cli.build import build
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime import precision, run
-from eblvm_lit.runtime.build import build
-from eblvm_lit.runtime.precision import Convolution, Probe, choose_precision, decide, largest_convolution, probe
+from eblvm_lit.training.precision import Convolution, Probe, choose_precision, decide, largest_convolution, probe
 from image_files import write_cifar10
 from shell import checkpoint, configure, curves, same, train
 

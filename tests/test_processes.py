@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.minibatch import WHOLE
-from eblvm_lit.distributed.shards import _shard, minibatch_of, shard_of
+from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from processes import BATCH, CASES, in_processes, iterate, make, owned

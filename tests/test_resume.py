@@ -7,10 +7,10 @@ from multiprocessing import get_all_start_methods
 
 import pytest
 
-from eblvm_lit.callbacks.preemption import InterruptedRunError
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 from launching import Forked
 from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
 

@@ -15,14 +15,14 @@ from torch.optim.adam import adam as torch_adam
 
 import eblvm_lit
 import iterating
-from eblvm_lit.callbacks.checkpoints import Checkpoints
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import copy_tree, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers import adam
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.build import build
+from eblvm_lit.training.callbacks.checkpoints import Checkpoints
 from eblvm_lit.utils.numbers import significant
 from image_files import write_mnist
 from processes import BATCH, CASES, iterate, make

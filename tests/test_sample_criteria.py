@@ -23,7 +23,7 @@ from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
 from eblvm_lit.evaluation.features.raw_values import RawValues
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.sample_quality import SampleQuality
-from eblvm_lit.generation.point_samples import PointSamples
+from eblvm_lit.evaluation.samples.point_samples import PointSamples
 from eblvm_lit.networks.vision_transformer import VisionTransformer
 from fake_images import Noise, RandomFeatures, textures
 from shell import train

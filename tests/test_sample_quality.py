@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import FILE_NAME as FILE
 from eblvm_lit.data.frey_face import FreyFace
 from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.distributed.ranks import first_rank_first
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.inception_score import InceptionScore

@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from eblvm_lit.callbacks.figures import Figures
+from eblvm_lit.cli import run
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
@@ -26,23 +27,22 @@ from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.samples import sample_cache as cache_module
+from eblvm_lit.evaluation.samples.masks import DrawnMask, LeftHalf
+from eblvm_lit.evaluation.samples.sample_cache import SampleCache
 from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
 from eblvm_lit.figures.interpolation_grid import Interpolation
-from eblvm_lit.generation import sample_cache as cache_module
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.conditional import draw_between, draw_visible, interpolate
-from eblvm_lit.generation.eval_mode import eval_mode
-from eblvm_lit.generation.inpainting import inpaint
-from eblvm_lit.generation.masks import DrawnMask, LeftHalf
-from eblvm_lit.generation.sample_cache import SampleCache
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.conditional import draw_between, draw_visible, interpolate
+from eblvm_lit.samplers.eval_mode import eval_mode
+from eblvm_lit.samplers.inpainting import inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.png import export_png
 from shell import configure

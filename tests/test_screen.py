@@ -9,16 +9,16 @@ import sys
 
 import pytest
 
-from eblvm_lit.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.cli import forecast, run
+from eblvm_lit.cli.build import build
+from eblvm_lit.cli.commands import conf_folder
+from eblvm_lit.cli.console import show_results
+from eblvm_lit.cli.start_screen import next_steps
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime import forecast, run
-from eblvm_lit.runtime.build import build
-from eblvm_lit.runtime.commands import conf_folder
-from eblvm_lit.runtime.console import show_results
-from eblvm_lit.runtime.forecast import iteration_seconds
-from eblvm_lit.runtime.start_screen import next_steps
+from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.forecast import iteration_seconds
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from shell import CONF, configured, start, tiny, train

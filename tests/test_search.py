@@ -11,7 +11,9 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 from torch import nn
 
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.cli import cli, run
+from eblvm_lit.cli.sweeps import launcher
+from eblvm_lit.cli.sweeps.search import is_search, prepare_search, value_of_divergence
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -39,9 +41,7 @@ from eblvm_lit.networks.vector_field import VectorField
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.runtime import cli, run
-from eblvm_lit.runtime.sweeps import launcher
-from eblvm_lit.runtime.sweeps.search import is_search, prepare_search, value_of_divergence
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from launching import run_script
 from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, tiny, train
 from stand_in import StandIn

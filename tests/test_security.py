@@ -9,8 +9,8 @@ import torch
 from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
 
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
-from eblvm_lit.runtime.instantiate import instantiate
 from shell import evaluate, train
 
 
@@ -41,10 +41,10 @@ def test_a_pickle_that_runs_a_command_is_refused(content, sentinel, tmp_path):
 
 def attacks(sentinel):
     """Nodes that would leave the sentinel behind if they were instantiated, and why they are not."""
-    touch, own = f"touch {sentinel}", "eblvm_lit.runtime.console.prepare_folder"
+    touch, own = f"touch {sentinel}", "eblvm_lit.cli.console.prepare_folder"
     system = {"_target_": "os.system", "command": touch}
     fetch = {
-        "_target_": "eblvm_lit.runtime.instantiate.resolve_target",
+        "_target_": "eblvm_lit.cli.instantiate.resolve_target",
         "name": "os.system",
         "extra_packages": ["os"],
     }
@@ -57,7 +57,7 @@ def attacks(sentinel):
             {**system, "_target_": "eblvm_lit.utils.io.os.system"},
             "There is no|may not name",
         ),
-        "a module's import": ({"_target_": "eblvm_lit.runtime.cli.sys"}, not_a_class),
+        "a module's import": ({"_target_": "eblvm_lit.cli.cli.sys"}, not_a_class),
         "a builtin": (
             {"_target_": "builtins.eval", "_args_": [f"open({str(sentinel)!r}, 'w')"]},
             "_args_|may not",
@@ -70,7 +70,7 @@ def attacks(sentinel):
         "a function of ours": ({"_target_": own, "path": str(sentinel)}, not_a_class),
         "functions of ours that fetch and call": (applied, not_a_class),
         "a class of ours imported from elsewhere": (
-            {"_target_": "eblvm_lit.runtime.run.Path", "a": "b"},
+            {"_target_": "eblvm_lit.cli.run.Path", "a": "b"},
             not_a_class,
         ),
         "a target that is no string": ({"_target_": ["os.system"], "command": touch}, forbidden),
@@ -127,7 +127,7 @@ def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
 
 def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(sentinel):
     # Resolved once, an escaped interpolation is a string; resolved again it would be a node with a target.
-    target = f"{{_target_: eblvm_lit.runtime.console.prepare_folder, path: '{sentinel}'}}"
+    target = f"{{_target_: eblvm_lit.cli.console.prepare_folder, path: '{sentinel}'}}"
     cfg = OmegaConf.create({"node": {"a": '\\${oc.create:"' + target + '"}'}})
     plain = OmegaConf.to_container(cfg, resolve=True)
     hydra_instantiate(plain)
@@ -150,7 +150,7 @@ def test_parts_that_evaluation_has_no_use_for_are_not_built(part, content, senti
 def test_evaluation_writes_into_its_own_folder_alone(content, tmp_path):
     hostile = copy.deepcopy(content)
     elsewhere = tmp_path / "elsewhere"
-    figures = {"_target_": "eblvm_lit.callbacks.figures.Figures", "figures": {}, "save_dir": str(elsewhere)}
+    figures = {"_target_": "eblvm_lit.training.callbacks.figures.Figures", "figures": {}, "save_dir": str(elsewhere)}
     hostile["eblvm_lit"]["config"]["callbacks"]["figures"] = figures
     hostile["eblvm_lit"]["config"]["run_dir"] = str(elsewhere)
     torch.save(hostile, tmp_path / "hostile.ckpt")

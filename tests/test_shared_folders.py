@@ -12,14 +12,14 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from eblvm_lit.cli import run
+from eblvm_lit.cli import status as status_module
+from eblvm_lit.cli.changed_settings import changed_settings
+from eblvm_lit.cli.console import CheckOutputFolder
+from eblvm_lit.cli.sweeps.callback import Sweep
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime import run
-from eblvm_lit.runtime import status as status_module
-from eblvm_lit.runtime.changed_settings import changed_settings
-from eblvm_lit.runtime.console import CheckOutputFolder
-from eblvm_lit.runtime.status import read_status, recorded
-from eblvm_lit.runtime.sweeps.callback import Sweep
+from eblvm_lit.training.status import read_status, recorded
 from eblvm_lit.utils import locks
 from eblvm_lit.utils.io import remove_leftovers, write_whole
 from eblvm_lit.utils.locks import LOCK, FolderLock

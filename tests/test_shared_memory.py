@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from eblvm_lit.distributed import shared_memory
-from eblvm_lit.distributed.shared_memory import sum_over_processes
+from eblvm_lit.training import shared_memory
+from eblvm_lit.training.shared_memory import sum_over_processes
 from processes import in_processes
 
 pytestmark = [

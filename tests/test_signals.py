@@ -11,11 +11,11 @@ import time
 import pytest
 import torch.multiprocessing as mp
 
-from eblvm_lit.callbacks.preemption import InterruptedRunError
+from eblvm_lit.cli import cli, run
 from eblvm_lit.core import compile_choice, fast_paths
 from eblvm_lit.core.compile_choice import Choice
-from eblvm_lit.runtime import cli, run
-from eblvm_lit.runtime.status import read_status
+from eblvm_lit.training.callbacks.preemption import InterruptedRunError
+from eblvm_lit.training.status import read_status
 from eblvm_lit.utils.interrupts import Interruption, exit_on_interrupt, hold, raise_interrupts
 from eblvm_lit.utils.locks import FolderLock
 from launching import RUN, Forked, Launch, gone

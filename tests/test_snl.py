@@ -17,7 +17,6 @@ from cases import (
     make_gaussian_latent,
     randomise,
 )
-from eblvm_lit.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
@@ -33,6 +32,7 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 import eblvm_lit
+from eblvm_lit.cli import run
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runtime import run
 from image_files import write_cifar10
 from shell import CONF, ROOT, configure, train
 

@@ -16,15 +16,15 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from eblvm_lit.cli import cli, run
+from eblvm_lit.cli.sweeps.callback import Sweep, refuse_another_sweep
+from eblvm_lit.cli.sweeps.folder import earlier_sweep
+from eblvm_lit.cli.sweeps.jobs import earlier_checkpoint, earlier_metrics
+from eblvm_lit.cli.sweeps.launcher import check_launcher
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.runtime import cli, run
-from eblvm_lit.runtime.status import has_finished, read_status
-from eblvm_lit.runtime.sweeps.callback import Sweep, refuse_another_sweep
-from eblvm_lit.runtime.sweeps.folder import earlier_sweep
-from eblvm_lit.runtime.sweeps.jobs import earlier_checkpoint, earlier_metrics
-from eblvm_lit.runtime.sweeps.launcher import check_launcher
+from eblvm_lit.training.status import has_finished, read_status
 from launching import run_script
 from shell import CONF, checkpoint, configure, curves, same_state, start, tiny, train
 

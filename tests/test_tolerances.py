@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import iterating
+from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import tree_map
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.runtime.build import build
 from shell import tiny
 from tolerances import adam_step, assert_same_iterations, bounded, gamma, operations, reordered
 

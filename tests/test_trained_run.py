@@ -11,12 +11,12 @@ import torch
 
 import eblvm_lit
 from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
-from eblvm_lit.pretrained_models import loading
-from eblvm_lit.pretrained_models.packing import pack
-from eblvm_lit.runtime import run as runtime
-from eblvm_lit.runtime import sample
-from eblvm_lit.runtime.compose import composed
-from eblvm_lit.runtime.trained_run import TrainedRun
+from eblvm_lit.cli import run as runtime
+from eblvm_lit.cli import sample
+from eblvm_lit.cli.compose import composed
+from eblvm_lit.cli.trained_run import TrainedRun
+from eblvm_lit.pretrained import loading
+from eblvm_lit.pretrained.packing import pack
 from shell import configure
 
 SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]

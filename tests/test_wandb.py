@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("wandb")
 
+from eblvm_lit.cli import provenance, run
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.loggers.wandb import WandbRun
-from eblvm_lit.runtime import provenance, run
-from eblvm_lit.runtime.provenance import Job
+from eblvm_lit.training.loggers.wandb import WandbRun
+from eblvm_lit.training.provenance import Job
 from shell import checkpoint, curves, evaluate, train
 from wandb_files import runs_of
 
@@ -26,7 +26,7 @@ def sweep(tmp_path_factory):
     """Two jobs in one process, the second one with a figure, a tag and an artifact: the folder and its metrics."""
     folder = tmp_path_factory.mktemp("sweep")
     filters = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
-    drawn = f"callbacks.figures={{_target_: eblvm_lit.callbacks.figures.Figures, save_dir: {folder / '1'}, {filters}}}"
+    drawn = f"callbacks.figures={{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: {folder / '1'}, {filters}}}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "this_job", lambda kind: JOB._replace(kind=kind))
         patch.delenv("WANDB_MODE", raising=False)

@@ -1,8 +1,7 @@
 """The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
 
-from .bidvl.method import BiDVL
-from .bidvl.sngan import SNGAN
-from .bidvl.vae import VAE
+from .cli.compose import train
+from .cli.trained_run import TrainedRun, load
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
@@ -38,7 +37,6 @@ from .evaluation.modes import Modes
 from .evaluation.plane_quadrature import PlaneQuadrature
 from .evaluation.visible_quadrature import VisibleQuadrature
 from .figures.base import Picture
-from .generation.annealed_samples import AnnealedSamples
 from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from .hypergradients.finite_difference import AdamAdjoint, FiniteDifference
 from .hypergradients.fixed_point import FixedPoint
@@ -47,6 +45,9 @@ from .hypergradients.penalty import Penalty
 from .hypergradients.unroll import Unroll
 from .hypergradients.warm import Warm
 from .methods.base import Method, MethodParts, ParamGroup, TrainState
+from .methods.bidvl.method import BiDVL
+from .methods.bidvl.sngan import SNGAN
+from .methods.bidvl.vae import VAE
 from .methods.bism import BiSM, PosteriorFit
 from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
@@ -77,10 +78,9 @@ from .optimizers.sgd import SGD
 from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
 from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
-from .pretrained_models.loading import pretrained
-from .runtime.compose import train
-from .runtime.trained_run import TrainedRun, load
+from .pretrained.loading import pretrained
 from .samplers.annealed_langevin import AnnealedLangevin
+from .samplers.annealed_samples import AnnealedSamples
 from .samplers.base import Sampler
 from .samplers.gibbs import Gibbs
 from .samplers.hmc import HMC

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from pytorch_lightning import LightningDataModule
 
+from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
-from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from eblvm_lit.core.ranks import rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.distributed.ranks import rank_and_size
-from eblvm_lit.distributed.shards import Shard, shard_of
+from eblvm_lit.core.shards import Shard, shard_of
 
 __all__ = ["BatchStream", "Blocks", "OrderedBatches", "RepeatedBatches"]
 
@@ -24,7 +24,7 @@ class BatchStream:
     so a stream that starts at ``position = t`` equals an uninterrupted one, without a replay. It deliberately has no
     ``state_dict``: Lightning would save and restore it, but prefetches one batch, so that a resumed run would skip one
     batch. With several processes, each process reads only its own rows of a minibatch: see
-    :func:`eblvm_lit.distributed.shards.shard_of`.
+    :func:`eblvm_lit.core.shards.shard_of`.
 
     Args:
         array: The data, shape (n, *event_shape), n >= 1.

@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.distributed.shards import Shard
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "check_count", "count_of", "resample"]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.ranks import sum_over_ranks
+from eblvm_lit.core.ranks import sum_over_ranks
 
 __all__ = ["Gaussian", "Moments", "frechet_distance"]
 

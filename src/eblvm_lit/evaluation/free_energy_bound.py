@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.generation.reconstructions import encode
+from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.methods.base import MethodParts
 from eblvm_lit.posteriors.base import Posterior
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
-from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
+from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
 
 __all__ = ["ReconstructionError"]

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
+from eblvm_lit.core.ranks import rank_and_size
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.distributed.ranks import rank_and_size
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
-from eblvm_lit.generation.image_source import ImageSource
+from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.io import write_json
 

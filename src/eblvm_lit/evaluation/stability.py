@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from eblvm_lit.bidvl.base import GeneratorMethod
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.generation.eval_mode import eval_mode
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bidvl.base import GeneratorMethod
+from eblvm_lit.samplers.eval_mode import eval_mode
 
 __all__ = ["Stability", "spectral_norms"]
 

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.conditional import draw_visible
-from eblvm_lit.generation.reconstructions import encode
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.conditional import draw_visible
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Conditional"]

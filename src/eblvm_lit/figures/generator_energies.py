@@ -11,10 +11,10 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
+from eblvm_lit.evaluation.samples.image_source import ImageSource
+from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.energies import histograms
-from eblvm_lit.generation.image_source import ImageSource
-from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedEnergies"]
@@ -40,7 +40,7 @@ class GeneratedEnergies(Picture):
         >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> from eblvm_lit.generation.generator_images import GeneratedImages
+        >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
         >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()
         >>> parts = MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q, generator=nn.Linear(3, 64))

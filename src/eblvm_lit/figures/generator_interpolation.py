@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.reconstructions import decode, encode, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.interpolation_grid import LINE, SQUARE
-from eblvm_lit.generation.conditional import interpolate
-from eblvm_lit.generation.reconstructions import decode, encode, reconstructs
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.conditional import interpolate
 
 __all__ = ["GeneratedInterpolation"]
 

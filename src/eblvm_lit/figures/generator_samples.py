@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
-from eblvm_lit.generation.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedSamples"]
@@ -30,7 +30,7 @@ class GeneratedSamples(Picture):
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
         >>> from eblvm_lit.methods.base import MethodParts
-        >>> from eblvm_lit.generation.generator_images import GeneratedImages
+        >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
         >>> data, parts = Digits(), MethodParts(generator=nn.Linear(3, 64))
         >>> data.setup()
         >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)

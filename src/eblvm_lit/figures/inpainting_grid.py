@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.masks import Mask
+from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
-from eblvm_lit.generation.inpainting import can_inpaint, inpaint
-from eblvm_lit.generation.masks import Mask
-from eblvm_lit.generation.reconstructions import encode
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.inpainting import can_inpaint, inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.progress import progress_bar
 
@@ -48,7 +48,7 @@ class Inpainting(Picture):
         >>> from eblvm_lit.methods.base import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> from eblvm_lit.generation.masks import LeftHalf
+        >>> from eblvm_lit.evaluation.samples.masks import LeftHalf
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
-from eblvm_lit.generation.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Reconstructions"]

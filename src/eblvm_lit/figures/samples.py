@@ -12,8 +12,8 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
-from eblvm_lit.generation.annealed_samples import AnnealedSamples
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.utils.progress import progress_bar
@@ -34,7 +34,7 @@ class Samples(Picture):
     .. math:: (v, h) \leftarrow (v, h) - \tfrac a2 \nabla E(v, h) + \sqrt a\, \epsilon
 
     from v uniform in the data's window and h standard normal. Images of models whose conditionals cannot be sampled
-    are :class:`~eblvm_lit.generation.annealed_samples.AnnealedSamples`.
+    are :class:`~eblvm_lit.samplers.annealed_samples.AnnealedSamples`.
 
     Args:
         n: Number of images.

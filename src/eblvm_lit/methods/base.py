@@ -21,9 +21,9 @@ from eblvm_lit.core.compile_choice import Measurement, compiles
 from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
 from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
+from eblvm_lit.core.ranks import first_reason, gather_objects, rank_and_size
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
-from eblvm_lit.distributed.ranks import first_reason, gather_objects, rank_and_size
-from eblvm_lit.distributed.shards import minibatch_of, shard_of
+from eblvm_lit.core.shards import minibatch_of, shard_of
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
@@ -229,7 +229,7 @@ class Method(pl.LightningModule, ABC):
 
     One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only
     the last group's optimizer is stepped through Lightning. Several processes share each minibatch and compute what one
-    process would, up to rounding: see :mod:`eblvm_lit.distributed.shards`.
+    process would, up to rounding: see :mod:`eblvm_lit.core.shards`.
 
     Args:
         seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
@@ -670,7 +670,7 @@ class Method(pl.LightningModule, ABC):
         """
         if strict is False:
             raise ConfigError("Checkpoints are always loaded whole: leave out strict=False.")
-        from eblvm_lit.runtime.trained_run import load  # the runtime stands on methods
+        from eblvm_lit.cli.trained_run import load  # the runtime stands on methods
 
         method = load(checkpoint_path, device=map_location or "cpu", **options).method
         if not isinstance(method, cls):

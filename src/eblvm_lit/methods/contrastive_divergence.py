@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, sum_event
 from eblvm_lit.core.minibatch import Minibatch
-from eblvm_lit.distributed.shards import row_axes, shard_of
+from eblvm_lit.core.shards import row_axes, shard_of
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState

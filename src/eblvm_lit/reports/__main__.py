@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from eblvm_lit.cli.console import prepare_folder
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.reports.groups import Group, group_runs
 from eblvm_lit.reports.outlier_table import outlier_tables
@@ -15,7 +16,6 @@ from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, summarise, tables, to_csv, to_markdown
 from eblvm_lit.reports.terminal import show
 from eblvm_lit.reports.unfinished import unfinished_notes
-from eblvm_lit.runtime.console import prepare_folder
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.printing import printable
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.unfinished import UNREADABLE, Unfinished, read_unfinished
-from eblvm_lit.runtime.status import STATUS, has_finished, read_status
+from eblvm_lit.training.status import STATUS, has_finished, read_status
 from eblvm_lit.utils.printing import printable
 from eblvm_lit.utils.run_files import flatten, read_curves, read_metrics, read_overrides, read_yaml
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.runtime.status import FAILED, FINISHED, INTERRUPTED, read_status
+from eblvm_lit.training.status import FAILED, FINISHED, INTERRUPTED, read_status
 from eblvm_lit.utils.printing import printable
 from eblvm_lit.utils.run_files import read_overrides
 

@@ -10,10 +10,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits, image_shape_of
 from eblvm_lit.data.prepared_files import fingerprint
-from eblvm_lit.distributed.ranks import first_rank_first
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
 from eblvm_lit.evaluation.features.image_bytes import content_fingerprint

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eblvm_lit.distributed.ranks import first_rank_first
+from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.features.local_weights import as_tensors, read_checked
 

@@ -10,10 +10,10 @@ from typing import Literal, cast
 import numpy as np
 import torch
 
+from eblvm_lit.core.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.prepared_files import fingerprint
-from eblvm_lit.distributed.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.image_bytes import as_images, content_fingerprint

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.distributed.ranks import gather_rows, rank_and_size
+from eblvm_lit.core.ranks import gather_rows, rank_and_size
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments

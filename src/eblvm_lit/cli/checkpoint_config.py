@@ -1,0 +1,121 @@
+"""The training configuration in a checkpoint, validated and combined with the overrides of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eblvm_lit.cli.renamed import RENAMED
+from eblvm_lit.cli.validate import check_integer, refuse_urls
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.checkpoint_weights import check_eval_weights
+from eblvm_lit.utils.plain_files import check_plain
+
+__all__ = ["stored_config"]
+
+# Parts that an evaluation may replace, and the values that are reset with them.
+CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
+
+
+def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
+    """The training configuration of a checkpoint, with the changes of the command line.
+
+    Args:
+        plain: The configuration in the checkpoint, which is untrusted.
+        cfg: The configuration composed from ``conf/evaluate.yaml``.
+
+    Raises:
+        DataError: If the checkpoint lacks a required part, or is of the release before the renaming.
+        ConfigError: For an invalid seed or weights, or metrics or figures of a run without the callback for them.
+    """
+    if not RENAMED.keys().isdisjoint(plain):
+        raise DataError(
+            f"{cfg.ckpt} is of eblvm_lit 0.1, whose classes had other names: evaluate it with that version."
+        )
+    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
+    if all(isinstance(part, dict) for part in parts):
+        parts += [callback for callback in parts[-1].values() if callback is not None]
+    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
+        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
+    stored = _as_data(plain, cfg.ckpt)
+    for name, callback in parts[2].items():
+        if callback is not None and str(callback.get("_target_")).startswith("pytorch_lightning."):
+            del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
+    stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
+    stored.allow_packages = cfg.allow_packages
+    if cfg.seed is not None:
+        check_integer("seed", cfg.seed, 0, 2**32 - 1)
+        stored.seed = stored.method.seed = cfg.seed
+    stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
+    check_eval_weights(stored.eval_weights)
+    _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    _choose(stored, cfg)
+    if cfg.data_root is not None:  # also of the outlier sets in the metrics
+        for part in (stored.data, stored.callbacks):
+            _redirect(part, {"root": cfg.data_root})
+    return stored
+
+
+def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
+    """The content of the checkpoint as a configuration, without interpolations, which could read the environment."""
+    try:
+        check_plain(plain)
+        refuse_urls(plain)
+        _refuse_interpolations(plain)
+        return OmegaConf.create(dict(plain))
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{ckpt} holds no configuration that can be read ({reason}).") from None
+
+
+def _refuse_interpolations(node: Any, path: str = "") -> None:
+    """Refuse interpolations: training resolves all of them, so any in a checkpoint was added later."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            _refuse_interpolations(key, path)
+            _refuse_interpolations(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            _refuse_interpolations(value, f"{path}[{index}]")
+    elif isinstance(node, str) and "${" in node:
+        raise ConfigError(f"The checkpoint's configuration has an interpolation in {path}: it is not resolved.")
+
+
+def _choose(stored: DictConfig, cfg: DictConfig) -> None:
+    """Replace the metrics and figures of the run by those of the command line."""
+    if cfg.get("sampler") is not None:
+        stored.sampler = OmegaConf.to_container(cfg.sampler)
+    for (callback, part), consequences in CHOICES.items():
+        chosen = OmegaConf.select(cfg, f"callbacks.{callback}.{part}")
+        if chosen is None:
+            continue
+        if stored.callbacks.get(callback) is None:
+            raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
+        chosen = OmegaConf.to_container(chosen)
+        if any(isinstance(node, dict) and "_target_" not in node for node in chosen.values()):
+            stored.callbacks[callback][part] = _changed(stored.callbacks[callback].get(part), chosen, callback)
+        else:
+            stored.callbacks[callback].update({part: chosen, **consequences})
+
+
+def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
+    """The metrics or figures of the run with changed values, such as additional outlier sets."""
+    for name in changes:
+        if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
+            raise ConfigError(
+                f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
+                f"{callback}@callbacks.{callback}...=[GROUP]."
+            )
+    return OmegaConf.merge(own, changes)
+
+
+def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
+    """Replace the folders that a checkpoint names, at any depth, so that nothing is written elsewhere."""
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
+        if name in folders:
+            node[name] = folders[name]
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
+            _redirect(node[name], folders)

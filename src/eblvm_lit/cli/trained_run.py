@@ -1,0 +1,363 @@
+"""A trained run as an object: its parts, results, samples, scores and likelihoods; and how it is loaded."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from eblvm_lit.cli.checkpoint_config import stored_config
+from eblvm_lit.cli.composition import own_folder
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.cli.own_packages import import_packages
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import in_float64
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.evaluation.samples.point_samples import PointSamples
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.samplers.conditional import draw_visible
+from eblvm_lit.samplers.eval_mode import eval_mode
+from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.samplers.langevin import tensor_of
+from eblvm_lit.scores.particles import PosteriorParticles
+from eblvm_lit.scores.variational import VaES
+from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint
+from eblvm_lit.utils.run_files import read_curves, read_metrics
+from eblvm_lit.utils.torch_settings import find_device
+
+__all__ = ["TrainedRun", "load"]
+
+
+class TrainedRun:
+    """A trained method with its configuration and its results. :func:`load` makes it.
+
+    Args:
+        method: The method with the trained parameters.
+        config: The configuration that it was trained with.
+        iteration: The number of iterations of its training.
+        folder: The folder of the run, if there is one.
+        metrics: The final metrics, if they are not in the folder.
+        latents: Posterior means of some training examples, shape (n, H), where samples are to need no data.
+        packages: Packages beside this one that the configuration may name.
+
+    Example:
+        >>> from eblvm_lit.pretrained.loading import pretrained
+        >>> run = pretrained("grbm_digits")
+        >>> v = run.examples()
+        >>> v.shape, run.score(v).shape
+        (torch.Size([197, 64]), torch.Size([197, 64]))
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Method,
+        config: DictConfig,
+        iteration: int,
+        folder: Path | None = None,
+        metrics: dict[str, float] | None = None,
+        latents: Tensor | None = None,
+        packages: Sequence[str] = (),
+    ) -> None:
+        self.latents = latents
+        self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
+        self.packages = list(packages)
+        self._known_log_z: tuple[list[Tensor], float] | None = None  # with the parameters that it is of
+        if metrics is not None:
+            self.metrics = metrics
+
+    def __repr__(self) -> str:
+        """What was trained, where it is, and for how long."""
+        parts = [name for name in ("energy", "posterior", "generator") if getattr(self, name) is not None]
+        lines = [f"{name}: {type(getattr(self, name)).__name__}" for name in parts]
+        described = [f"method: {type(self.method).__name__}", *lines, f"iteration: {self.iteration:,}"]
+        where = "" if self.folder is None else f"{str(self.folder)!r}, "
+        return f"TrainedRun({where}{', '.join(described)})"
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def energy(self) -> Energy | None:
+        """E(v, h; theta) or F(v; theta); None for a method without an energy, as the VAE."""
+        return self.method.parts.energy
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """q(h|v; phi), or BiDVL's encoder; None for a method without one."""
+        return self.method.parts.posterior
+
+    @property
+    def generator(self) -> nn.Module | None:
+        """What maps h (B, H) to v (B, *event), as BiDVL's generator does; None for a method without one."""
+        return self.method.parts.decoding
+
+    @cached_property
+    def data(self) -> ArrayDataModule:
+        """The data set of the run; its files are read when it is first asked for."""
+        data = instantiate(self.config.data, "data", self.packages)
+        data.setup()
+        return data
+
+    def examples(self, split: str = "test") -> Tensor:
+        """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        if split not in ("train", "val", "test"):
+            raise ConfigError(f"A split is train, val or test, not {split!r}.")
+        v = self.data.as_float(getattr(self.data.splits, split))
+        return v.to(self._like)
+
+    # ------------------------------------------------------------------ results
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The final metrics, as in ``metrics.json``; empty for a run that has not finished."""
+        file = None if self.folder is None else self.folder / "metrics.json"
+        return read_metrics(file) if file is not None and file.is_file() else {}
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Losses and metrics along training: one column for each, indexed by the iteration; NaN where not measured."""
+        return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
+
+    # ------------------------------------------------------------------ what the model says
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the model's type and on its device, which Lightning knows of the whole method alone."""
+        return tensor_of(self.method if self.energy is None else self.energy, self.method.device)
+
+    def _generator(self, seed: int, *keys: str) -> torch.Generator:
+        return keyed_generator(seed, *keys, device=self._like.device)
+
+    def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
+        """Samples of v.
+
+        They come from the generator where there is one; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h)
+        can be drawn from; else, of images, by the annealed Langevin dynamics of the run's configuration, and of other
+        data by plain Langevin dynamics, as metrics and figures draw them: see
+        :class:`~eblvm_lit.evaluation.samples.point_samples.PointSamples`. A ``sampler`` of the configuration that is no
+        :class:`~eblvm_lit.samplers.annealed_samples.AnnealedSamples` draws other data, too.
+
+        Args:
+            n: Number of samples.
+            seed: Of all randomness.
+            mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images. What a generator
+                gives is a mean in any case.
+            sampler: Another sampler.
+
+        Returns:
+            Shape (n, *event), on the device of the model.
+
+        Raises:
+            ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
+        """
+        n = _count(n)
+        if sampler is None and self.generator is not None:
+            node = self.config.get("latent_langevin")
+            langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
+            passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
+            return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
+        points = None
+        if sampler is None:
+            points = None if Gibbs.supports(self.energy) else self._point_samples()
+            sampler = Gibbs() if Gibbs.supports(self.energy) else self.sampler
+        if mean and not isinstance(sampler, Gibbs):
+            kind = type(sampler if points is None else points.langevin).__name__
+            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {kind}: leave it out.")
+        generator = self._generator(seed, "samples")
+        energy: Any = self.energy  # a sampler refuses what it cannot draw from
+        if points is not None:
+            low, high = torch.aminmax(self.examples("train"), dim=0)
+            with eval_mode(energy), torch.enable_grad():
+                return points.langevin.sample(energy, n, generator, low=low, high=high)
+        if isinstance(sampler, Gibbs):
+            return sampler.sample(energy, n, generator, mean=mean)
+        if isinstance(sampler, AnnealedSamples) and self.latents is not None:
+            rows = torch.randint(len(self.latents), (n,), generator=generator, device=generator.device)
+            return draw_visible(sampler, energy, self.latents[rows.to(self.latents.device)], seed=seed)
+        if isinstance(sampler, AnnealedSamples):
+            posterior = self.posterior
+            examples = self.examples("train") if sampler.needs_examples and posterior is not None else None
+            return sampler.sample(energy, n, generator, posterior=posterior, examples=examples)
+        return sampler.sample(energy, n, generator)
+
+    @property
+    def sampler(self) -> AnnealedSamples:
+        """The annealed Langevin dynamics of the run's configuration; the published ones if it has none."""
+        if self.config.get("sampler") is not None:
+            return instantiate(self.config.sampler, "sampler", self.packages)
+        return AnnealedSamples(langevin=AnnealedLangevin())
+
+    def _point_samples(self) -> PointSamples | None:
+        """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
+        if self.latents is not None:  # of a packed model, which samples without its data
+            return None
+        node = self.config.get("sampler")
+        if node is not None and node.get("_target_") != f"{AnnealedSamples.__module__}.{AnnealedSamples.__qualname__}":
+            return None  # one of the user's; every run has the package's for images, asked for or not
+        chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
+        points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
+        data = instantiate(self.config.data, "data", self.packages)
+        if type(data).image_shape is not None:  # perhaps a property, which would read the files
+            return None
+        return points if isinstance(points, PointSamples) and points.supports(self.method, data) else None
+
+    def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Points on the model's device and of its type, if no other is given; of arrays, too."""
+        like = self._like
+        v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
+        if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
+            raise ConfigError(
+                f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
+            )
+        return v
+
+    def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor:
+        r"""The score of the marginal, :math:`\nabla_v \log p(v)`.
+
+        It is exact where the free energy is tractable; else it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
+        latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased where q(h|v) = p(h|v).
+
+        Args:
+            v: Points, shape (B, *event).
+            seed: Of the latents.
+            n_particles: Latents of each v.
+
+        Returns:
+            Shape (B, *event), on the device of the model.
+
+        Raises:
+            ConfigError: For v of another shape, a method without an energy, or one with neither a free energy nor a
+                posterior.
+        """
+        energy, v = self.energy, self._points(v)
+        if isinstance(energy, MarginalEnergy):
+            return energy.score(v).detach()
+        q, particles = self.posterior, PosteriorParticles()
+        if energy is None or q is None:
+            raise ConfigError(f"{type(self.method).__name__} has no score: it needs a free energy or a posterior.")
+        seen = v.to(tensor_of(q, v.device))  # q may be of another type
+        h = particles.draw(
+            energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
+        )
+        return VaES()(energy, q, v, h.to(v)).detach()
+
+    def _log_partition(self) -> float:
+        """Log Z of the present parameters, as the run's metric of that name computes it; once for each of them."""
+        state = [] if self.energy is None else [value.detach() for value in self.energy.state_dict().values()]
+        if self._known_log_z is None or not _equal(self._known_log_z[0], state):
+            self._known_log_z = [value.clone() for value in state], self._compute_log_partition()
+        return self._known_log_z[1]
+
+    def _compute_log_partition(self) -> float:
+        node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
+        metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+        energy = self.energy
+        log_z = None
+        if isinstance(energy, MarginalEnergy):
+            log_z, _ = metric.log_partition(energy, self._generator(self.method.seed, "test", "log_likelihood"))
+        if log_z is None:
+            raise ConfigError(
+                f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free energy "
+                "and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
+            )
+        return log_z
+
+    @torch.no_grad()
+    def log_likelihood(self, v: Tensor) -> Tensor:
+        r"""The log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
+
+        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling. It is kept
+        until the parameters change.
+
+        Args:
+            v: Points, shape (B, *event).
+
+        Returns:
+            Shape (B,), float64, on the device of the model.
+
+        Raises:
+            ConfigError: For v of another shape, or where F or log Z is neither known nor estimable.
+        """
+        log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
+        return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+
+
+def _count(n: Any) -> int:
+    """n as Python's integer, whatever integer it is, as one of NumPy."""
+    try:
+        found = operator.index(n)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+    return found
+
+
+def _equal(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether tensors are of the same type, on the same device and of the same values."""
+    kinds = ([(x.dtype, x.device) for x in tensors] for tensors in (ones, others))
+    return operator.eq(*kinds) and all(map(torch.equal, ones, others))
+
+
+def load(
+    path: str | Path,
+    *,
+    checkpoint: str = "last",
+    device: str | int | torch.device = "cpu",
+    eval_weights: str | None = None,
+    allow_packages: Sequence[str] = (),
+    cache_dir: str | Path = "outputs/cache",
+    config_dir: str | Path | None = None,
+) -> TrainedRun:
+    """Load what was trained. Checkpoints are read as data and run no code.
+
+    Args:
+        path: The folder of a run, or a checkpoint.
+        checkpoint: ``last`` or ``best``, of a folder.
+        device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
+        eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
+        allow_packages: Packages of yours that the configuration may name.
+        cache_dir: Where the run's data set may keep prepared files.
+        config_dir: The folder of configurations of yours, as ``--config-dir``: these packages may be beside it.
+
+    Raises:
+        DataError: If there is no run, or it is damaged or of another version.
+        ConfigError: If the configuration names what it may not name, or there is no such device.
+    """
+    conf = None if config_dir is None else own_folder(config_dir)
+    packages, device = import_packages(allow_packages, conf), find_device(device)
+    if checkpoint not in ("last", "best"):
+        raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
+    file = checkpoint_file(path, checkpoint)
+    content = load_checkpoint(file)
+    folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
+    run_dir = file.parent if folder is None else folder
+    asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
+    asked |= {"eval_weights": eval_weights, "allow_packages": packages}
+    config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
+    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
+        method = instantiate(config.method, "method", packages)
+    make_room(method, content)
+    iteration = check_resumable(method, content, file)
+    method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
+    load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")
+    method.to(device).eval()
+    # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
+    method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
+    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages)

@@ -1,0 +1,199 @@
+"""Shards: the rows of a minibatch, and of its noise, that one of several processes holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import tree_map
+from eblvm_lit.core.minibatch import WHOLE, Minibatch
+from eblvm_lit.core.ranks import rank_and_size
+from eblvm_lit.core.reductions import gather_shards, weighted_means
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", "take_rows"]
+
+
+class Shard(NamedTuple):
+    """The rows of a whole that one process holds.
+
+    Attributes:
+        rows: Their indices in the whole, int64.
+        n: The number of rows of the whole.
+    """
+
+    rows: Tensor
+    n: int
+
+    @property
+    def weight(self) -> float:
+        """The weight of the mean over these rows in the mean over all rows."""
+        return len(self.rows) / self.n
+
+
+def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
+    half = n // 2
+    rows = torch.arange(half * rank // size, half * (rank + 1) // size, device=device)
+    odd = [torch.tensor([n - 1], device=device)] if n % 2 and rank == size - 1 else []
+    return Shard(torch.cat([rows, rows + half, *odd]), n)
+
+
+def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "examples of a minibatch") -> Shard | None:
+    r"""The shard of this process among n rows; None if there is one process.
+
+    Both halves of the rows, each of h = n // 2 rows, are divided: process r of R holds the rows from
+    :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process holds the
+    last row of an odd n. Rows that are paired across the halves, as in the kernelized Stein discrepancy, stay together.
+
+    Args:
+        n: The number of rows of the whole.
+        device: The device of the row indices.
+        what: The name of the rows, for the error.
+
+    Raises:
+        ConfigError: If a process would hold fewer than two rows.
+
+    Example:
+        >>> shard_of(100) is None
+        True
+        >>> [_shard(9, rank, 2, torch.device("cpu")).rows.tolist() for rank in (0, 1)]
+        [[0, 1, 4, 5], [2, 3, 6, 7, 8]]
+    """
+    rank, size = rank_and_size()
+    if size == 1:
+        return None
+    if n < 2 * size:
+        raise ConfigError(
+            f"{n} {what} are too few for {size} devices, each of which needs two: lower trainer.devices, or choose "
+            "another data.batch_size."
+        )
+    return _shard(n, rank, size, torch.device(device))
+
+
+class ShardedMinibatch(Minibatch):
+    """A minibatch that is divided among several processes; see :class:`~eblvm_lit.core.minibatch.Minibatch`.
+
+    Args:
+        shard: The rows of this process.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard, self.rows, self.weight = shard, shard.rows, shard.weight
+
+    def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
+        """The number of rows of the whole minibatch."""
+        return self.shard.n
+
+    def mean(self, x: Tensor) -> Tensor:
+        r""":math:`\sum_r \tfrac{n_r}{n} x_r` over processes r, differentiable to any order and inside ``torch.func``.
+
+        If a loss is the mean of the losses J_r of the processes, process r differentiates J_r alone. The mean of these
+        gradients is the gradient of the loss, provided that all shared quantities were computed by this function.
+        """
+        return weighted_means([x], self.weight)[0]
+
+    def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
+        """:meth:`mean` of several tensors, in one reduction."""
+        if not tensors:
+            return tensors
+        return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
+
+    def gather(self, x: Tensor) -> Tensor:
+        """All rows in order, shape (n, ...)."""
+        return gather_shards(x, self.shard.rows, self.shard.n, self.weight)
+
+    def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
+        """The rows of this process of the noise of the whole minibatch."""
+
+        def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
+            return draw(v.new_empty(n, *v.shape[1:]), generator)
+
+        axes = row_axes(lambda n: draw_rows(n, torch.Generator(v.device)))
+        return take_rows(draw_rows(self.shard.n), axes, self.shard)
+
+    def rows_of(self, noise: Any, axes: Any) -> Any:
+        """The rows of this process of noise that was drawn for all rows; the axes are those of :func:`row_axes`."""
+        return take_rows(noise, axes, self.shard)
+
+    def of(self, n: int, device: torch.device, what: str) -> Minibatch:
+        """Another set of n rows, divided among the same processes.
+
+        Raises:
+            ConfigError: If a process would hold fewer than two rows.
+        """
+        return ShardedMinibatch(cast(Shard, shard_of(n, device, what=what)))  # there are several processes
+
+
+def minibatch_of(v: Tensor, n: int) -> Minibatch:
+    """The minibatch of n rows, of which this process holds v.
+
+    Raises:
+        ConfigError: If v has the wrong number of rows, as with options of Lightning that end epochs early.
+
+    Example:
+        >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
+        True
+    """
+    shard = shard_of(n, v.device)
+    if shard is None:
+        return WHOLE
+    if len(shard.rows) != len(v):
+        raise ConfigError(
+            "These are not the minibatches that several devices should share: leave out trainer.limit_train_batches "
+            "and trainer.overfit_batches, or use trainer.devices=1."
+        )
+    return ShardedMinibatch(shard)
+
+
+def row_axes(draw: Callable[[int], Any]) -> Any:
+    """Find the row axis of each tensor of some noise: the axis whose size depends on the number of rows.
+
+    The function draws noise for two and for three rows and compares the shapes, so that methods need not declare axes.
+
+    Args:
+        draw: Maps a number of rows to noise, which is tensors in nested containers.
+
+    Returns:
+        The axes in the same containers; -1 for a tensor without a row axis.
+
+    Raises:
+        NotImplementedError: If a tensor has several row axes.
+
+    Example:
+        >>> row_axes(lambda n: {"eps": torch.zeros(5, n, 3), "bits": [torch.zeros(2 * n)], "chains": torch.zeros(7)})
+        {'eps': 1, 'bits': [0], 'chains': -1}
+    """
+
+    def axis(two: Tensor, three: Tensor) -> int:
+        found = [i for i, (a, b) in enumerate(zip(two.shape, three.shape, strict=True)) if a != b]
+        if len(found) > 1:
+            raise NotImplementedError(f"noise of shape {tuple(three.shape)} for 3 rows grows along several axes")
+        return found[0] if found else -1
+
+    return tree_map(axis, draw(2), draw(3))
+
+
+def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
+    """The rows of a shard of noise that was drawn for all rows.
+
+    Args:
+        noise: Noise for :attr:`Shard.n` rows; an axis of k n entries holds k blocks of n rows.
+        axes: The row axes, as :func:`row_axes` returns them.
+        shard: The rows to take.
+
+    Example:
+        >>> shard = Shard(torch.tensor([0, 2]), 3)
+        >>> take_rows({"twice": torch.arange(6)}, {"twice": 0}, shard)
+        {'twice': tensor([0, 2, 3, 5])}
+    """
+
+    def rows(x: Tensor, axis: int) -> Tensor:
+        if axis < 0:
+            return x
+        apart = x.unflatten(axis, (-1, shard.n))
+        return apart.index_select(axis + 1, shard.rows).flatten(axis, axis + 1)
+
+    return tree_map(rows, noise, axes)

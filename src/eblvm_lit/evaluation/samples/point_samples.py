@@ -1,0 +1,65 @@
+"""Samples of a model of points, for metrics that compare sets of samples with data."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.image_source import ImageSource
+from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.samplers.langevin import Langevin
+
+__all__ = ["PointSamples"]
+
+
+class PointSamples(ImageSource):
+    r"""Draws v by Gibbs sampling where p(h|v) and p(v|h) can be sampled, elsewhere by Langevin dynamics.
+
+    They are the samples of the figure ``samples``, as floats. All n are drawn together. Langevin chains start
+    uniform in the box of the training examples.
+
+    Args:
+        n_steps: Gibbs sweeps, or steps of Langevin dynamics.
+        step_size: Of Langevin dynamics; the default fits models that are smooth on a scale of 0.05.
+
+    Raises:
+        ConfigError: With fewer than one step, or a step size that is not positive.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from eblvm_lit.data.toy import Checkerboard
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.methods.base import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)), seed=0, device="cpu")
+        >>> PointSamples(n_steps=5).images(method, Checkerboard(), 7).shape
+        torch.Size([7, 2])
+    """
+
+    def __init__(self, *, n_steps: int = 1000, step_size: float = 1e-3) -> None:
+        if n_steps < 1:
+            raise ConfigError(f"Samples of points need n_steps >= 1, not {n_steps}.")
+        self.gibbs, self.langevin = Gibbs(n_steps=n_steps), Langevin(n_steps=n_steps, step_size=step_size)
+
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the data are no images and one of the samplers fits the model."""
+        energy = method.parts.energy
+        moves = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+        return data.image_shape is None and moves
+
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
+        """n points, float32, shape (n, *event), on the CPU."""
+        energy = cast(Energy, method.parts.energy)
+        generator = keyed_generator(method.seed, "point samples", device=method.device)
+        if Gibbs.supports(energy):
+            return self.gibbs.sample(energy, n, generator).float().cpu()
+        examples = data.as_float(data.splits.train).to(next(energy.parameters()))
+        low, high = examples.amin(0), examples.amax(0)
+        with torch.enable_grad():
+            return self.langevin.sample(energy, n, generator, low=low, high=high).detach().float().cpu()

@@ -1,0 +1,213 @@
+"""Bi-level doubly variational learning of energy-based latent variable models."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import Params, grad
+from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.base import ParamGroup, TrainState
+from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, Samples, TermFunction, Terms
+from eblvm_lit.methods.bidvl.losses import BiDVLLoss, reconstruction_error
+from eblvm_lit.methods.bidvl.sizes import check_fit
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.gaussian import GaussianPosterior
+
+__all__ = ["BiDVL"]
+
+
+class BiDVL(GeneratorMethod):
+    r"""An energy, an encoder and a generator that learn from each other, without any chain.
+
+    .. math:: \min_{\psi'} KL(q(v) q_{\omega_1} \| p_{\psi'}) - KL(p_{\omega_2} \| p_{\psi'}), \quad
+        \min_{\omega} KL(q(v) q_{\omega_1} \| p_{\omega_2}) + KL(p_{\omega_2} \| p_{\psi'}), \quad
+        p_{\psi'}(v, h) \propto e^{-E(v; \psi')} q(h | v; \omega_1)
+
+    The upper level is one step on psi' (``theta`` in the code), the lower one K steps on omega. Reference: Kan et al.
+    2022, Algorithm 1, which is :meth:`iteration`, and code.
+
+    Args:
+        energy: E'(v; psi'), or E(v, h; psi) where the loss's is joint.
+        posterior: The encoder q(h|v; omega_1).
+        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
+        loss: What both levels minimise.
+        optimizer: Rule of the upper level.
+        lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
+        encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``shared``, as in the released
+            code, it is a step of the lower level's optimizer with no gradient for the generator, which moments and
+            weight decay still move; ``own``, it has separate moments.
+        n_lower_steps: K.
+        n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
+            in memory. Published results have none.
+        upper_first: Whether the upper level comes first, as in the code; else second, as in Algorithm 1.
+        share_latents: Whether the upper level and the first lower step have the same h_hat, and so the same v_hat.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts that do not fit together, or no lower step.
+
+    Example:
+        >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
+        >>> from eblvm_lit.methods.bidvl.losses import FullLatentTerm
+        >>> from eblvm_lit.energies.spectral import SpectralEnergy
+        >>> from eblvm_lit.networks.mlp import MLP
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> bidvl = BiDVL(
+        ...     energy=SpectralEnergy(network=MLP(sizes=[2, 8])), posterior=LinearGaussianPosterior(v_dim=2, h_dim=3),
+        ...     generator=nn.Linear(3, 2), loss=FullLatentTerm(ratio=ConstantRatio()), optimizer=Adam(lr=1e-3))
+        >>> list(bidvl.param_groups()), bidvl.inner_steps()
+        (['upper', 'lower'], 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        posterior: GaussianPosterior,
+        generator: nn.Module,
+        loss: BiDVLLoss,
+        optimizer: Optimizer,
+        lower_optimizer: Optimizer | None = None,
+        encoder_optimizer: Literal["own", "shared"] = "shared",
+        n_lower_steps: int = 1,
+        n_unroll: int = 0,
+        upper_first: bool = True,
+        share_latents: bool = True,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
+        if n_lower_steps < 1:
+            raise ConfigError(f"n_lower_steps must be >= 1, or the generator never learns, not {n_lower_steps}.")
+        if encoder_optimizer not in ("own", "shared"):
+            raise ConfigError(f"method.encoder_optimizer is 'own' or 'shared', not {encoder_optimizer!r}.")
+        check_fit(energy, posterior, generator, loss)
+        self.loss, self.n_lower_steps = loss, n_lower_steps
+        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
+        self.upper_first, self.share_latents = upper_first, share_latents
+        self.encoder_group = ParamGroup("omega", self.lower_optimizer, "encoder.")
+        self.shares_optimizer = loss.regularises_encoder and encoder_optimizer == "shared"
+        self.unroll = Unroll(n_unroll=n_unroll)
+
+    @property
+    def title(self) -> str:
+        """With K and N."""
+        return f"BiDVL: bi-level doubly variational learning, K = {self.n_lower_steps}, {self.unroll.title}"
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """psi' in the upper level, with the encoder if the loss says so; encoder and generator in the lower one."""
+        upper = {"upper": ParamGroup("theta", self.optimizer)}
+        if self.loss.regularises_encoder and not self.shares_optimizer:
+            upper["upper_encoder"] = self.encoder_group
+        lower = {"lower": ParamGroup("omega", self.lower_optimizer)}
+        return {**upper, **lower} if self.upper_first else {**lower, **upper}
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of both levels."""
+        noise: dict[str, Any] = {}
+        draws = {**dict.fromkeys(self.groups, 1), "lower": self.n_lower_steps, "unrolled": self.unroll.n_draws}
+        for name, n in draws.items():
+            noise[name] = []
+            for _ in range(n):
+                noise[name].append(self.draw(v, generator))
+        noise["upper"] = noise["upper"][0]
+        if "upper_encoder" in noise:  # its own draw is unused: the encoder's step sees the energy's samples
+            noise["upper_encoder"] = noise["upper"]
+        if self.share_latents:
+            noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
+        return noise
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Kan et al. 2022, Algorithm 1, by default in the released code's order: the upper level first."""
+        samples = None
+        if self.upper_first:
+            samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
+            state = self.upper_level(state, v, noise, samples)
+        for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-13
+            # where the generator has not moved since the upper level, both levels share one pass of it
+            if samples is None or k > 0 or not self.share_latents or self.shares_optimizer:
+                samples = self.generate(state, noise["lower"][k])
+            state = self.descend_terms(state, "lower", v, noise["lower"][k], samples)
+        if not self.upper_first:
+            state = self.upper_level(state, v, noise, self.generate(state, noise["upper"]))
+        return state
+
+    def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
+        """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder in the place of term E, if the loss says so."""
+        found = self.gradient(state, "upper", v, noise["upper"], samples)
+        loss, grads = found.loss, found.grads
+        if self.unroll.n_draws > 0:
+            loss, grads, _ = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
+        state = self.update(state, "upper", loss, grads, found.record, found.buffers)
+        if self.loss.regularises_encoder:
+            state = self.regularise_encoder(state, v, noise["upper"], samples)
+        return state
+
+    def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
+        """The encoder's step in the upper level, with an optimizer of its own or with the lower level's."""
+        if not self.shares_optimizer:
+            return self.descend_terms(state, "upper_encoder", v, noise, samples)
+        found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
+        grads = {name: found.grads.get(name, torch.zeros_like(p)) for name, p in state.params["omega"].items()}
+        return self.update(state, "lower", found.loss, grads, found.record, found.buffers)
+
+    @property
+    def terms(self) -> dict[str, TermFunction]:
+        """What each step descends."""
+        return {
+            "upper": self.loss.upper,
+            "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
+            "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
+        }
+
+    def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
+        """The upper objective as a function of psi' and of an omega that depends on psi'; all buffers stay."""
+
+        def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
+            return self.networks_at(state, {"theta": theta, "omega": omega}, fixed)[0]
+
+        def upper(theta: Params, omega: Params) -> Tensor:
+            at = networks(theta, omega, omega)
+            return _total(self.loss.upper(at, v, {**noise["upper"], "v_hat": at.samples(noise["upper"])})[0])
+
+        def lower(theta: Params, omega: Params, fixed: Params, i: int) -> Tensor:
+            return _total(self.loss.lower(networks(theta, omega, fixed), v, noise["unrolled"][i]))
+
+        return BilevelProblem(
+            upper=upper,
+            lower=lambda theta, omega, i: lower(theta, omega, omega, i),
+            optimizer=self.lower_optimizer,
+            state=state.optimizers["lower"],
+            lr=state.lrs["lower"],
+            lower_gradient=lambda theta, omega, i: grad(lambda own: lower(theta, own, omega, i))(omega),
+            mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
+        )
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
+        r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
+        return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
+
+    def inner_steps(self) -> int:
+        """Unrolled ones included."""
+        return 1 + self.loss.regularises_encoder + self.n_lower_steps + self.unroll.n_draws
+
+    def float32_reason(self) -> str | None:
+        """Unrolled steps, which the upper level differentiates."""
+        return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
+
+    def memory_hints(self) -> list[str]:
+        """Fewer unrolled steps, if there are any."""
+        return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
+
+
+def _total(terms: Terms) -> Tensor:
+    return torch.stack([term.mean() for term in terms.values()]).sum()

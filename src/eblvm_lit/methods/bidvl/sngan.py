@@ -1,0 +1,133 @@
+"""The adversarial network with spectral norms: a generator and an energy, its critic."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import ParamGroup, TrainState
+from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
+from eblvm_lit.methods.bidvl.losses import Adversarial
+from eblvm_lit.methods.bidvl.sizes import check_sizes
+from eblvm_lit.optimizers.base import Optimizer
+
+__all__ = ["SNGAN"]
+
+
+class SNGAN(GeneratorMethod):
+    r"""Terms B and D of doubly variational learning alone: a baseline without an encoder.
+
+    .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
+        \min_{\omega_2} E_{\hat h} E'(G(\hat h))
+
+    Each step of the critic sees new samples. Reference: Miyato et al. 2018; the control of Kan et al. 2022, code.
+
+    Args:
+        energy: The critic E'(v; psi').
+        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event), and says its h_dim.
+        loss: What both descend.
+        optimizer: Rule of both.
+        n_upper_steps: The critic's steps in an iteration.
+        fresh_minibatches: Whether the minibatch is dealt out to the critic's steps, of which each then sees other data,
+            as in the released code (``data.batch_size=500`` for five steps of 100 images); else all see the same data.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts that do not fit together, or no step of the critic.
+
+    Example:
+        >>> from eblvm_lit.energies.spectral import SpectralEnergy
+        >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
+        >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> gan = SNGAN(
+        ...     energy=SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2), output="identity"),
+        ...     generator=ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2),
+        ...     loss=Adversarial(), optimizer=Adam(lr=2e-4))
+        >>> list(gan.param_groups()), gan.inner_steps()
+        (['upper', 'lower'], 6)
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: MarginalEnergy,
+        generator: nn.Module,
+        loss: Adversarial,
+        optimizer: Optimizer,
+        n_upper_steps: int = 5,
+        fresh_minibatches: bool = False,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(energy=energy, generator=generator, seed=seed, compile=compile)
+        if n_upper_steps < 1:
+            raise ConfigError(f"n_upper_steps must be >= 1, or the critic never learns, not {n_upper_steps}.")
+        check_sizes(generator, energy=energy)
+        self.loss, self.optimizer = loss, optimizer
+        self.n_upper_steps, self.fresh_minibatches = n_upper_steps, fresh_minibatches
+
+    @property
+    def title(self) -> str:
+        """With its steps."""
+        return f"SNGAN: spectrally normalised GAN, {self.n_upper_steps} upper steps"
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """The critic, and the generator."""
+        return {"upper": ParamGroup("theta", self.optimizer), "lower": ParamGroup("omega", self.optimizer)}
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the critic's steps and of the generator's."""
+        upper = [self.draw(v, generator) for _ in range(self.n_upper_steps)]
+        return {"upper": upper, "lower": self.draw(v, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Miyato et al. 2018: some steps of the critic, then one of the generator, each with new samples."""
+        n_parts = self.n_upper_steps if self.fresh_minibatches else 1
+        for k, drawn in enumerate(noise["upper"]):
+            part, drawn = self.part(k % n_parts, n_parts, v, drawn)
+            state = self.descend_terms(state, "upper", part, drawn, self.generate(state, drawn))
+        part, drawn = self.part(0, n_parts, v, noise["lower"])
+        return self.descend_terms(state, "lower", part, drawn, self.generate(state, drawn))
+
+    @staticmethod
+    def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
+        """Every n_parts-th row of data (B, *event) and noise, from the k-th row on."""
+        if n_parts == 1:
+            return v, noise
+        return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
+
+    def check_batch_size(self, n: int) -> None:
+        """Refuse batches that have no statistics, or that cannot be dealt out evenly.
+
+        Raises:
+            ConfigError: For such a batch.
+        """
+        super().check_batch_size(n)
+        if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
+            raise ConfigError(
+                f"A batch of {n} examples cannot be dealt out evenly to {self.n_upper_steps} steps of the critic: "
+                "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
+            )
+
+    @property
+    def terms(self) -> dict[str, TermFunction]:
+        """What each descends."""
+        return {
+            "upper": self.loss.upper,
+            "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
+        }
+
+    def inner_steps(self) -> int:
+        """The critic's steps, and the generator's."""
+        return self.n_upper_steps + 1
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """What the critic descends, shape (B,): it measures no quality, so ``test_checkpoint=best`` needs a metric."""
+        networks = Networks(self.energy, None, None, self.generator)
+        return self.loss.upper(networks, v, self.draw(v, generator))[0]["critic_loss"]

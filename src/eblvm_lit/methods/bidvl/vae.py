@@ -1,0 +1,100 @@
+"""The variational autoencoder: an encoder and a generator without an energy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.methods.base import ParamGroup, TrainState
+from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction, Terms
+from eblvm_lit.methods.bidvl.losses import prior_divergence, reconstruction_error
+from eblvm_lit.methods.bidvl.sizes import check_sizes
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.gaussian import GaussianPosterior
+
+__all__ = ["VAE"]
+
+
+class VAE(GeneratorMethod):
+    r"""Term A of doubly variational learning alone: a baseline of all its tables.
+
+    .. math:: \min_\omega E_{q(v)} [E_{q(h|v)} \|G(h) - v\|^2 + KL(q(h|v) \| N(0, I))]
+
+    That is minus the evidence's lower bound of the decoder N(G(h), I / 2), less a constant. Reference: Kingma and
+    Welling 2014; Kan et al. 2022, tables 1 to 3.
+
+    Args:
+        posterior: The encoder q(h|v; omega_1).
+        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event), and says its event_shape.
+        optimizer: Rule of both.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts of different sizes.
+
+    Example:
+        >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
+        >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.gaussian import EncoderPosterior
+        >>> vae = VAE(
+        ...     posterior=EncoderPosterior(network=BatchNormEncoder(v_shape=[1, 8, 8], width=2), h_dim=3),
+        ...     generator=ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2), optimizer=Adam(lr=1e-3))
+        >>> vae.validation_loss(torch.zeros(5, 1, 8, 8), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        posterior: GaussianPosterior,
+        generator: nn.Module,
+        optimizer: Optimizer,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(posterior=posterior, generator=generator, seed=seed, compile=compile)
+        check_sizes(generator, posterior)
+        self.optimizer = optimizer
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return "VAE: variational autoencoder"
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Encoder and generator."""
+        return {"lower": ParamGroup("omega", self.optimizer)}
+
+    def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
+        """The random numbers of one latent an example."""
+        return {"eps": torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)}
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Noise]:
+        """The random numbers of the step."""
+        return {"lower": self.draw(v, generator)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Noise]) -> TrainState:
+        """One step on encoder and generator."""
+        return self.descend_terms(state, "lower", v, noise["lower"])
+
+    @property
+    def terms(self) -> dict[str, TermFunction]:
+        """The bound's two terms."""
+        return {"lower": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
+
+    @staticmethod
+    def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:
+        """The two terms of minus the bound, at data v (B, *event)."""
+        q_params = networks.encoder.distribution_params(v)
+        h = networks.encoder.rsample_given(q_params, noise["eps"])
+        return {"reconstruction": reconstruction_error(v, networks.generator(h)), "prior": prior_divergence(q_params)}
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """Minus the bound, shape (B,), with one latent an example."""
+        networks = Networks(None, self.posterior, None, self.generator)
+        bound = self.bound(networks, v, self.draw(v, generator))
+        return bound["reconstruction"] + bound["prior"]

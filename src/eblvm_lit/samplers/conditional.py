@@ -1,0 +1,135 @@
+"""Samples of p(v|h) by annealed Langevin dynamics, at given latents and at latents between given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.samplers.annealed_langevin import Chains
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["draw_between", "draw_visible", "interpolate"]
+
+
+def draw_visible(
+    sampler: AnnealedSamples,
+    energy: Energy,
+    h: Tensor,
+    *,
+    seed: int,
+    samples: Sequence[int] | None = None,
+    start: Tensor | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Tensor:
+    r"""Draw one v ~ p(v|h) for each h: v moves by annealed Langevin dynamics, h stays fixed.
+
+    .. math:: v \leftarrow v - \tfrac12 \varepsilon^2 \nabla_v E(v, h) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
+        v \leftarrow v - \sigma_0^2 \nabla_v E(v, h) \text{ at the end}
+
+    Reference: Bao et al. 2020, section 5.2, and code.
+
+    Args:
+        sampler: The dynamics, and the number of chains that run at a time.
+        energy: The model.
+        h: Shape (n, H); several rows may be equal.
+        seed: Of the noise.
+        samples: Index of each sample's noise; 0, ..., n - 1 if not given.
+        start: Where the chains start, shape (n, *event); 0.5 + N(0, I) if not given.
+        on_step: Called with the number of samples that have moved a step.
+
+    Returns:
+        Shape (n, *event).
+
+    Raises:
+        ConfigError: Without any h, or if the chains diverge.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> draw_visible(short, GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 3), seed=0).shape
+        torch.Size([5, 2])
+    """
+    h = h.to(next(energy.parameters()))
+
+    def prepare(rows: slice, noise: SampleNoise) -> Chains:
+        # drawn even if not used: the noise of the steps is the same with and without a start
+        v = sampler.langevin.start(tuple(energy.event_shape), noise, dtype=h.dtype)
+        given = h[rows]
+        return Chains(lambda v: energy.energy(v, given).sum(), (v if start is None else start[rows].to(h),))
+
+    return sampler.run(energy, prepare, range(len(h)) if samples is None else samples, seed=seed, on_step=on_step)
+
+
+def interpolate(corners: Tensor, n: int) -> Tensor:
+    r"""Points at equal distances on the line between two corners, or on the parallelogram that three span.
+
+    .. math:: x_i = a + \tfrac{i}{n - 1} (b - a), \quad
+        x_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad i, j \in \{0, \dots, n - 1\}
+
+    Args:
+        corners: a, b and perhaps c, shape (2 or 3, *shape).
+        n: Points along each side, at least 2.
+
+    Returns:
+        Shape (n, *shape) or (n^2, *shape), row i by row.
+
+    Example:
+        >>> interpolate(torch.tensor([0.0, 4.0]), 3).tolist()
+        [0.0, 2.0, 4.0]
+        >>> interpolate(torch.tensor([0.0, 10.0, 1.0]), 2).tolist()
+        [0.0, 1.0, 10.0, 11.0]
+    """
+    line = torch.linspace(0, 1, n, dtype=corners.dtype, device=corners.device)
+    weights = torch.cartesian_prod(*[line] * (len(corners) - 1)).view(-1, len(corners) - 1)
+    return corners[0] + torch.tensordot(weights, corners[1:] - corners[0], dims=1)
+
+
+def draw_between(
+    sampler: AnnealedSamples,
+    energy: Energy,
+    latents: Sequence[Tensor],
+    n: int,
+    *,
+    seed: int,
+    images: Sequence[Tensor] | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> list[Tensor]:
+    r"""Draw v ~ p(v|h) at latents h between given ones.
+
+    With ``images`` each chain has its own noise, and starts at the same interpolation of the images' pixels (Bao et
+    al. 2020, code). Without, all chains share one start and one noise, and differ in their latents alone (Bao et al.
+    2021, code).
+
+    Args:
+        sampler: The dynamics, and the number of chains that run at a time; all sets run together.
+        energy: The model.
+        latents: Corners of each set, shape (2 or 3, H).
+        n: Points along each side, corners included.
+        seed: Of the noise.
+        images: Corners of the chains' starts, shape (2 or 3, *event), one tensor a set.
+        on_step: Called with the number of samples that have moved a step.
+
+    Returns:
+        One tensor a set, in the order of :func:`interpolate`.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> line, square = torch.randn(2, 3), torch.randn(3, 3)
+        >>> [len(v) for v in draw_between(short, GaussianLatentModel(v_dim=2, h_dim=3), [line, square], 4, seed=0)]
+        [4, 16]
+    """
+    parts = [interpolate(corners, n) for corners in latents]
+    h = torch.cat(parts)
+    if images is None:
+        v = draw_visible(sampler, energy, h, seed=seed, samples=[0] * len(h), on_step=on_step)
+    else:
+        start = torch.cat([interpolate(corners, n) for corners in images])
+        v = draw_visible(sampler, energy, h, seed=seed, start=start, on_step=on_step)
+    return list(v.split([len(part) for part in parts]))

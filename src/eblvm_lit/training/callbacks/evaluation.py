@@ -1,0 +1,147 @@
+"""The callback that computes metrics at each validation and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytorch_lightning as pl
+import torch
+
+from eblvm_lit.core.ranks import gather_objects, rank_and_size
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.methods.base import Method
+
+__all__ = ["Evaluation"]
+
+Found = dict[str, dict[str, float]]
+
+
+class Evaluation(pl.Callback):
+    """Computes metrics on the whole validation split at each validation, on the test split at the end.
+
+    Args:
+        metrics: All metrics, by name; the test split gets all of them.
+        at_validation: Names of the metrics that validations compute.
+        intervals: Iterations between two values of metrics that are too slow for every validation, by name. The last
+            validation computes them, too.
+
+    Attributes:
+        waiting: Whether the last validation has left out some metrics that were not due.
+
+    Raises:
+        ConfigError: If ``at_validation`` names a metric that is not there, or ``intervals`` one that it does not name;
+            and, when training starts, if an interval holds no whole number of validations.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Metric | None],
+        at_validation: Sequence[str] = (),
+        intervals: Mapping[str, int] | None = None,
+    ) -> None:
+        self.metrics = {name: metric for name, metric in metrics.items() if metric is not None}
+        self.at_validation = [name for name in at_validation if name in self.metrics]
+        self.intervals = dict(intervals or {})
+        self.waiting = False
+        self._given: list[str] = []  # the names of the last validation's numbers
+        for key, names, known in (("at_validation", at_validation, metrics), ("intervals", intervals, at_validation)):
+            if unknown := sorted(set(names or ()) - set(known)):
+                raise ConfigError(
+                    f"callbacks.evaluation.{key} names {unknown[0]!r}, which is none of {', '.join(known) or 'none'}."
+                )
+
+    def names(self, method: Method, data: pl.LightningDataModule) -> dict[str, Sequence[str] | None]:
+        """The names of the numbers of each metric, as far as they are known before; see :meth:`Metric.names`."""
+        return {name: metric.names(method, data) for name, metric in self.metrics.items()}
+
+    def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
+        """How numbers are computed that can be computed in several ways, by name; see :meth:`Metric.describe`."""
+        described: dict[str, str] = {}
+        for metric in self.metrics.values():
+            described |= metric.describe(method, data)
+        return described
+
+    def compute(
+        self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
+    ) -> dict[str, float]:
+        """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric.
+
+        Several processes compute collective metrics together, and share the others among them.
+        """
+        rank, size = rank_and_size()
+        alone = [name for name in names if not self.metrics[name].collective]
+        found = {name: self._values(name, method, data, split) for name in names if self.metrics[name].collective}
+        for part in _exchange(lambda: {name: self._values(name, method, data, split) for name in alone[rank::size]}):
+            found |= part
+        return {f"{split}/{key}": value for name in names for key, value in found[name].items()}
+
+    def _values(self, name: str, method: Method, data: pl.LightningDataModule, split: str) -> dict[str, float]:
+        generator = keyed_generator(method.seed, split, name, device=method.device)
+        with torch.no_grad():
+            values = self.metrics[name].evaluate(method, data, split, generator)
+        what, found = f"a {type(values).__name__}", {}
+        if isinstance(values, Mapping):
+            for key, value in values.items():
+                try:
+                    found[key] = float(value)
+                except (TypeError, ValueError, RuntimeError):  # of what is no number, no number in words, no scalar
+                    what = f"{key!r} as a {type(value).__name__}"
+                    break
+            else:
+                return found
+        raise ConfigError(
+            f"The metric {name} ({type(self.metrics[name]).__name__}) returned {what}: return a dictionary of numbers "
+            "by name, which is empty where the metric does not apply."
+        )
+
+    def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
+        """All metrics on the test split."""
+        return self.compute(method, data, "test", list(self.metrics))
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Let every metric check that it has what it needs, so that the run does not fail at its end."""
+        between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
+        for name, interval in self.intervals.items():
+            if interval < 1 or interval % between:
+                raise ConfigError(
+                    f"callbacks.evaluation.intervals.{name} is {interval}, and validations are {between} iterations "
+                    "apart: it must be a multiple of that."
+                )
+        for metric in self.metrics.values():
+            metric.prepare(pl_module, trainer.datamodule)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them.
+
+        Values of an earlier validation are taken out of the trainer's: they are of other weights.
+        """
+        between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
+        is_last = trainer.global_step + between > trainer.max_steps
+        due = [n for n in self.at_validation if is_last or trainer.global_step % self.intervals.get(n, 1) == 0]
+        self.waiting = len(due) < len(self.at_validation)
+        for key in self._given:
+            trainer.callback_metrics.pop(key, None)
+        found = self.compute(pl_module, trainer.datamodule, "val", due)
+        for logger in trainer.loggers:
+            logger.log_metrics(found, step=trainer.global_step)
+        self._given = list(found)
+        trainer.callback_metrics.update({key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()})
+
+
+def _exchange(task: Callable[[], Found]) -> list[Found]:
+    """The results of a task in all processes; if it fails in one, all raise, so that none waits for ever."""
+    failure: EblvmError | None = None
+    try:
+        found = task()
+    except EblvmError as error:
+        if rank_and_size()[1] == 1:
+            raise
+        found, failure = None, error
+    everything = gather_objects((found, failure))
+    for _, error in everything:
+        if error is not None:
+            raise error
+    return [found for found, _ in everything]

@@ -1,0 +1,127 @@
+"""The callback that draws figures at the end of a run, and on request at validations."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from eblvm_lit.core.ranks import barrier, rank_and_size
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture
+from eblvm_lit.figures.style import save
+from eblvm_lit.methods.base import Method
+from eblvm_lit.training.loggers.base import of_runs
+from eblvm_lit.utils.io import copy_whole, write_whole
+
+__all__ = ["Figures"]
+
+log = logging.getLogger(__name__)
+
+FORMATS = ("png", "pdf", "svg")
+FRAME, LAST_FRAME = 80, 2000  # milliseconds
+
+
+class Figures(pl.Callback):
+    """Draws figures into ``figures/*.png`` of the run's folder.
+
+    Args:
+        figures: Figures by name; a figure that does not apply is skipped.
+        save_dir: The run's folder.
+        at_validation: Whether they are also drawn at each validation, as ``density_000600.png`` after 600 iterations.
+        formats: The files of each figure: ``png``, ``pdf``, ``svg``.
+
+    Raises:
+        ConfigError: If a figure's name could be a path to another folder, or for an unknown format.
+    """
+
+    def __init__(
+        self,
+        *,
+        figures: Mapping[str, Picture | None],
+        save_dir: str,
+        at_validation: bool = False,
+        formats: Sequence[str] = ("png",),
+    ) -> None:
+        if isinstance(formats, str) or not formats or not {*formats} <= {*FORMATS}:
+            raise ConfigError(f"callbacks.figures.formats is a list of {', '.join(FORMATS)}, not {formats!r}.")
+        for name in figures:
+            if not re.fullmatch(r"\w[\w.-]*", str(name)):
+                raise ConfigError(f"A figure is named by letters, digits, '_', '-' and '.', not {name!r}.")
+        self.figures = {name: figure for name, figure in figures.items() if figure is not None}
+        self.folder, self.at_validation, self.formats = Path(save_dir) / "figures", at_validation, tuple(formats)
+
+    def draw(self, method: Method, data: pl.LightningDataModule, iteration: int | None = None) -> list[Path]:
+        """Draw all figures.
+
+        Args:
+            method: The method.
+            data: Its data, set up.
+            iteration: That of a validation, of which a copy is kept under its number; None at the end of the run, when
+                animations are drawn, too.
+
+        Returns:
+            The PNG files without a number, which hold the latest figures.
+        """
+        paths = []
+        for name, figure in self.figures.items():
+            drawn = figure.draw(method, data, self._generator(method, name))
+            if drawn is None:
+                continue
+            files = save(drawn, self.folder / name, self.formats)
+            paths += [file for file in files if file.suffix == ".png"]
+            if iteration is not None:
+                for file in files:
+                    copy_whole(file, file.with_stem(f"{name}_{iteration:06d}"))
+            elif frames := figure.animate(method, data, self._generator(method, name)):
+                write_gif(self.folder / f"{name}.gif", frames)
+        return paths
+
+    @staticmethod
+    def _generator(method: Method, name: str) -> torch.Generator:
+        return keyed_generator(method.seed, "figure", name, device=method.device)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Let each figure check the files that it needs."""
+        for figure in self.figures.values():
+            figure.prepare()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Draw, if asked."""
+        if self.at_validation:
+            for logger in trainer.loggers:
+                logger.save()  # learning curves are drawn from its file
+            if rank_and_size()[0] == 0:
+                paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
+                for logger in of_runs(trainer.loggers):
+                    logger.log_figures(paths, trainer.global_step)
+            barrier()
+
+
+def write_gif(path: Path, frames: Sequence[Figure]) -> None:
+    """Write figures of one size as an animation that repeats, and rests at its end.
+
+    Args:
+        path: The file.
+        frames: The figures, at least one.
+
+    Raises:
+        DataError: If the file cannot be written.
+    """
+    images = []
+    for figure in frames:
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    times = [FRAME] * (len(images) - 1) + [LAST_FRAME]
+    options = {"save_all": True, "append_images": images[1:], "duration": times, "loop": 0}
+    write_whole(path, lambda file: images[0].save(file, "GIF", **options))

@@ -1,0 +1,117 @@
+"""The logger that writes metrics.csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.loggers.logger import rank_zero_experiment
+from pytorch_lightning.utilities import rank_zero_only
+
+from eblvm_lit.errors import DataError
+from eblvm_lit.training.loggers.base import RunLogger
+from eblvm_lit.utils.io import write_whole
+
+__all__ = ["CSVCurves", "earlier_rows", "read_curves"]
+
+
+def read_curves(path: str | Path) -> list[dict[str, float]]:
+    """The rows of a file written by :class:`CSVCurves`, without empty cells."""
+    with open(path, newline="") as file:
+        return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+
+
+def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
+    """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        rows = {int(row.pop("iteration")): row for row in read_curves(path)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, csv.Error) as error:
+        raise DataError(f"{path} is damaged ({error}): repair it, or move it away to start new curves.") from None
+    return {at: row for at, row in rows.items() if at <= iteration}
+
+
+class CSVCurves(RunLogger):
+    """Writes ``metrics.csv``: one row per iteration with logged values, sorted by ``iteration``.
+
+    Lightning's CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps the
+    rows up to the iteration at which the run resumes. The file is replaced atomically, so it is never incomplete.
+
+    Args:
+        save_dir: The run folder.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     logger = CSVCurves(save_dir=folder)
+        ...     logger.log_metrics({"val/loss": 1.0}, step=10)
+        ...     logger.save()
+        ...     read_curves(Path(folder) / "metrics.csv")
+        [{'iteration': 10.0, 'val/loss': 1.0}]
+    """
+
+    def __init__(self, *, save_dir: str) -> None:
+        super().__init__()
+        self.path = Path(save_dir) / "metrics.csv"
+        self.rows: dict[int, dict[str, float]] = {}
+        self._unsaved = 0
+
+    @property
+    def name(self) -> str:
+        """Required by Lightning."""
+        return "csv"
+
+    @property
+    def version(self) -> str:
+        """Required by Lightning."""
+        return ""
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> CSVCurves:
+        """The logger itself."""
+        return self
+
+    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
+        """Copy the curves of the earlier part, if its run folder has any."""
+        earlier = earlier_rows(path.parent.parent / "metrics.csv", checkpoint["eblvm_lit"]["iteration"])
+        for at, row in earlier.items():
+            self.rows.setdefault(at, {}).update(row)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add values to the row of an iteration."""
+        kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
+        if kept and step is not None:
+            self.rows.setdefault(int(step), {}).update(kept)
+            self._unsaved += 1
+        if self._unsaved >= 100:
+            self.save()
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Ignored: ``config.yaml`` in the run folder has them."""
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Write the file."""
+        columns = sorted({key for row in self.rows.values() for key in row})
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, ["iteration", *columns])
+        writer.writeheader()
+        writer.writerows({"iteration": at, **self.rows[at]} for at in sorted(self.rows))
+        write_whole(self.path, lambda file: file.write(text.getvalue().encode()))
+        self._unsaved = 0
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
+        """Write the file."""
+        self.save()

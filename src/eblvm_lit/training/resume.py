@@ -1,0 +1,101 @@
+"""The checkpoint to resume from: how it is found, and what it must have in common with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from eblvm_lit.cli.changed_settings import changed_settings
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.training.checkpoint_io import checkpoint_file
+from eblvm_lit.utils.io import refuse_url
+from eblvm_lit.utils.run_files import read_yaml
+
+__all__ = ["check_settings", "find_checkpoint"]
+
+
+def _allowed(cfg: DictConfig) -> list[str]:
+    """The keys of ``resume.allow``, which name settings or groups of them.
+
+    Raises:
+        ConfigError: If there is no such key, or it is no list.
+    """
+    node = cfg.get("resume")
+    listed = node.get("allow") if isinstance(node, DictConfig) and set(node) <= {"allow"} else node
+    listed = [listed] if isinstance(listed, str) else [] if listed is None else listed
+    if not isinstance(listed, list | ListConfig):
+        raise ConfigError(f"resume.allow is a list of keys, such as [optimizer.lr], not {listed!r}.")
+    for key in listed:
+        if not isinstance(key, str) or not _has(cfg, key):
+            similar = get_close_matches(str(key), map(str, cfg), n=1)
+            raise ConfigError(
+                f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
+                "--cfg job shows all keys."
+            )
+    return list(listed)
+
+
+def _has(cfg: DictConfig, key: str) -> bool:
+    """Whether a configuration has a key, perhaps with the value null."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 - "in" is false for null
+
+
+def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -> None:
+    """Refuse a checkpoint that was trained with another seed, other data or other settings of the method.
+
+    Args:
+        checkpoint: Its content.
+        cfg: The configuration of the run; ``resume.allow`` names the keys that may differ.
+        path: The file of the checkpoint, for the message.
+
+    Raises:
+        ConfigError: Names all differing keys.
+    """
+    changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
+    if changed:
+        listed = "; ".join(f"{key}={values}" for key, values in changed.items())
+        raise ConfigError(
+            f"{path} was trained with {listed}: resume with its settings, or allow the change by "
+            f"resume.allow=[{','.join(changed)}]."
+        )
+
+
+def find_checkpoint(cfg: DictConfig) -> Path | None:
+    """The checkpoint to resume from.
+
+    ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
+    ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
+    ``resume.allow`` names settings that may differ.
+
+    Args:
+        cfg: The configuration of the run.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    allowed = _allowed(cfg)
+    if cfg.ckpt is None:
+        return None
+    refuse_url("ckpt", cfg.ckpt)
+    if cfg.ckpt != "last":
+        if not Path(cfg.ckpt).exists():
+            raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
+        return checkpoint_file(cfg.ckpt)
+    own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    if own.is_file():
+        return own
+    candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
+    for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
+        try:
+            stored = read_yaml(path.parent.parent / "config.yaml")  # interpolations stay text
+            if not changed_settings(stored, cfg, allowed):
+                return path
+        except (DataError, AttributeError, KeyError):
+            continue  # not a run folder
+    raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
