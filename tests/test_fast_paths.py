@@ -1,7 +1,6 @@
 """Private doors of torch and Lightning: with each of them shut, the public fallback gives the same numbers."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -10,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from eblvm_lit.cli import build
 from eblvm_lit.core import fast_paths, functional
 from eblvm_lit.core.fast_paths import compile_step, compiler_available, inside_torch_func
 from eblvm_lit.core.functional import is_plain_first_order, plain_autograd
@@ -18,8 +16,6 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import StatefulOptimizer
 from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.training.callbacks.checkpoints import Checkpoints
-from shell import train
 
 CPU = torch.device("cpu")
 
@@ -111,20 +107,3 @@ def test_an_optimizer_with_torchs_hooks_returns_what_the_bare_one_does():
     hooked.register_step_post_hook(lambda *_: calls.append("hook"))
     assert bare.step(closure=lambda: 7) == hooked.step(closure=lambda: 7) == 7
     assert calls == ["hook"]
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_lightning_handles_no_signal_while_it_prepares_a_run(private, tmp_path, monkeypatch):
-    """Its own handler waits for all processes of a run, of which one may have been sent the signal."""
-    seen, look, door = [], Checkpoints.on_train_start, build.without_signals
-
-    def look_first(self, trainer, pl_module):
-        seen.append(signal.getsignal(signal.SIGTERM))
-        look(self, trainer, pl_module)
-
-    monkeypatch.setattr(Checkpoints, "on_train_start", look_first)
-    monkeypatch.setattr(build, "without_signals", lambda trainer: door(trainer if private else object()))
-    before = signal.getsignal(signal.SIGTERM)
-    train(tmp_path, "method=dsm", "trainer.max_steps=1", "n_validations=1")
-    assert (seen == [before]) == private
-    assert signal.getsignal(signal.SIGTERM) is before

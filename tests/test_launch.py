@@ -169,7 +169,7 @@ def test_the_command_line_starts_the_other_processes_itself(straight, tmp_path):
     assert same_state(tmp_path / "run", straight)
     assert curves(tmp_path / "run") == curves(straight)
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name != ".hydra") == [
-        *("checkpoints", "config.yaml", "metrics.csv", "metrics.json", "status.json", "train.log"),
+        *("checkpoints", "config.yaml", "metrics.csv", "metrics.json", "train.log"),
     ]
 
 

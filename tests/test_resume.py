@@ -291,14 +291,6 @@ def test_a_signal_loses_nothing(during, iteration, left_at, number, code, straig
     assert curves(tmp_path / "resumed") == curves(straight["dsm"])
 
 
-def test_a_second_interrupt_leaves_at_once(tmp_path, monkeypatch):
-    signal_at(monkeypatch, 5, signal.SIGINT, signal.SIGINT)
-    with pytest.raises(SystemExit) as leave:
-        train(tmp_path, "method=dsm", "callbacks.checkpoints.every=4", "n_validations=1")
-    assert leave.value.code == 130
-    assert checkpoint(tmp_path)["global_step"] == 4
-
-
 # --- blocks -----------------------------------------------------------------------------------------------
 
 # Validations at 20, 40, 60; blocks of four or five cross the short batches that end an epoch.

@@ -56,7 +56,7 @@ def test_a_job_leaves_its_whole_folder_and_nothing_else(sweep):
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
-    assert found == {"metrics.json", "metrics.csv", "status.json", "train.log"} | pictures | saved
+    assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
     for picture in pictures:
         assert matplotlib.image.imread(folder / picture)[..., :3].std() > 0.01  # it shows something
     metrics = json.loads((folder / "metrics.json").read_text())

@@ -1,11 +1,5 @@
-"""Folders that several runs use: one run at a time, leftovers of killed ones, and settings that must not change."""
+"""Folders of runs of one second, and settings that must not change when a run resumes."""
 
-import errno
-import logging
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,50 +7,12 @@ import yaml
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli import status as status_module
 from eblvm_lit.cli.changed_settings import changed_settings
 from eblvm_lit.cli.console import CheckOutputFolder
-from eblvm_lit.cli.sweeps.callback import Sweep
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.training.status import read_status, recorded
-from eblvm_lit.utils import locks
-from eblvm_lit.utils.io import remove_leftovers, write_whole
-from eblvm_lit.utils.locks import LOCK, FolderLock
 from shell import checkpoint, configured, tiny, train
-from test_sweeps import sweep_config
 
 SHORT = ("method=dsm", "trainer.max_steps=4", "n_validations=2", "summary=false")
-
-
-def test_a_second_run_in_a_folder_is_refused_and_changes_nothing(tmp_path, monkeypatch):
-    step, found = Method.training_step, []
-
-    def step_beside_another(self, v, i):
-        if not found:
-            before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-            with pytest.raises(
-                ConfigError, match=rf"Another run \(process {os.getpid()} on .*\) is in .*: wait until"
-            ) as no:
-                train(tmp_path, *SHORT, "seed=7")
-            found.append(str(no.value))
-            assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-        return step(self, v, i)
-
-    monkeypatch.setattr(Method, "training_step", step_beside_another)
-    train(tmp_path, *SHORT)
-    assert "\n" not in found[0]
-    assert read_status(tmp_path)["state"] == "finished"
-    assert not (tmp_path / LOCK).exists()
-
-
-def test_a_second_command_is_refused_before_hydra_writes_anything(tmp_path):
-    config = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path)}}, "sweep": {"resume": False}})
-    CheckOutputFolder().on_run_start(config)
-    with FolderLock(tmp_path), pytest.raises(SystemExit) as leave:
-        CheckOutputFolder().on_run_start(config)
-    assert leave.value.code.startswith("ERROR: Another run (process")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
@@ -68,131 +24,6 @@ def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
         CheckOutputFolder().on_run_start(config)
         found.append(Path(config.hydra.run.dir).name)
     assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
-
-
-HELD = """
-import sys, time
-from pathlib import Path
-from eblvm_lit.utils.locks import FolderLock
-with FolderLock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_killed_process_leaves_no_lock(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HELD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    with pytest.raises(ConfigError, match=f"process {process.pid} on"):
-        FolderLock(tmp_path).__enter__()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / LOCK).exists()
-    with FolderLock(tmp_path):
-        pass
-    assert not (tmp_path / LOCK).exists()
-
-
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(tmp_path, monkeypatch):
-    """The run before removes its file between the opening and the locking of it."""
-    real, opened = locks._open, []
-
-    def open_and_lose(path):
-        descriptor = real(path)
-        if not opened:
-            path.unlink()
-        opened.append(descriptor)
-        return descriptor
-
-    monkeypatch.setattr(locks, "_open", open_and_lose)
-    with FolderLock(tmp_path), pytest.raises(ConfigError, match="Another run"):
-        FolderLock(tmp_path).__enter__()
-    assert len(opened) == 3
-
-
-def test_a_file_system_without_locks_is_warned_of_and_the_run_runs(tmp_path, monkeypatch, caplog):
-    def no_locks(descriptor, how):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(locks.fcntl, "flock", no_locks)
-    with caplog.at_level(logging.WARNING):
-        train(tmp_path, *SHORT)
-    assert f"{tmp_path} cannot be locked (No locks available): nothing keeps a second run out of it." in caplog.text
-    assert not (tmp_path / LOCK).exists()
-
-
-def test_a_second_sweep_in_a_folder_is_refused(tmp_path):
-    first, second = Sweep(), Sweep()
-    first.on_multirun_start(sweep_config(tmp_path, "seed=0,1"))
-    with pytest.raises(SystemExit) as leave:
-        second.on_multirun_start(sweep_config(tmp_path, "seed=0,1"))
-    assert leave.value.code.startswith("ERROR: Another run (process")
-    del first  # as at the end of its process
-    second.on_multirun_start(sweep_config(tmp_path, "seed=0,1"))
-
-
-# --- leftovers ------------------------------------------------------------------------------------------------------
-
-
-def test_leftovers_are_removed_and_what_is_being_written_is_not(tmp_path):
-    (tmp_path / ".status.json.1.tmp").write_text("{")
-    (tmp_path / ".notes.tmp").write_text("of somebody else")
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / ".a.json.1.tmp").write_text("{")
-    os.symlink(tmp_path / "nowhere", tmp_path / ".b.json.1.tmp")
-
-    def write(file):
-        remove_leftovers(tmp_path)
-        file.write(b"whole")
-
-    write_whole(tmp_path / "a.json", write)
-    assert (tmp_path / "a.json").read_bytes() == b"whole"
-    assert {path.name for path in tmp_path.iterdir()} == {".notes.tmp", "below", "a.json", ".b.json.1.tmp"}
-    assert (tmp_path / "below" / ".a.json.1.tmp").exists()
-
-
-def test_a_run_that_is_resumed_elsewhere_cleans_the_folder_of_the_killed_one(tmp_path):
-    train(tmp_path / "killed", *SHORT)
-    places = [tmp_path / "killed", tmp_path / "killed" / "checkpoints"]
-    for place in places:
-        (place / ".x.json.1.tmp").write_text("half")
-    train(tmp_path / "again", *SHORT, "ckpt=last")
-    assert not list(tmp_path.rglob("*.tmp"))
-
-
-# --- a status on a full disk ----------------------------------------------------------------------------------------
-
-
-def fill_disk(monkeypatch):
-    """From here on, no file can be replaced."""
-
-    def full(path, content):
-        raise status_module.DataError(f"{path} could not be written (No space left on device): choose a folder.")
-
-    monkeypatch.setattr(status_module, "write_json", full)
-
-
-@pytest.mark.parametrize("n_notes", [1, 10_000])
-def test_a_status_that_cannot_be_replaced_is_overwritten(n_notes, tmp_path, monkeypatch):
-    def work():
-        with recorded(tmp_path) as notes:
-            notes["device"] = "x" * n_notes
-            fill_disk(monkeypatch)
-            raise RuntimeError("what the run has met")
-
-    with pytest.raises(RuntimeError, match="what the run has met"):
-        work()
-    status = read_status(tmp_path)
-    assert status["state"] == "failed"
-    assert ("reason" in status) == (n_notes == 1)  # what has no room is left out
-
-
-def test_a_status_that_stays_wrong_is_said_to(tmp_path, monkeypatch, caplog):
-    with recorded(tmp_path):
-        fill_disk(monkeypatch)
-        (tmp_path / "status.json").unlink()
-    assert "could not be written (No space left on device)" in caplog.text
-    assert "status.json still says 'running'." in caplog.text
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

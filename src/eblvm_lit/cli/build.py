@@ -16,7 +16,6 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.cli.instantiate import LIGHTNING, check_arguments, instantiate, resolve_target
 from eblvm_lit.cli.own_packages import import_packages
-from eblvm_lit.core.fast_paths import without_signals
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -195,7 +194,6 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise ConfigError(f"trainer: {_one_line(error)}") from error
-    without_signals(trainer)
     return trainer
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from eblvm_lit.cli.composition import errors_in_sentences
 from eblvm_lit.cli.renamed import exit_if_renamed
-from eblvm_lit.utils.interrupts import exit_on_interrupt
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -66,11 +65,10 @@ def null_group(arguments: Sequence[str]) -> str | None:
 
 def _start(task: Callable[[DictConfig], float | None], config_name: str) -> None:
     """Compose the configuration of the command line, and run a task on it."""
-    exit_on_interrupt()
     exit_if_renamed(sys.argv[1:])  # Hydra would only say that there is no such key
     if refused := null_group(sys.argv[1:]):
         sys.exit(f"ERROR: {refused}")
-    import hydra  # after Ctrl-C has been taken care of
+    import hydra
 
     from eblvm_lit.cli.sweeps.launcher import exit_without_sweeper
 

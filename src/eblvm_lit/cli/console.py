@@ -19,7 +19,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.utils.locks import FolderLock
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
 
@@ -81,12 +80,6 @@ class CheckOutputFolder(Callback):
         if AFTER_TIME.search(config.hydra.run.dir) and is_first():
             self._take_free_folder(config)
         self._check(config.hydra.run.dir)
-        if "sweep" in config and is_first():  # an evaluation only reads what the run in its folder writes
-            try:
-                with FolderLock(Path(config.hydra.run.dir)):
-                    pass
-            except ConfigError as error:
-                sys.exit(f"ERROR: {error}")
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Check the folder of a sweep."""

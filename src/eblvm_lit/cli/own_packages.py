@@ -14,7 +14,6 @@ from types import ModuleType
 from hydra.core.hydra_config import HydraConfig
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.utils.interrupts import Interruption
 
 __all__ = ["config_folders", "import_module", "import_packages"]
 
@@ -113,8 +112,6 @@ def import_module(name: str) -> ModuleType:
                 f"There is no module {error.name!r} in the package {name.split('.')[0]}{where}."
             ) from None
         failure: BaseException = error
-    except Interruption:
-        raise
     except (Exception, SystemExit) as error:  # whatever a module may raise
         failure = error
     reason = failure.msg if isinstance(failure, SyntaxError) else " ".join(str(failure).split())

@@ -32,12 +32,10 @@ from eblvm_lit.training.launch import is_first, launched, started_outside
 from eblvm_lit.training.lightning_errors import lightning_errors
 from eblvm_lit.training.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.training.precision import AUTO, choose_precision, stored_precision
-from eblvm_lit.training.provenance import Job, device_name, environment, this_job
-from eblvm_lit.training.results import as_best, costs, estimators, final_metrics, tested_checkpoint, write_results
+from eblvm_lit.training.provenance import Job, this_job
+from eblvm_lit.training.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.training.resume import check_settings, find_checkpoint
-from eblvm_lit.training.status import STATUS, Notes, recorded
-from eblvm_lit.utils.io import remove_leftovers, write_text
-from eblvm_lit.utils.locks import FolderLock
+from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
 from eblvm_lit.utils.torch_settings import find_device, flush_subnormals, tf32, threads
 
@@ -66,25 +64,18 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
     folder = Path(cfg.run_dir)
-    if not is_first():
-        with recorded(folder) as notes, within_memory():
-            return _train(cfg, notes)
-    refuse_another_run(cfg, folder)  # before anything is written
-    prepare_folder(folder)
-    with FolderLock(folder), recorded(folder) as notes, within_memory():
-        remove_leftovers_of_run(folder)
-        return _train(cfg, notes)
-
-
-def remove_leftovers_of_run(folder: Path) -> None:
-    """Remove the temporary files that a killed process of a run has left in its folder."""
-    for place in (folder, folder / "checkpoints", folder / "figures"):
-        remove_leftovers(place)
+    if is_first():
+        refuse_another_run(cfg, folder)  # before anything is written
+        prepare_folder(folder)
+        (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
+        for leftover in folder.rglob(".*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink()
+    with within_memory():
+        return _train(cfg)
 
 
 @lightning_errors()
-def _train(cfg: DictConfig, notes: Notes) -> dict[str, float]:
-    """Train, and record the machine in the status of the run."""
+def _train(cfg: DictConfig) -> dict[str, float]:
     check_config(cfg)
     adapt(cfg)
     folder = Path(cfg.run_dir)
@@ -113,13 +104,10 @@ def _train(cfg: DictConfig, notes: Notes) -> dict[str, float]:
             write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     trainer = build_trainer(cfg, parts)
-    notes |= environment() | {"device": device_name(trainer.strategy.root_device)}
-    notes["threads"] = cfg.threads or torch.get_num_threads()
-    notes |= {"estimators": computed} if (computed := estimators(parts)) else {}
     start = 0 if resume_from is None else resume(cfg, parts, trainer, resume_from)
     with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
-        with launched(trainer.world_size, folder, notes.conclude):
+        with launched(trainer.world_size, folder):
             return _fit(cfg, parts, trainer, resume_from, start)
 
 
@@ -193,8 +181,6 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
     if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
         check_settings(checkpoint, cfg, resume_from)
     log.info("Resuming from iteration %d of %s.", start, resume_from)
-    if is_first() and (resume_from.parent.parent / STATUS).is_file():  # the folder of a run, perhaps another one
-        remove_leftovers_of_run(resume_from.parent.parent)
     before = stored_precision(checkpoint)
     if before not in (None, trainer.precision):
         log.warning("The checkpoint is of trainer.precision=%s; the run goes on with %s.", before, trainer.precision)

@@ -8,7 +8,6 @@ entry                       private names                                     fa
 :func:`inside_torch_func`   ``torch._C._functorch``                           "yes": nothing is specialised
 ``innermost_transform``     ``torch._C._functorch``                           "yes": by ``torch.func`` throughout
 :func:`without_hooks`       ``torch.optim.Optimizer.step.hooked``             torch's profiled and hooked step
-:func:`without_signals`     ``Trainer._signal_connector``                     handlers, until training starts
 =========================== ================================================= ===============================
 
 docs/concepts.md has the measured gain of each; tests/test_fast_paths.py takes each door away.
@@ -41,7 +40,6 @@ __all__ = [
     "innermost_transform",
     "inside_torch_func",
     "without_hooks",
-    "without_signals",
 ]
 
 # The transform of torch.func that this code is called inside of, or None. A function of C: gradients ask it each time,
@@ -214,7 +212,6 @@ def compile_step(
     step: Callable[..., dict[str, Tensor]],
     device: torch.device,
     agree: Callable[[str | None], str | None] | None = None,
-    on_compiling: Callable[[bool], None] = lambda compiling: None,  # noqa: ARG005
 ) -> Callable[..., dict[str, Tensor]]:
     """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
 
@@ -226,8 +223,6 @@ def compile_step(
         device: Where its tensors are.
         agree: Where several processes compile: maps the reason for which this one could not, or None, to the reason of
             any of them, the same in all. It is asked once, before anything is run.
-        on_compiling: Is told True when compiling begins, and False before anything is run. In between, an exception of
-            the caller's changes nothing. Where torch does not tell when it runs, it is not called.
 
     Returns:
         The function; its first call compiles, and raises :class:`CompilationError` if that fails in any process.
@@ -257,7 +252,6 @@ def compile_step(
             reason = reason_of_all(None)
             if reason is not None:
                 raise CompilationError(reason)
-            on_compiling(False)
             graphs[-1].run = run
             return run(*inputs)
 
@@ -280,12 +274,9 @@ def compile_step(
             return settled(*args)
         if agree is not None and lookup_backend is None:  # there is no moment between compiling and running to agree in
             raise CompilationError("this version of torch compiles for one process only")
-        if lookup_backend is not None:
-            on_compiling(True)
         try:
             result = compiled(*args)
         except Exception as error:
-            on_compiling(False)
             if isinstance(error, CompilationError | torch.OutOfMemoryError):  # eager code would need no less memory
                 raise
             if asked:  # the others run on, and wait for this one
@@ -322,17 +313,3 @@ def without_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """Mark an optimizer's ``step`` so that torch neither profiles it nor calls hooks, a tenth of a small iteration."""
     step.hooked = True
     return step
-
-
-def without_signals(trainer: Any) -> None:
-    """Keep a trainer from handling signals: its handler waits for processes that may have received none.
-
-    Callbacks of this package handle them during training. Where Lightning's handlers cannot be left out, they stand
-    for the moment between the end of its preparations and the start of training.
-
-    Args:
-        trainer: Of Lightning.
-    """
-    connector = getattr(trainer, "_signal_connector", None)
-    if connector is not None and hasattr(connector, "register_signal_handlers"):
-        connector.register_signal_handlers = lambda: None

@@ -40,7 +40,6 @@ from eblvm_lit.networks.layers import local_batch_norms, statistics_over
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.utils.interrupts import Interruption
 from eblvm_lit.utils.memory import lacks_memory, out_of_memory
 
 __all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
@@ -241,7 +240,6 @@ class Method(pl.LightningModule, ABC):
         per_example: The names of the persistent buffers that have one row for each training example.
         fixed: The networks that no group moves, on purpose.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
-        compiling: Whether an iteration is being compiled, and nothing of it has run; in a single process.
         description: The run's configuration as plain containers, kept in checkpoints.
 
     Example:
@@ -267,7 +265,6 @@ class Method(pl.LightningModule, ABC):
         self.records: dict[int, dict[str, Tensor]] = {}
         self.compiled_in = 0
         self.stopping = False
-        self.compiling = False
         self.description: dict[str, Any] = {}
         self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self._to_compile = False  # with the next full minibatch
@@ -591,10 +588,6 @@ class Method(pl.LightningModule, ABC):
             began, to_compile = time.perf_counter(), self._to_compile
             try:  # the one step that Lightning sees and counts
                 self.records[iteration + 1] = self._counted.step(closure=step)
-            except Interruption:
-                if self.compiling and self.records:
-                    return  # what is being compiled has changed nothing, and what came before it is saved
-                raise
             except (RuntimeError, MemoryError) as error:
                 if not lacks_memory(error):
                     raise
@@ -636,11 +629,8 @@ class Method(pl.LightningModule, ABC):
         if rank_and_size()[1] > 1:
             self._compiled = compile_step(self.run_iteration, self.device, first_reason)
         else:
-            self._compiled = compile_step(self.run_iteration, self.device, on_compiling=self._set_compiling)
+            self._compiled = compile_step(self.run_iteration, self.device)
         self._to_compile = True
-
-    def _set_compiling(self, compiling: bool) -> None:
-        self.compiling = compiling
 
     def _give_up_compiling(self, error: CompilationError) -> None:
         if self.compile_mode is True:

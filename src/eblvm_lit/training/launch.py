@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from pytorch_lightning.plugins.environments import (
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.utils.interrupts import SIGNALS, Interruption
+from eblvm_lit.training.callbacks.preemption import SIGNALS
 
 __all__ = [
     "LostProcessError",
@@ -111,11 +111,10 @@ class _Workers:
     Args:
         n: The number of processes, including the first.
         folder: The run folder.
-        conclude: Records the error that ends the run, where this process cannot.
     """
 
-    def __init__(self, n: int, folder: Path, conclude: Callable[[EblvmError], object]) -> None:
-        self.folder, self.conclude, self.over = folder, conclude, threading.Event()
+    def __init__(self, n: int, folder: Path) -> None:
+        self.folder, self.over = folder, threading.Event()
         self.processes = {rank: _start(rank, folder) for rank in range(1, n)}
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -142,7 +141,6 @@ class _Workers:
             patience = AFTER_ERROR if isinstance(error, StoppedProcessError) else AFTER_LOSS
             if error is not None and not self.over.wait(patience):
                 log.error("%s", error)
-                self.conclude(error)
                 self.stop(0.0)
                 os._exit(getattr(error, "exit_code", 1))
 
@@ -176,13 +174,12 @@ def _log_of(rank: int, folder: Path) -> Path:
 
 
 @contextmanager
-def launched(n: int, folder: Path, conclude: Callable[[EblvmError], object]) -> Iterator[None]:
+def launched(n: int, folder: Path) -> Iterator[None]:
     """Start n − 1 further processes on this machine for the duration of the block; they read ``config.yaml``.
 
     Args:
         n: The number of processes; for one, or with an external launcher, nothing is started.
         folder: The run folder.
-        conclude: Records an error if this process waits for another one that has ended, and must be ended itself.
 
     Raises:
         LostProcessError: If another process ends before the run does.
@@ -192,15 +189,12 @@ def launched(n: int, folder: Path, conclude: Callable[[EblvmError], object]) -> 
         yield
         return
     with _environment(n):
-        workers, timeout, expected = _Workers(n, folder, conclude), AFTER_ERROR, False
+        workers, timeout, expected = _Workers(n, folder), AFTER_ERROR, False
         try:
             yield
             timeout, expected = AFTER_RUN, True
         except EblvmError:  # raised in all processes
             expected = True
-            raise
-        except Interruption:  # in this process alone: the others have nothing to save
-            timeout, expected = 0.0, True
             raise
         except RuntimeError as error:  # collectives raise it when another process has ended
             time.sleep(1)

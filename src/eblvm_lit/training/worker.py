@@ -34,19 +34,14 @@ def main(path: str) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from eblvm_lit.cli import run
     from eblvm_lit.errors import EblvmError
-    from eblvm_lit.utils.interrupts import Interruption, raise_interrupts
 
     try:
-        with raise_interrupts():
-            cfg = cast(DictConfig, OmegaConf.load(path))
-            cfg.resume = None  # the first process has compared the settings
-            run.train(cfg)
+        cfg = cast(DictConfig, OmegaConf.load(path))
+        cfg.resume = None  # the first process has compared the settings
+        run.train(cfg)
     except EblvmError as error:
         logging.getLogger(__name__).error("%s", error)
         return getattr(error, "exit_code", 1)
-    except Interruption as stop:
-        logging.getLogger(__name__).error("%s", stop)
-        return 128 + stop.number
     return 0
 
 

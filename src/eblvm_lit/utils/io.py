@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -13,50 +12,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.locks import lock
 
 __all__ = [
     "copy_whole",
-    "disk_errors",
     "json_text",
     "refuse_url",
-    "remove_leftovers",
     "replacing",
     "write_json",
     "write_text",
     "write_whole",
 ]
-
-
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-
-
-@contextmanager
-def disk_errors() -> Iterator[None]:
-    """Turn the OSErrors of full or read-only disks into messages for the user.
-
-    Raises:
-        DataError: If the disk is full or read-only.
-
-    Example:
-        >>> with disk_errors():
-        ...     raise OSError(errno.ENOSPC, "No space left on device", "events.out")
-        Traceback (most recent call last):
-        eblvm_lit.errors.DataError: events.out could not be written (No space left on device): ...
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        raise _unwritten(error.filename or "A file", error) from error
-
-
-def _unwritten(path: str | Path, error: OSError) -> DataError:
-    return DataError(
-        f"{path} could not be written ({error.strerror or error}): choose a folder with room that can be written to; "
-        "earlier ones are intact."
-    )
 
 
 @contextmanager
@@ -105,44 +70,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """
     try:
         with replacing(path) as partial, partial.open("wb") as file:
-            lock(file.fileno())  # as long as it is written: see remove_leftovers
             write(file)
             file.flush()
             os.fsync(file.fileno())
-    except (OSError, RuntimeError) as error:
-        cause = error
-        while cause is not None and not isinstance(cause, OSError):  # torch.save raises a RuntimeError on a full disk
-            cause = cause.__context__
-        if cause is None:
-            raise
-        raise _unwritten(path, cause) from error
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of killed processes from a folder, and no file that a process is writing.
-
-    Args:
-        folder: The folder; those below it are left alone.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in (".a.json.4711.tmp", "b.tmp"):
-        ...     _ = (folder / name).write_text("half")
-        >>> remove_leftovers(folder)
-        >>> [path.name for path in folder.iterdir()]
-        ['b.tmp']
-    """
-    for path in folder.glob(".*.tmp"):
-        with suppress(OSError):  # gone meanwhile, or not ours to remove
-            if re.fullmatch(r"\..+\.\d+\.tmp", path.name) and _is_unused(path):
-                path.unlink()
-
-
-def _is_unused(path: Path) -> bool:
-    """Whether no process holds the lock under which :func:`write_whole` writes a file."""
-    with path.open("r+b") as file:
-        return lock(file.fileno())
+    except (OSError, RuntimeError) as error:  # torch.save raises a RuntimeError on a full disk
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"{path} could not be written ({reason}): choose a folder with room that can be written to; earlier files "
+            "are intact."
+        ) from error
 
 
 def copy_whole(source: Path, path: Path) -> None:

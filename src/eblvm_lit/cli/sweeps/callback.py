@@ -16,8 +16,7 @@ from eblvm_lit.cli.sweeps.launcher import check_launcher, prepare_worker
 from eblvm_lit.cli.sweeps.search import is_search, prepare_search
 from eblvm_lit.cli.sweeps.summary import read_jobs, show_jobs
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.training.status import FINISHED, STATUS, read_status
-from eblvm_lit.utils.locks import FolderLock
+from eblvm_lit.training.status import FINISHED
 
 __all__ = ["Sweep", "refuse_another_sweep"]
 
@@ -27,14 +26,6 @@ class Sweep(Callback):
 
     Errors end the process by ``sys.exit``: Hydra turns exceptions of callbacks into warnings and continues.
     """
-
-    def __init__(self) -> None:
-        self._before: dict[Path, int] = {}
-        self._lock: FolderLock | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a worker process gets: the lock stays here."""
-        return {**self.__dict__, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Prepare a worker process of joblib, which gets this object before it composes and runs its job."""
@@ -49,32 +40,22 @@ class Sweep(Callback):
                 _move(config, earlier_sweep(config))
             folder = prepare_folder(config.hydra.sweep.dir)
             refuse_another_sweep(config, folder)
-            self._lock = FolderLock(folder).__enter__()  # to the end of the sweep
             prepare_search(config)
         except EblvmError as error:
             sys.exit(f"ERROR: {error}")
-        self._before = _changes(Path(config.hydra.sweep.dir))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:  # noqa: ARG002
         """Drop the configuration of the job, which Hydra would keep in memory until the end of the sweep."""
         job_return.cfg = job_return.hydra_cfg = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs; name those of this start that have not finished, and exit with an error if there are any."""
-        if self._lock is not None:
-            self._lock.__exit__(None, None, None)
+        """Show all jobs; name those that have not finished, and exit with an error if there are any."""
         folder = Path(config.hydra.sweep.dir)
         jobs = read_jobs(folder)
         if any(job.metrics for job in jobs):
             show_jobs(jobs, folder, config.get("optimized_metric"))
-        changes = _changes(folder)
-        bad = []
-        for path in sorted(changes, key=lambda path: (len(path.parts), len(path.name), path)):
-            status = read_status(path)
-            if changes[path] != self._before.get(path) and status["state"] != FINISHED:
-                name = path.relative_to(folder)
-                bad.append(f"  job {name}: {status['state']}. {status.get('reason', '')}".rstrip())
-        text = "\n".join([f"{len(bad)} of {len(changes)} jobs in {folder} have not finished:", *bad])
+        bad = [f"  job {job.name}: see its train.log" for job in jobs if job.state != FINISHED]
+        text = "\n".join([f"{len(bad)} of {len(jobs)} jobs in {folder} have not finished:", *bad])
         if bad and is_search(config):  # they count as the worst value
             print(f"WARNING: {text}", file=sys.stderr)
         elif bad:
@@ -90,11 +71,6 @@ def refuse_another_sweep(config: DictConfig, folder: Path) -> None:
             f"{folder} holds a sweep already: continue it with sweep.resume=true, or choose another folder by "
             "hydra.sweep.dir=... ."
         )
-
-
-def _changes(folder: Path) -> dict[Path, int]:
-    """The time of the last status of each job, by folder."""
-    return {path.parent: path.stat().st_mtime_ns for path in folder.glob(f"**/{STATUS}")}
 
 
 def _move(config: DictConfig, folder: Path) -> None:

@@ -46,7 +46,7 @@ def read_jobs(folder: Path) -> list[Job]:
     Args:
         folder: The folder of the sweep.
     """
-    paths = [path.parent for path in folder.glob(f"**/{STATUS}")]
+    paths = [path.parents[1] for path in folder.glob(f"**/{STATUS}")]
     paths.sort(key=lambda path: (len(path.parts), len(path.name), path))
     return [_read_job(path, folder) for path in paths]
 

@@ -18,7 +18,6 @@ from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.utils.digest import digest
-from eblvm_lit.utils.disk import check_room
 from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.progress import progress_bar
 
@@ -117,7 +116,6 @@ class SampleCache(ImageSource):
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         if not missing:
             return
-        check_room(folder, int((~there).sum() * np.prod(image_shape_of(data))), f"{n:,} samples for cache_dir")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -19,15 +19,12 @@ from eblvm_lit.training.callbacks.group import each
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.training.launch import is_first
 from eblvm_lit.training.loggers.base import of_runs
-from eblvm_lit.utils.disk import check_room, n_bytes
 from eblvm_lit.utils.io import copy_whole, replacing
 from eblvm_lit.utils.tensor_files import check_tensors
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "load_checkpoint", "validation_metrics"]
 
 log = logging.getLogger(__name__)
-
-OVERHEAD = 1 << 16  # bytes of a checkpoint besides its tensors: names and configuration
 
 
 def validation_metrics(trainer: pl.Trainer) -> dict[str, float]:
@@ -186,7 +183,7 @@ class Checkpoints(pl.Callback):
             self.best = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check that checkpoints will be readable, and the room on the disk."""
+        """Check that checkpoints will be readable."""
         if not trainer.is_global_zero:
             return
         content: dict[str, Any] = {"state_dict": pl_module.state_dict(), "hyper_parameters": dict(pl_module.hparams)}
@@ -195,17 +192,6 @@ class Checkpoints(pl.Callback):
             part.on_save_checkpoint(trainer, pl_module, content)
         pl_module.on_save_checkpoint(content)
         _check_readable(content, pl_module)
-        size = n_bytes([content, [optimizer.state_dict() for optimizer in trainer.optimizers]]) + OVERHEAD
-        # one more than are kept: a new file is complete before it replaces an old one
-        n_missing = 1 + sum(not path.is_file() for path in (self.last_path, self.best_path))
-        kept = self._n_moments(trainer) if self.keep is None else self.keep
-        n_missing += max(kept - len(self._kept(trainer.global_step)), 0)
-        check_room(self.folder, n_missing * size, f"{n_missing} checkpoints of {size / 1e6:,.1f} MB")
-
-    def _n_moments(self, trainer: pl.Trainer) -> int:
-        """How many times the last checkpoint will be written."""
-        between = self.every or trainer.val_check_interval * trainer.datamodule.iterations_per_batch
-        return (trainer.max_steps - trainer.global_step) // between
 
     def _kept(self, iteration: int) -> list[Path]:
         """The earlier checkpoints, the oldest first; not those that a run left which was ahead of this iteration."""
