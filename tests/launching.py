@@ -3,6 +3,7 @@
 import logging
 import os
 import runpy
+import subprocess
 import sys
 import time
 import traceback
@@ -10,13 +11,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.cli import cli, run
-from eblvm_lit.training import launch, worker
+from eblvm_lit.training import processes
 from shell import ROOT, tiny
 
-__all__ = ["RUN", "Forked", "Launch", "gone", "run_script"]
+__all__ = ["RUN", "Forked", "Launch", "forked_processes", "gone", "run_script"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
@@ -52,7 +52,7 @@ class Forked:
     def wait(self, timeout=None):
         self._process.join(timeout)
         if self.returncode is None:
-            raise launch.subprocess.TimeoutExpired("forked", timeout)
+            raise subprocess.TimeoutExpired("forked", timeout)
 
     def kill(self):
         self._process.kill()
@@ -94,24 +94,20 @@ def run_script(script, *args, folder):
     return process.returncode, (Path(folder) / "said").read_text()
 
 
-def _work(rank, folder):
-    """What the command line of a further process does."""
-    _speak_into(launch._log_of(rank, folder))
-    os.environ["LOCAL_RANK"] = str(rank)
-    rank_zero_only.rank = rank
-    os._exit(worker.main(str(folder / "config.yaml")))
+def forked_processes(folder, work=processes._work):
+    """Have a run fork its processes, each of which writes its number into a file."""
 
+    def noted(*args):
+        (folder / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
+        return work(*args)
 
-def _start(rank, folder):
-    process = Forked(_work, rank, folder)
-    (folder.parent / f"pid_{rank}").write_text(str(process.pid))
-    return process
+    processes.START_METHOD, processes._work = "fork", noted
 
 
 def _first(folder, overrides, prepare):
-    """What the command line of the first process does."""
+    """What the command line does."""
     _speak_into(folder.parent / "said")
-    launch._start = _start
+    forked_processes(folder.parent)
     prepare()
     try:
         cli.main(run.train, tiny(folder, *overrides))
@@ -126,20 +122,21 @@ def _first(folder, overrides, prepare):
 class Launch:
     """A run in some processes, in a folder of its own below one given; it may wait in an iteration.
 
-    Its processes begin where this one is, and the first one calls ``prepare`` before it does anything.
+    Its processes begin where this one is; the one that starts the others calls ``prepare`` before it does anything.
     """
 
     def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
         self.folder, self.run = Path(folder), Path(folder) / "run"
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("paused", "go", "pid_1"):
+        for name in ("paused", "go", "pid_0", "pid_1"):
             (self.folder / name).unlink(missing_ok=True)
         waiting = (*PAUSE, f"+callbacks.pause.iteration={pause}", f"+callbacks.pause.folder={self.folder}")
         options = (*RUN, f"trainer.devices={n}", *(waiting if pause else ()), *overrides)
         self.first = Forked(_first, self.run, options, prepare)
 
     def pid(self, rank):
-        return self.first.pid if rank == 0 else int((self.folder / f"pid_{rank}").read_text())
+        """Of a process; of the one that starts the others by None."""
+        return self.first.pid if rank is None else int((self.folder / f"pid_{rank}").read_text())
 
     def wait_for_pause(self):
         deadline = time.monotonic() + 200

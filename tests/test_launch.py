@@ -11,13 +11,14 @@ import time
 import pytest
 import torch.multiprocessing as mp
 
+import eblvm_lit
 from eblvm_lit.core import compile_choice, fast_paths
 from eblvm_lit.core.compile_choice import Choice
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.training import launch
+from eblvm_lit.training import processes
 from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.training.loggers.csv import read_curves
-from launching import RUN, Launch, gone
+from launching import RUN, Launch, gone, run_script
 from processes import in_processes
 from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
 
@@ -115,55 +116,66 @@ def test_the_first_process_alone_writes(runs):
 def straight(tmp_path_factory):
     """An uninterrupted run in two processes."""
     started = Launch(tmp_path_factory.mktemp("straight"), *PCD)
-    assert started.wait() == 0
-    assert not list(started.run.glob("process_*.log"))
+    assert started.wait() == 0, started.said
     return started.run
 
 
+def resumes(folder, straight):
+    """Whether a stopped run ends as the uninterrupted one, bit by bit."""
+    again = Launch(folder, *PCD, "ckpt=last")
+    return again.wait() == 0 and same_state(again.run, straight) and curves(again.run) == curves(straight)
+
+
 @forking
-def test_a_lost_process_ends_the_run_and_it_goes_on_bit_by_bit(straight, tmp_path):
+def test_a_lost_process_ends_the_run_and_it_resumes_bit_by_bit(straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
     started.send(signal.SIGKILL, rank=1)
     assert started.wait() == 1
-    assert "Process 1 of the run has ended with code -9" in started.said
+    assert "Process 1 of the run was lost (Signal 9 (SIGKILL)" in started.said
+    assert gone(started.pid(0))
     assert checkpoint(started.run)["global_step"] == 8
-    again = Launch(tmp_path, *PCD, "ckpt=last")
-    assert again.wait() == 0
-    assert same_state(again.run, straight)
-    assert curves(again.run) == curves(straight)
+    assert resumes(tmp_path, straight)
 
 
 @forking
-def test_the_others_end_where_the_first_is_killed_and_one_device_can_go_on(straight, tmp_path):
+def test_the_processes_end_where_the_agent_is_killed_and_one_device_can_resume(straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
-    started.send(signal.SIGKILL, rank=0)
-    assert gone(started.pid(1))
+    started.send(signal.SIGKILL, rank=None)
+    assert all(gone(started.pid(rank)) for rank in (0, 1))
     train(started.run, *RUN, *PCD, "ckpt=last")  # with one device
     assert close(started.run, straight)
 
 
 @forking
 @pytest.mark.parametrize(
-    ("number", "rank"), [(signal.SIGTERM, 1), pytest.param(signal.SIGUSR1, 0, marks=pytest.mark.slow)]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.slow)],
 )
-def test_a_signal_to_any_process_stops_all_at_one_iteration(number, rank, straight, tmp_path):
+def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=9)
-    started.send(number, rank)
-    assert started.wait() == 128 + number
-    assert gone(started.pid(1))
-    assert f"Stopped by {number.name} after iteration 10; resume with" in started.said
+    started.send(number, rank=None)
+    assert started.wait() == code, started.said
+    assert all(gone(started.pid(rank)) for rank in (0, 1))
+    assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
-    assert not list(started.run.glob("process_*.log"))
-    again = Launch(tmp_path, *PCD, "ckpt=last")
-    assert again.wait() == 0
-    assert same_state(again.run, straight)
-    assert curves(again.run) == curves(straight)
+    assert resumes(tmp_path, straight)
 
 
-def test_the_command_line_starts_the_other_processes_itself(straight, tmp_path):
+@forking
+def test_an_error_of_one_process_is_that_of_the_run(tmp_path):
+    crash = ("allow_packages=[stopping]", "+callbacks.crash={_target_: stopping.CrashAt, iteration: 5}")
+    started = Launch(tmp_path, *PCD, *crash)
+    assert started.wait() == 99
+    assert "crashed on purpose" in started.said
+
+
+# --- started in three ways --------------------------------------------------------------------------------
+
+
+def test_the_command_line_starts_the_processes_itself(straight, tmp_path):
     options = [*TINY, *RUN, *PCD, "trainer.devices=2", "hydra.run.dir=run"]
     process = start("train.py", *options, folder=tmp_path)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert out.count("18/18") == 1  # nothing is said twice
     assert same_state(tmp_path / "run", straight)
@@ -171,6 +183,28 @@ def test_the_command_line_starts_the_other_processes_itself(straight, tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name != ".hydra") == [
         *("checkpoints", "config.yaml", "metrics.csv", "metrics.json", "train.log"),
     ]
+    assert "18/18" in (tmp_path / "run" / "train.log").read_text()
+
+
+@forking
+def test_a_sweep_starts_the_processes_of_each_job(straight, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "START_METHOD", "fork")
+    options = [*TINY, *RUN, *PCD, "trainer.devices=2", "hydra.sweep.dir=sweep", "seed=7,1234"]
+    code, said = run_script("train.py", "-m", *options, folder=tmp_path)
+    assert code == 0, said
+    assert close(tmp_path / "sweep" / "1", straight)
+    assert not close(tmp_path / "sweep" / "0", straight)
+
+
+@forking
+def test_a_call_from_python_starts_the_processes(straight, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "START_METHOD", "fork")
+    handler = signal.getsignal(signal.SIGINT)
+    options = [*TINY, *RUN, *PCD, "trainer.devices=2", f"run_dir={tmp_path / 'run'}", f"outputs_dir={tmp_path}"]
+    found = eblvm_lit.train(options)
+    assert found.iteration == 18
+    assert close(tmp_path / "run", straight)
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.slow
@@ -178,7 +212,7 @@ def test_the_command_line_starts_the_other_processes_itself(straight, tmp_path):
 def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
     chance = random.Random(0)
     for i in range(20):
-        at, rank = chance.randrange(3, 18, 2), chance.randrange(2)  # where blocks of two begin
+        at, rank = chance.randrange(3, 18, 2), chance.choice([0, 1, None])  # where blocks of two begin
         number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         started = Launch(tmp_path / str(i), *PCD, pause=at)
         started.wait_for_pause()
@@ -188,7 +222,7 @@ def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
             if started.first.poll() is None:
                 os.kill(started.pid(rank), number)
         started.wait()
-        assert gone(started.pid(1))
+        assert all(gone(started.pid(rank)) for rank in (0, 1))
         last = started.run / "checkpoints" / "last.ckpt"
         if last.exists():
             assert load_checkpoint(last)["global_step"] >= (at - 1) // 4 * 4
@@ -210,7 +244,6 @@ def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
     ("overrides", "sentence"),
     [
         (["trainer.num_nodes=2"], "which torchrun or srun start: see docs/multi_gpu.md"),
-        (["trainer.num_nodes=0"], "trainer.num_nodes must be an integer of at least 1"),
         (["+trainer.strategy=fsdp"], "trainer.strategy follows from trainer.devices: leave it out"),
     ],
 )
@@ -220,23 +253,20 @@ def test_what_cannot_be_launched_is_refused_in_one_sentence(overrides, sentence,
     assert "\n" not in str(refusal.value)
 
 
-def test_torchrun_needs_a_folder_for_all_and_no_sweep(monkeypatch):
+def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):
     class Hydra:
         class overrides:  # noqa: N801
             hydra, task = [], []
 
         mode = None
 
-    monkeypatch.setattr(launch, "started_outside", lambda: "torchrun")
-    monkeypatch.setattr(launch.HydraConfig, "initialized", lambda: True)
-    monkeypatch.setattr(launch.HydraConfig, "get", lambda: Hydra)
-    with pytest.raises(ConfigError, match=r"give them one, such as hydra.run.dir=outputs/my_run"):
-        launch.check_launch(2)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(processes.HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(processes.HydraConfig, "get", lambda: Hydra)
+    with pytest.raises(ConfigError, match=r"give all of them one, such as hydra.run.dir=outputs/my_run"):
+        processes.check_launch(2)
     Hydra.overrides.hydra = ["hydra.run.dir=outputs/x"]
-    launch.check_launch(2)
-    Hydra.mode = launch.RunMode.MULTIRUN
-    with pytest.raises(ConfigError, match="torchrun would start a whole sweep"):
-        launch.check_launch(1)
+    processes.check_launch(2)
 
 
 REFUSED = {

@@ -21,10 +21,9 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.checkpoints import AtomicCheckpointIO
 from eblvm_lit.training.callbacks.group import grouped
-from eblvm_lit.training.launch import check_launch
-from eblvm_lit.training.strategy import SharedMinibatches
+from eblvm_lit.training.processes import OwnReductions
 
-__all__ = ["Parts", "build", "build_trainer", "root_device"]
+__all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
 
 
 # Options of Lightning's automatic optimization, and what this package has instead.
@@ -125,7 +124,7 @@ def n_processes(cfg: DictConfig) -> int:
     """The number of processes: one per device of ``trainer.devices`` and machine."""
     if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
         return 1
-    return _bare_trainer(cfg).world_size
+    return root_device(cfg)[1]
 
 
 def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
@@ -189,8 +188,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         raise ConfigError(f"trainer.{both[0]} cannot be set: use max_steps, n_validations and callbacks.")
     try:
         if n_processes(cfg) > 1:
-            check_launch(cfg.trainer.num_nodes)
-            options["strategy"] = SharedMinibatches()
+            options["strategy"] = OwnReductions()
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise ConfigError(f"trainer: {_one_line(error)}") from error

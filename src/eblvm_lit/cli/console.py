@@ -75,7 +75,7 @@ class CheckOutputFolder(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Check the folder of a run; Hydra would write its files beside those of another run that is in it."""
-        from eblvm_lit.training.launch import is_first  # takes seconds, for which --help need not wait
+        from eblvm_lit.training.processes import is_first  # takes seconds, for which --help need not wait
 
         if AFTER_TIME.search(config.hydra.run.dir) and is_first():
             self._take_free_folder(config)

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.cli.adapt import adapt
-from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer
+from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.console import prepare_folder, quiet, show_config
 from eblvm_lit.cli.instantiate import LIGHTNING
@@ -28,10 +28,10 @@ from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.group import state_in
 from eblvm_lit.training.checkpoint_io import check_restorable, load_checkpoint
 from eblvm_lit.training.forecast import warn_of_counts, warn_of_days
-from eblvm_lit.training.launch import is_first, launched, started_outside
 from eblvm_lit.training.lightning_errors import lightning_errors
 from eblvm_lit.training.loggers.base import RunLogger, closing, of_runs
 from eblvm_lit.training.precision import AUTO, choose_precision, stored_precision
+from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
 from eblvm_lit.training.provenance import Job, this_job
 from eblvm_lit.training.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.training.resume import check_settings, find_checkpoint
@@ -63,6 +63,17 @@ def train(cfg: DictConfig) -> dict[str, float]:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
+    if (n := n_processes(cfg)) > 1:
+        check_launch(cfg.trainer.num_nodes)
+        if not started_outside():
+            prepare(cfg)
+            return run_in_processes(n, run, cfg)
+    return run(cfg)
+
+
+def run(cfg: DictConfig) -> dict[str, float]:
+    """Train in this process, which may be one of several."""
+    quiet()
     folder = Path(cfg.run_dir)
     if is_first():
         refuse_another_run(cfg, folder)  # before anything is written
@@ -72,6 +83,17 @@ def train(cfg: DictConfig) -> dict[str, float]:
             leftover.unlink()
     with within_memory():
         return _train(cfg)
+
+
+@lightning_errors()
+def prepare(cfg: DictConfig) -> None:
+    """Check the configuration once for all processes, download and decode the data, and choose the precision."""
+    check_config(cfg)
+    adapt(cfg)
+    parts = build(cfg, LIGHTNING)
+    parts.data.setup()
+    if cfg.trainer.precision == AUTO:
+        cfg.trainer.precision = choose_precision(cfg, parts, earlier_checkpoint(cfg) or find_checkpoint(cfg))
 
 
 @lightning_errors()
@@ -100,15 +122,14 @@ def _train(cfg: DictConfig) -> dict[str, float]:
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     if cfg.trainer.precision == AUTO:
         cfg.trainer.precision = choose_precision(cfg, parts, resume_from)
-        if is_first():  # further processes read it, and take the same
+        if is_first():
             write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     trainer = build_trainer(cfg, parts)
     start = 0 if resume_from is None else resume(cfg, parts, trainer, resume_from)
     with closing(trainer.loggers):
         begin(trainer.loggers, this_job("train"), parts.method.description)
-        with launched(trainer.world_size, folder):
-            return _fit(cfg, parts, trainer, resume_from, start)
+        return _fit(cfg, parts, trainer, resume_from, start)
 
 
 def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
@@ -178,8 +199,7 @@ def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path
             f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
             "or evaluate the checkpoint with evaluate.py."
         )
-    if is_first() or started_outside() in ("torchrun", "SLURM"):  # others read what the first process has resolved
-        check_settings(checkpoint, cfg, resume_from)
+    check_settings(checkpoint, cfg, resume_from)
     log.info("Resuming from iteration %d of %s.", start, resume_from)
     before = stored_precision(checkpoint)
     if before not in (None, trainer.precision):

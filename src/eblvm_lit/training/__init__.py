@@ -1,1 +1,1 @@
-"""Training with several processes: launch, shards of minibatches, and reductions."""
+"""All that touches Lightning's Trainer: processes, callbacks, loggers, checkpoints."""

@@ -20,7 +20,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import load_checkpoint
-from eblvm_lit.training.launch import started_outside
+from eblvm_lit.training.processes import started_outside
 from eblvm_lit.utils.torch_settings import tf32, threads
 
 __all__ = ["AUTO", "Convolution", "Probe", "choose_precision", "largest_convolution", "probe", "stored_precision"]
@@ -96,8 +96,8 @@ class Probe(NamedTuple):
 def choose_precision(cfg: DictConfig, parts: Parts, resume_from: Path | None) -> str:
     """The precision of a run with ``trainer.precision=auto``; one line in the log says which, and why.
 
-    A resumed run keeps the precision of its checkpoint. Further processes of a run find the choice of the first one in
-    ``config.yaml``. Processes that torchrun or SLURM start could choose differently, and stay in float32.
+    A resumed run keeps the precision of its checkpoint. Processes that torchrun or SLURM start could choose
+    differently, and stay in float32.
 
     Args:
         cfg: The configuration of the run.
@@ -109,11 +109,10 @@ def choose_precision(cfg: DictConfig, parts: Parts, resume_from: Path | None) ->
     """
     device, n_processes = root_device(cfg)
     stored = None if resume_from is None else stored_precision(load_checkpoint(resume_from))
-    launcher = started_outside() if n_processes > 1 else None
     if stored is not None:
         chosen, reason = stored, "as in the checkpoint that the run goes on from"
-    elif launcher is not None:
-        chosen, reason = SINGLE, f"processes that {launcher} has started could choose differently"
+    elif n_processes > 1 and started_outside():
+        chosen, reason = SINGLE, "processes that were started one by one could choose differently"
     else:
         with tf32(cfg.get("tf32")), threads(cfg.get("threads")):
             chosen, reason = decide(parts, device, n_processes)

@@ -24,8 +24,8 @@ from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.training.callbacks.log_curves import LogCurves
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.training.checkpoint_io import load_checkpoint
-from eblvm_lit.training.launch import is_first
 from eblvm_lit.training.loggers.base import of_runs
+from eblvm_lit.training.processes import is_first
 from eblvm_lit.utils.io import write_json
 
 __all__ = [

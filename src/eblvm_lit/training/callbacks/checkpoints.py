@@ -17,8 +17,8 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.callbacks.group import each
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from eblvm_lit.training.launch import is_first
 from eblvm_lit.training.loggers.base import of_runs
+from eblvm_lit.training.processes import is_first
 from eblvm_lit.utils.io import copy_whole, replacing
 from eblvm_lit.utils.tensor_files import check_tensors
 

@@ -35,8 +35,9 @@ class Preemption(pl.Callback):
     """On SIGTERM, SIGINT or SIGUSR1, finishes the iteration, writes ``checkpoints/last.ckpt`` and stops the run.
 
     The handler only sets a flag: Lightning's own handler acts inside of the signal, where several processes deadlock.
-    After each batch, all processes ask whether one of them was told to stop. A second signal of the same kind does what
-    it does without this callback, as all signals do before and after training.
+    After each batch, all processes ask whether one of them was told to stop. A second SIGINT does what it
+    does without this callback, as all signals do before and after training; a second SIGTERM waits, because torchrun
+    passes on what SLURM sends to its processes, too.
 
     Args:
         save_dir: The run's folder.
@@ -54,7 +55,8 @@ class Preemption(pl.Callback):
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
         self._method.stopping = rank_and_size()[1] == 1  # several processes finish their batch together
-        signal.signal(number, self._before.pop(number))
+        if number == signal.SIGINT:
+            signal.signal(number, self._before.pop(number))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Handle signals from here on, instead of Lightning."""

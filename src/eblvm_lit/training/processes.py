@@ -1,0 +1,160 @@
+"""Several processes that share each minibatch: torch's elastic agent starts them, as torchrun does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.plugins.environments import SLURMEnvironment  # pyright: ignore[reportPrivateImportUsage]
+from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.utilities import rank_zero_only
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from eblvm_lit.errors import ConfigError, DataError, EblvmError
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.training.callbacks.preemption import InterruptedRunError
+
+__all__ = ["OwnReductions", "check_launch", "is_first", "run_in_processes", "started_outside"]
+
+# "fork" in tests, which would import torch again in each process.
+START_METHOD = "spawn"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+
+
+class OwnReductions(DDPStrategy):
+    """Lightning's DDP strategy without torch's wrapper, which never reduces what ``torch.func.grad`` computes.
+
+    A wrapped module has its compiled iteration split at the wrapper's buckets, and its buffers broadcast in each call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(timeout=timedelta(hours=3))  # the others wait while one computes metrics or draws figures
+
+    def configure_ddp(self) -> None:
+        """Leave the module as it is: methods reduce their gradients themselves."""
+
+
+class StoppedProcessesError(InterruptedRunError):
+    """A signal has stopped the processes of a run, each of which says the iteration."""
+
+    def __init__(self, number: int, advice: str) -> None:
+        EblvmError.__init__(self, f"Stopped by {signal.Signals(number).name}; {advice}")
+        self.exit_code = 128 + number
+
+
+class LostProcessError(EblvmError):
+    """A process of the run was killed."""
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes files and prints; also valid before the process group exists."""
+    return rank_zero_only.rank == 0
+
+
+def started_outside() -> bool:
+    """Whether torchrun, SLURM or the elastic agent of a run has started this process as one of several."""
+    return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
+
+
+def check_launch(n_nodes: int) -> None:
+    """Refuse several processes that would wait for each other forever, or write into several folders.
+
+    Args:
+        n_nodes: The number of machines.
+
+    Raises:
+        ConfigError: Names a command that works.
+    """
+    if not started_outside():
+        if n_nodes > 1:
+            raise ConfigError(
+                f"trainer.num_nodes={n_nodes} needs processes on each machine, which torchrun or srun start: see "
+                "docs/multi_gpu.md."
+            )
+    elif HydraConfig.initialized() and HydraConfig.get().mode != RunMode.MULTIRUN:
+        named = [*HydraConfig.get().overrides.hydra, *HydraConfig.get().overrides.task]
+        if not any(override.startswith(("hydra.run.dir=", "run_dir=")) for override in named):
+            raise ConfigError(
+                "Each process would name a folder after its own start time: give all of them one, such as "
+                "hydra.run.dir=outputs/my_run."
+            )
+
+
+def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
+    """What a function of the configuration returns in the first of n new processes on this machine.
+
+    Args:
+        n: The number of processes.
+        function: One of a module, which is imported anew.
+        cfg: The configuration.
+
+    Raises:
+        EblvmError: The first that a process has raised, or the reason for which the processes have stopped.
+    """
+    logging.getLogger("torch.distributed.elastic").propagate = False  # what it reports, an error says below
+    logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=n,
+        run_id=cfg.run_dir,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        max_restarts=0,
+        start_method=START_METHOD,
+    )
+    hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
+    resume = f"resume with the same command and ckpt={cfg.run_dir}/checkpoints/last.ckpt."
+    with _signals():
+        try:
+            return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
+        except SignalException as stop:
+            raise StoppedProcessesError(stop.sigval, resume) from None
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            if isinstance(failure.message, str):  # no Python error
+                raise LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}") from None
+            kind, _, sentence = failure.message["message"].partition(": ")
+            known = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
+            if kind in known:
+                raise known[kind](sentence) from None
+            raise
+
+
+def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
+    """What each process does."""
+    os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
+    rank_zero_only.rank = int(os.environ["RANK"])
+    if not is_first():
+        logging.disable(logging.WARNING)
+    elif hydra_log:
+        configure_log(OmegaConf.create(hydra_log))
+    return function(OmegaConf.create(cfg))
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Have SIGUSR1 stop the processes, too, and give all signals back: the agent keeps those that it handles."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise SignalException(f"received {number}", sigval=signal.Signals(number))
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGUSR1, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
