@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "portable"
 OLDEST = (3, 11)
-EXTRAS = ("dev", "dashboards", "joblib", "optuna", "tensorboard", "wandb")
+EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard")
 
 # The tests of numbers: files that compare what depends on the processor.
 NUMBERS = [
@@ -98,7 +98,7 @@ def make_environment(name, python, requirements):
 
 def interpreter_of(environment, reasons):
     """The interpreter of a cell's environment, or None, with the reason in ``reasons``."""
-    tested = ["-c", "constraints.txt", "-e", ".[dev]"]
+    tested = ["-c", "constraints.txt", "-e", ".[test]"]
     here, found = sys.version_info[:2], pythons()
     if environment == "this" or (environment == "oldest" and here == OLDEST):
         return sys.executable

@@ -45,7 +45,7 @@ WRONG = {
 def found(tmp_path_factory):
     """What the type checker says about three files of a user: (severity, line, message) by the file's name."""
     if importlib.util.find_spec("basedpyright") is None:
-        pytest.skip("basedpyright is not installed: pip install -e '.[dev]'")
+        pytest.skip("basedpyright is not installed: pip install -e '.[lint]'")
     folder = tmp_path_factory.mktemp("user")
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "basic", "extraPaths": [f"{ROOT}/src"]}))
     (folder / "right.py").write_text(RIGHT)
