@@ -459,7 +459,6 @@ def test_a_last_batch_of_one_example_is_refused(tmp_path, monkeypatch):
         (lambda: sngan(generator=ConvGenerator(v_shape=[3, 8, 8], h_dim=3, width=2)), "the same v_shape"),
         (lambda: vae(generator=ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)), "the same h_dim"),
         (lambda: Adversarial(critic_loss="wasserstein"), "difference, hinge, softplus"),
-        (lambda: Stability(n=1), "n >= 2"),
     ],
 )
 def test_bad_input_of_the_baselines_is_refused(make, message):

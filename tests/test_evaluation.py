@@ -9,7 +9,6 @@ from torch import nn
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.base import in_float64, mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
@@ -411,19 +410,3 @@ def test_metrics_give_plain_numbers_in_any_autograd_mode(metric, mode):
 def test_mean_over_rows_weighs_rows_and_not_blocks():
     v = torch.arange(7.0)
     assert mean_over_rows(lambda x: {"v": x}, v, rows=3) == {"v": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: AIS(n_chains=1), "n_chains"),
-        (lambda: AIS(n_betas=1), "n_betas"),
-        (lambda: LogLikelihood(max_enumerated=25), "max_enumerated"),
-        (lambda: LogLikelihood(n_betas=0), "n_betas"),
-        (lambda: FisherScore(max_differentiated=-1), "max_differentiated"),
-        (lambda: PosteriorDivergence(n_particles=0), "n_particles"),
-    ],
-)
-def test_refusals(make, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        make()

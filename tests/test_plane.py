@@ -1,6 +1,5 @@
 """Metrics of models of the plane: log Z and divergences by quadrature, and the modes that samples find."""
 
-import json
 import logging
 import math
 from types import SimpleNamespace
@@ -157,14 +156,6 @@ def test_where_nothing_is_known_nothing_is_said():
     assert numbers(metric, many, data) == {}
 
 
-@pytest.mark.parametrize(
-    "options", [{"n_cells": 0}, {"scale": 1}, {"scale": 4}, {"tolerance": 0.0}, {"tolerance": math.nan}]
-)
-def test_grids_that_are_none_are_refused(options):
-    with pytest.raises(ConfigError, match="Quadrature of the plane needs n_cells between 1 and 4096, an odd scale"):
-        PlaneQuadrature(**options)
-
-
 # --- modes ------------------------------------------------------------------------------------------------
 
 
@@ -179,16 +170,13 @@ def mixture(centres, std=0.05):
 QUICK = {"n_samples": 1250, "n_steps": 60}
 
 
-def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost(tmp_path):
+def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
     data = TwentyFiveGaussians()
-    whole = numbers(Modes(**QUICK, save_dir=str(tmp_path)), mixture(data.centres), data)
+    whole = numbers(Modes(**QUICK), mixture(data.centres), data)
     assert whole["modes"] == 25
     # 1 - exp(-9/2) of a normal distribution is within 3 deviations; Langevin's steps widen it a little
     assert 0.97 < whole["samples_at_modes"] < 0.995
     assert whole["rarest_mode"] > 1 - 5 * (25 / 1250) ** 0.5  # cells of equal size draw equally many chains
-    kept = json.loads((tmp_path / "modes.json").read_text())
-    assert [mode["centre"] for mode in kept["modes"]] == [list(c) for c in data.centres]
-    assert sum(mode["share"] for mode in kept["modes"]) == pytest.approx(whole["samples_at_modes"], abs=1e-6)
     lost = numbers(Modes(**QUICK), mixture(data.centres[:20]), data)
     assert (lost["modes"], lost["rarest_mode"]) == (20, 0)
     wide = numbers(Modes(**QUICK), mixture(data.centres, std=0.2), data)
@@ -244,12 +232,6 @@ def test_shares_are_counts_within_some_deviations():
     assert shares_of_modes(v, centres, stds, n_stds=1.0).tolist() == [0.25, 0.0]
 
 
-@pytest.mark.parametrize("options", [{"n_samples": 0}, {"min_share": 0.0}, {"min_share": 1.5}])
-def test_modes_refuse(options):
-    with pytest.raises(ConfigError, match="Modes need"):
-        Modes(**options)
-
-
 # --- the energy, and a run --------------------------------------------------------------------------------
 
 
@@ -274,4 +256,3 @@ def test_a_run_of_the_new_data_has_the_numbers(tmp_path):
     quick = [f"callbacks.evaluation.metrics.{key}" for key in ("quadrature.n_cells=60", "modes.n_steps=2")]
     metrics = train(tmp_path, "data=twenty_five_gaussians", "method=ed", *small, *quick)
     assert {"test/kl", "test/quadrature_log_likelihood", "test/modes", "test/samples_at_modes"} <= metrics.keys()
-    assert (tmp_path / "modes.json").is_file()

@@ -1,12 +1,9 @@
 """Samples of deep models: known moments of every kind of chain, the cache on disk, and the pictures of them."""
 
 import copy
-import logging
 import math
-import shutil
 import threading
 from contextlib import suppress
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -279,8 +276,6 @@ def test_masks_of_digits_keep_what_is_bright_or_all_else():
     assert 10 < int(inverted.sum()) < 50
     assert len(rows.unique(dim=0)) > 40  # each its own
     assert torch.equal(DrawnMask(data=data, inverted=0.5).keep((3, 8, 8), SampleNoise(0, [7, 3])), keep[[7, 3]])
-    with pytest.raises(ConfigError, match="Checkerboard has no images"):
-        DrawnMask(data=Checkerboard())
 
 
 def test_files_of_a_mask_are_looked_for_before_the_first_iteration(tmp_path):
@@ -536,58 +531,6 @@ def test_models_that_differ_by_a_setting_alone_have_other_digests():
     assert digest(torch.zeros(2, dtype=torch.bfloat16)) != digest(torch.zeros(1, dtype=torch.float32))
 
 
-def damage(path, place):
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-
-
-def warnings_of(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-
-
-def test_a_batch_with_any_damaged_byte_is_right_or_drawn_anew(tmp_path):
-    method, data = setting()
-    cache = SampleCache(sampler=few(), cache_dir=tmp_path)
-    whole = cache.images(method, data, 8).numpy()
-    _, file = sorted(cache.folder(method, data).iterdir())
-    content = file.read_bytes()
-    n_redrawn = 0
-    for place in range(len(content)):
-        damage(file, place)
-        images, there = cache_module._read(file.parent, 8, data.image_shape)
-        assert there[:4].all()
-        assert np.array_equal(images[there], whole[there])
-        n_redrawn += not there[4:].any()
-        file.write_bytes(content)
-    assert n_redrawn > len(content) / 2
-
-
-def test_a_damaged_byte_of_an_image_is_drawn_anew_with_a_warning(tmp_path, caplog):
-    method, data = setting()
-    whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
-    _, file = sorted(tmp_path.glob("samples/*/*.npz"))
-    damage(file, file.read_bytes().index(whole[4:].numpy().tobytes()) + 3)
-    again = Counted()
-    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
-    assert again.drawn == [4, 5, 6, 7]
-    assert len(warnings_of(caplog)) == 1
-    assert "drawn anew" in warnings_of(caplog)[0]
-
-
-@pytest.mark.parametrize("content", [b"", b"not an array", "cut"])
-def test_a_damaged_file_is_drawn_anew_with_a_warning(content, tmp_path, caplog):
-    method, data = setting()
-    whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 8).clone()
-    file, _ = sorted(tmp_path.glob("samples/*/*.npz"))
-    file.write_bytes(file.read_bytes()[:-1] if content == "cut" else content)
-    again = Counted()
-    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
-    assert again.drawn == [0, 1, 2, 3]
-    assert len(warnings_of(caplog)) == 1
-    assert len(list(file.parent.iterdir())) == 2
-
-
 def test_a_file_that_is_not_whole_does_not_count(tmp_path, monkeypatch):
     """A process that is killed while it writes leaves a file under another name."""
     method, data = setting()
@@ -600,25 +543,8 @@ def test_a_file_that_is_not_whole_does_not_count(tmp_path, monkeypatch):
     assert again.drawn == [0, 1, 2, 3]
 
 
-def test_a_disk_without_room_is_said_before_anything_is_drawn(tmp_path, monkeypatch):
-    method, data = setting()
-    cache = SampleCache(sampler=Counted(), cache_dir=tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
-    sentence = r"1,000,000 samples for cache_dir need 6.0 MB in .* and 3.0 MB are free: make room, or choose another"
-    with pytest.raises(DataError, match=sentence):
-        cache.images(method, data, 1_000_000)
-    assert cache.sampler.drawn == []
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"Samples cannot be written to .*: set cache_dir"):
-        SampleCache(sampler=few(), cache_dir=tmp_path / "file").images(method, data, 5)
-
-
 def test_what_cannot_be_cached_is_refused(tmp_path):
     cache = SampleCache(sampler=few(), cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match="n >= 1, not 0"):
-        cache.images(*setting(), 0)
-    with pytest.raises(ConfigError, match="Plain has no images"):
-        cache.images(*setting(Plain), 5)
     method, data = setting()
     method.posterior = None
     with pytest.raises(ConfigError, match="of kind posterior"):
@@ -780,7 +706,6 @@ def test_pictures_change_nothing(picture):
         (lambda: Interpolation(sampler=few(), rho=1.0), "shared_noise=true"),
         (lambda: Inpainting(sampler=few(), mask=LeftHalf(), n=0), "n >= 1"),
         (lambda: Inpainting(sampler=few(), mask=LeftHalf(), n_completions=0), "n_completions >= 1"),
-        (lambda: LeftHalf(inverted=1.5), r"probability in \[0, 1\], not 1.5"),
         (lambda: draw_visible(few(), gaussian(), torch.zeros(0, 2), seed=0), "no sample"),
     ],
 )

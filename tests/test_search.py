@@ -1,50 +1,21 @@
-"""Searches: validation metrics are final metrics, their names are checked before training, and Optuna finds values."""
+"""Searches: validation metrics are final metrics, and Optuna finds values."""
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
-from torch import nn
 
-from eblvm_lit.cli import cli, run
+from eblvm_lit.cli import cli
 from eblvm_lit.cli.sweeps import launcher
 from eblvm_lit.cli.sweeps.search import is_search, prepare_search, value_of_divergence
-from eblvm_lit.data.digits import Digits
-from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
-from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
-from eblvm_lit.evaluation.criteria.kernel import KernelDistance
-from eblvm_lit.evaluation.critic_divergence import CriticDivergence
-from eblvm_lit.evaluation.features.base import Titles
-from eblvm_lit.evaluation.features.sets import FeatureSet
-from eblvm_lit.evaluation.fisher_score import FisherScore
-from eblvm_lit.evaluation.frechet import Gaussian
-from eblvm_lit.evaluation.likelihood import LogLikelihood
-from eblvm_lit.evaluation.out_of_distribution import Constant, OutOfDistribution, UniformNoise
-from eblvm_lit.evaluation.posterior import PosteriorDivergence
-from eblvm_lit.evaluation.probe import LinearProbe
-from eblvm_lit.evaluation.reconstruction import ReconstructionError
-from eblvm_lit.evaluation.sample_quality import SampleQuality
-from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
-from eblvm_lit.methods.critics import FisherCritic
-from eblvm_lit.networks.vector_field import VectorField
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from launching import run_script
-from shell import checkpoint, curves, evaluate, of_checkpoint, same_state, tiny, train
-from stand_in import StandIn
+from shell import checkpoint, curves, evaluate, of_checkpoint, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint=last")
 
@@ -108,13 +79,6 @@ def test_a_metric_with_an_interval_can_pick_the_best(tmp_path):
     assert metrics["val/fisher"] == min(values.values())
 
 
-def test_a_monitored_metric_that_validations_will_not_give_is_refused_before_training(untrained, tmp_path):
-    for name, hint in (("val/fischer", ""), ("val/log_likelihood", "at_validation")):
-        mode = "callbacks.checkpoints.mode=min"
-        with pytest.raises(ConfigError, match=rf"monitor={name}: .*validations will give val/fisher, val/loss.*{hint}"):
-            train(tmp_path, *DSM, f"callbacks.checkpoints.monitor={name}", mode)
-
-
 def test_a_run_that_is_resumed_at_its_end_keeps_the_last_validation(tmp_path):
     metrics = train(tmp_path / "run", *DSM)
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
@@ -141,43 +105,6 @@ def test_a_checkpoint_of_an_earlier_version_has_no_validation(tmp_path):
             evaluate(tmp_path / "evaluated", path)
 
 
-# --- the name is checked before training ------------------------------------------------------------------
-
-
-@pytest.fixture
-def untrained(monkeypatch):
-    """Training must not begin."""
-    monkeypatch.setattr(run, "_fit", lambda *args: pytest.fail("it was trained"))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            ["optimized_metric=val/lose"],
-            r"no such metric; it will have iteration, test/fisher, .*val/fisher, val/loss\.$",
-        ),
-        (["optimized_metric=val/fid"], r"val/fid: this run will have no such metric"),
-        (
-            ["optimized_metric=test/posterior_kl"],
-            "test/posterior_kl: this run will have no such metric",
-        ),  # no posterior
-        (["optimized_metric=val/log_likelihood"], r"Validations compute the metrics that callbacks.evaluation.at_val"),
-        (
-            ["optimized_metric=val/fisher", "+callbacks.evaluation.intervals.fisher=8", "test_checkpoint=best"],
-            "val/fisher: this run will",  # unless the best one is of a validation that computes it
-        ),
-        (["optimized_metric=test_best/fisher"], "test_best/fisher: this run will have no such metric"),
-        (["optimized_metric=train/iterations_per_second", "callbacks.curves=null"], "iterations_per_second: this run"),
-        (["optimized_metric=3"], r"optimized_metric must be str \| None, not 3"),
-    ],
-)
-def test_a_metric_that_the_run_will_not_have_is_refused_before_training(overrides, sentence, untrained, tmp_path):
-    with pytest.raises(ConfigError, match=sentence) as refusal:
-        train(tmp_path, *DSM, *overrides)
-    assert "\n" not in str(refusal.value)
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -195,118 +122,6 @@ def test_a_metric_that_the_run_will_not_have_is_refused_before_training(override
 def test_a_metric_that_the_run_will_have_is_there(overrides, tmp_path):
     name = overrides[0].partition("=")[2]
     assert math.isfinite(train(tmp_path, *DSM, *overrides)[name])
-
-
-class Surprise(Metric):
-    """A metric that does not tell its names before."""
-
-    def evaluate(self, method, data, split, generator):
-        return {"surprise": 1.0}
-
-
-def test_what_is_not_known_before_is_said_and_the_run_goes_on(tmp_path, caplog):
-    cfg = tiny(tmp_path, *DSM, "allow_packages=[test_search]", "optimized_metric=test/surprise")
-    OmegaConf.update(cfg, "callbacks.evaluation.metrics.own", {"_target_": "test_search.Surprise"}, force_add=True)
-    assert cli.main(run.train, cfg) == 1.0
-    assert "Only the end of the run shows whether it has optimized_metric=test/surprise" in caplog.text
-    assert "callbacks.evaluation.metrics.own" in caplog.text
-
-
-def test_names_need_no_change_of_the_method(tmp_path):
-    """A network in training mode would move its statistics; a run that asks for names is the same run."""
-    asked = train(tmp_path / "asked", *DSM, "method=bidsm", "optimized_metric=val/posterior_kl")
-    plain = train(tmp_path / "plain", *DSM, "method=bidsm")
-    assert of_checkpoint(asked) == of_checkpoint(plain)
-    assert same_state(tmp_path / "asked", tmp_path / "plain")
-
-
-# --- names of metrics -------------------------------------------------------------------------------------
-
-
-def bits(h_dim=3):
-    return {"energy": GRBM(v_dim=64, h_dim=h_dim), "posterior": BernoulliPosterior(v_dim=64, h_dim=h_dim)}
-
-
-def normals():
-    posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
-    return {"energy": GaussianLatentModel(v_dim=64, h_dim=3), "posterior": posterior}
-
-
-def estimated():
-    """Bits fitted by normal numbers: no divergence of the two has a closed form."""
-    return {**normals(), "energy": GRBM(v_dim=64, h_dim=3)}
-
-
-def coded():
-    return {"posterior": LinearGaussianPosterior(v_dim=64, h_dim=3), "generator": nn.Linear(3, 64)}
-
-
-NOISE = {"noise": UniformNoise(), "flat": Constant(), "none": None}
-
-
-@pytest.mark.parametrize(
-    ("metric", "parts", "n"),
-    [
-        (LogLikelihood(), bits(), 1),
-        (LogLikelihood(max_enumerated=2, n_chains=3, n_betas=3), bits(), 4),
-        (LogLikelihood(), normals(), 1),
-        (LogLikelihood(), coded(), 0),
-        (FisherScore(), bits(), 1),
-        (FisherScore(), coded(), 0),
-        (PosteriorDivergence(), bits(), 1),
-        (PosteriorDivergence(), normals(), 2),
-        (PosteriorDivergence(), estimated(), 2),
-        (PosteriorDivergence(), coded(), 0),
-        (SteinDiscrepancy(max_points=10), bits(), 1),
-        (SteinDiscrepancy(), coded(), 0),
-        (ReconstructionError(), coded(), 1),
-        (ReconstructionError(), bits(), 0),
-        (OutOfDistribution(sets=NOISE), bits(), 6),
-        (OutOfDistribution(sets=NOISE), coded(), 0),
-        (CriticDivergence(), bits(), 0),
-        (LinearProbe(n_train=50), bits(), 3),
-        (LinearProbe(n_train=50, pixels=False), bits(), 1),
-        (LinearProbe(), {"energy": GRBM(v_dim=64, h_dim=3)}, 0),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Metric) else None,
-)
-def test_metrics_give_the_names_that_they_tell_before(metric, parts, n):
-    method, data = StandIn(**parts), Digits()
-    data.setup()
-    names = metric.names(method, data)
-    assert len(names) == n
-    assert list(metric.evaluate(method, data, "val", torch.Generator())) == list(names)
-
-
-def test_a_critic_tells_its_names_before():
-    truth, model = (PerturbedGRBM(v_dim=2, h_dim=3, perturbation=p) for p in (0.0, 1.0))
-    method = FisherCritic(energy=model, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-3))
-    data = Checkerboard()
-    data.setup()
-    for data_energy, n in ((truth, 3), (None, 1)):
-        metric = CriticDivergence(data_energy=data_energy)
-        assert len(metric.names(method, data)) == n
-        assert list(metric.evaluate(method, data, "val", torch.Generator())) == list(metric.names(method, data))
-
-
-def test_the_quality_of_samples_tells_its_names_before(tmp_path):
-    rows = torch.randn(40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    features = FeatureSet(40, Gaussian(rows.mean(0), rows.T.cov()), rows, rows)
-    criteria = [FrechetDistance(), KernelDistance(n_subsets=2, subset_size=10), InceptionScore(n_splits=2)]
-    titles = Titles("fd_own", "kd_own", "inception_score_own")
-    for criterion in criteria:
-        assert list(criterion.compute(features, features, titles)) == list(criterion.names(titles))
-    metric = SampleQuality(
-        images=SimpleNamespace(supports=lambda method, data: data is not None),
-        features=SimpleNamespace(titles=titles, classifies=True),
-        reference=None,
-        criteria=dict(enumerate(criteria)),
-        save_dir=str(tmp_path),
-    )
-    assert metric.names(None, "data") == [name for criterion in criteria for name in criterion.names(titles)]
-    assert metric.names(None, None) == []
-    metric.criteria["own"] = SimpleNamespace(names=lambda titles: None)
-    assert metric.names(None, "data") is None
 
 
 # --- what a search needs ----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_pr
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.console import prepare_folder, quiet, show_config
 from eblvm_lit.cli.instantiate import LIGHTNING
-from eblvm_lit.cli.optimized import check_optimized
 from eblvm_lit.cli.start_screen import show_next_steps, show_start
 from eblvm_lit.cli.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.cli.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
@@ -118,7 +117,6 @@ def _train(cfg: DictConfig) -> dict[str, float]:
         )
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
-        check_optimized(cfg, parts)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     if cfg.trainer.precision == AUTO:
         cfg.trainer.precision = choose_precision(cfg, parts, resume_from)

@@ -12,7 +12,6 @@ from torch.nn.functional import softplus
 
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
@@ -106,9 +105,6 @@ class AIS:
         n_betas: Number of equally spaced inverse temperatures, 0 and 1 among them.
         progress: Whether a terminal shows a progress bar.
 
-    Raises:
-        ConfigError: With fewer than two chains or temperatures.
-
     Example:
         >>> grbm = GRBM(v_dim=2, h_dim=3).double()
         >>> estimate = AIS(n_chains=500, n_betas=50).estimate(grbm, torch.Generator().manual_seed(0))
@@ -117,10 +113,6 @@ class AIS:
     """
 
     def __init__(self, *, n_chains: int = 2000, n_betas: int = 2000, progress: bool = False) -> None:
-        if n_chains < 2 or n_betas < 2:
-            raise ConfigError(
-                f"Annealed importance sampling needs n_chains and n_betas >= 2, not {n_chains} and {n_betas}."
-            )
         self.n_chains, self.n_betas, self.progress = n_chains, n_betas, progress
 
     @staticmethod

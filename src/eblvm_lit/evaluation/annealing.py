@@ -36,19 +36,11 @@ class NormalBase(NamedTuple):
     def fitted(cls, v: Tensor) -> NormalBase:
         """The mean and covariance of examples v (n, D), where no direction is narrower than a tenth of the widest.
 
-        Raises:
-            ConfigError: For examples that are all equal.
-
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
             >>> base.mean, base.root
             (tensor([1.]), tensor([[1.4142]]))
         """
-        if not bool((v != v[0]).any()):
-            raise ConfigError(
-                "The examples do not vary, so that no normal distribution fits them: give more of them, or take "
-                "base=standard for the annealed importance sampling."
-            )
         values, vectors = torch.linalg.eigh(torch.cov(v.T.double()).view(v.shape[1], v.shape[1]))
         covariance = (vectors * values.clamp(min=float(NARROWEST**2 * values[-1]))) @ vectors.T
         return cls(v.mean(0), torch.linalg.cholesky(covariance).to(v))
@@ -142,8 +134,5 @@ def anneal(
         if on_step is not None:
             on_step(1)
     if not log_w.isfinite().all():
-        raise ConfigError(
-            "A chain of annealed importance sampling diverges, because the model's energy is not finite there or falls "
-            "without end: train longer, or fit the base distribution to the data."
-        )
+        raise ConfigError("A chain of annealed importance sampling diverges: the model's energy is not finite there.")
     return log_w

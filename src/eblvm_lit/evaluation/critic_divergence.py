@@ -42,8 +42,6 @@ class CriticDivergence(ExampleMetric):
         ['fisher_divergence', 'fisher_divergence_true', 'fisher_divergence_relative_error']
     """
 
-    quick = True
-
     def __init__(self, *, data_energy: MarginalEnergy | None = None) -> None:
         self.data_energy = data_energy
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision, binary_roc
 
-__all__ = ["CRITERIA", "detection"]
-
-CRITERIA = ("auroc", "aupr", "fpr95")
+__all__ = ["detection"]
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
@@ -27,13 +24,11 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
         >>> detection(torch.tensor([5.0, 7.0]), torch.tensor([1.0, 6.0]))["auroc"]
         0.75
     """
-    largest = torch.finfo(torch.float64).max  # scikit-learn refuses infinity, which has the rank of the largest number
-    scores = torch.cat([inside, outside]).double().clamp(-largest, largest).cpu().numpy()
-    labels = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
-    false_positives, true_positives, _ = roc_curve(labels, scores, drop_intermediate=False)
-    values = (
-        roc_auc_score(labels, scores),
-        average_precision_score(labels, scores),
-        false_positives[np.searchsorted(true_positives, 0.95)],
-    )
-    return {name: float(value) for name, value in zip(CRITERIA, values, strict=True)}
+    scores = torch.cat([inside, outside]).double()
+    labels = torch.cat([torch.ones_like(inside), torch.zeros_like(outside)]).long()
+    # torchmetrics takes scores outside of [0, 1] for logits, and a sigmoid of energies of 50 and 60 makes ties of them
+    ranks = scores.unique(return_inverse=True)[1].double() / len(scores)
+    false_positives, true_positives, _ = binary_roc(ranks, labels)
+    fpr95 = false_positives[torch.searchsorted(true_positives, 0.95)]
+    values = {"auroc": binary_auroc(ranks, labels), "aupr": binary_average_precision(ranks, labels), "fpr95": fpr95}
+    return {name: float(value) for name, value in values.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -55,12 +53,6 @@ class EstimatedLogLikelihood(ExampleMetric):
             return False
         by_ais = self.hamiltonian_ais is not None and self.hamiltonian_ais.supports(energy)
         return by_ais or self._of_grid(energy)
-
-    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
-        """The names of the numbers; see :meth:`Metric.names`."""
-        if not self._applies(method.parts.energy):
-            return []
-        return ["log_likelihood"] if self._of_grid(method.parts.energy) else ["log_likelihood", *ESTIMATED]
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002
         """Which estimator it is; see :meth:`Metric.describe`."""

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.sm import SM
@@ -28,9 +27,6 @@ class FisherScore(ExampleMetric):
         max_differentiated: Largest size of v for which a divergence without closed form is computed by
             differentiating the score once per dimension. The metric does not apply to such energies of larger v.
 
-    Raises:
-        ConfigError: For a negative max_differentiated.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -40,11 +36,7 @@ class FisherScore(ExampleMetric):
         ['fisher']
     """
 
-    quick = True
-
     def __init__(self, *, max_differentiated: int = 100) -> None:
-        if max_differentiated < 0:
-            raise ConfigError(f"max_differentiated is a size of v >= 0, not {max_differentiated}.")
         self.max_differentiated = max_differentiated
 
     @torch.no_grad()

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.samplers.hmc import HMC
@@ -40,9 +39,6 @@ class HamiltonianAIS:
         n_adapting: Chains that adapt the step sizes.
         progress: Whether a terminal shows a progress bar.
 
-    Raises:
-        ConfigError: With fewer than two chains or temperatures, no chain to adapt, or another base.
-
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> model, g = GaussianLatentModel(v_dim=2, h_dim=3), torch.Generator()
@@ -62,13 +58,6 @@ class HamiltonianAIS:
         n_adapting: int = 100,
         progress: bool = False,
     ) -> None:
-        if n_chains < 2 or n_betas < 2 or n_adapting < 1:
-            raise ConfigError(
-                "Annealed importance sampling needs n_chains and n_betas >= 2 and n_adapting >= 1, "
-                f"not {n_chains}, {n_betas} and {n_adapting}."
-            )
-        if base not in ("fitted", "standard"):
-            raise ConfigError(f"The base of annealed importance sampling is 'fitted' or 'standard', not {base!r}.")
         self.n_chains, self.n_betas, self.n_adapting, self.progress = n_chains, n_betas, n_adapting, progress
         self.hmc, self.base = HMC() if hmc is None else hmc, base
 
@@ -84,9 +73,6 @@ class HamiltonianAIS:
             energy: The model; chains run in its type and on its device, weights are summed in float64.
             v: Examples, shape (n, *event), which the base is fitted to.
             generator: Source of all randomness, on the energy's device.
-
-        Raises:
-            ConfigError: For binary latents that cannot be summed out, or if a chain diverges.
         """
         target, base = self._target(energy, v)
         schedule = self._schedule(target, len(base.mean), v, generator)
@@ -124,24 +110,13 @@ class HamiltonianAIS:
         Returns:
             Shape (B,), float64; its mean is at least that of F.
         """
-        some, all_of_v = energy.at(v[: self.n_adapting]), energy.at(v)
-        base = NormalBase.standard(energy.h_dim, v)
-        pilot = self._draw(min(len(v), self.n_adapting), energy.h_dim, v, generator)
-        betas = self._betas()
-        schedule = list(zip(betas, step_sizes(some, self.hmc, betas, pilot, generator), strict=True))
+        base, n = NormalBase.standard(energy.h_dim, v), min(len(v), self.n_adapting)
+        schedule = self._schedule(energy.at(v[:n]), energy.h_dim, v, generator, n)
         start = self._draw(len(v), energy.h_dim, v, generator)
-        return -self._anneal(all_of_v, schedule, start, generator, "F(v) by AIS") - base.log_partition()
-
-    def _betas(self) -> list[float]:
-        return torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
+        return -self._anneal(energy.at(v), schedule, start, generator, "F(v) by AIS") - base.log_partition()
 
     def _target(self, energy: Energy, v: Tensor) -> tuple[RowEnergy, NormalBase]:
         """The energy of the whitened variable, and the base."""
-        if not self.supports(energy):
-            raise ConfigError(
-                f"{type(energy).__name__} has binary latents that are not summed out, which Hamiltonian moves cannot "
-                "move: choose a model with a free energy, or with real latents."
-            )
         rows, n = v.flatten(1), v[0].numel()
         base = NormalBase.fitted(rows) if self.base == "fitted" else NormalBase.standard(n, rows)
         if isinstance(energy, MarginalEnergy):
@@ -155,9 +130,11 @@ class HamiltonianAIS:
         return joint, both
 
     def _schedule(
-        self, target: RowEnergy, dim: int, like: Tensor, generator: torch.Generator
+        self, target: RowEnergy, dim: int, like: Tensor, generator: torch.Generator, n: int | None = None
     ) -> list[tuple[float, float]]:
-        betas, pilot = self._betas(), self._draw(self.n_adapting, dim, like, generator)
+        """Inverse temperatures and step sizes, by n chains that adapt the latter."""
+        betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
+        pilot = self._draw(self.n_adapting if n is None else n, dim, like, generator)
         return list(zip(betas, step_sizes(target, self.hmc, betas, pilot, generator), strict=True))
 
     def _draw(self, n: int, dim: int, like: Tensor, generator: torch.Generator) -> Tensor:

@@ -21,8 +21,8 @@ __all__ = [
     "IndependentLatents",
     "LatentDistribution",
     "closed_divergences",
-    "comparable",
     "latent_distribution",
+    "posterior_divergences",
 ]
 
 
@@ -102,33 +102,32 @@ IndependentLatents = BernoulliLatents | GaussianLatents
 LatentDistribution = IndependentLatents | EnumeratedLatents
 
 
-def comparable(q: LatentDistribution | None, p: LatentDistribution | None) -> bool:
-    """Whether :func:`closed_divergences` knows the divergences of q from p.
-
-    Example:
-        >>> from torch import zeros
-        >>> comparable(BernoulliLatents(zeros(1, 2)), None)
-        False
-    """
-    if isinstance(q, BernoulliLatents):
-        return isinstance(p, BernoulliLatents | EnumeratedLatents)
-    return isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents)
-
-
-def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor]:
+def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor] | None:
     """The divergences of q from p, each of shape (B,): both of one family, or independent bits from dependent ones.
 
     Example:
         >>> from torch import zeros
         >>> q = BernoulliLatents(zeros(1, 2))
-        >>> closed_divergences(q, q)
-        {'posterior_kl': tensor([0.])}
+        >>> closed_divergences(q, q), closed_divergences(q, None)
+        ({'posterior_kl': tensor([0.])}, None)
     """
     if isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents | EnumeratedLatents):
         return q.divergences(p)
     if isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents):
         return q.divergences(p)
-    raise TypeError(f"The divergences of {type(q).__name__} from {type(p).__name__} have no closed form")
+    return None
+
+
+def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:
+    """The divergences of q(h|v) from p(h|v) in closed form, each of shape (B,); None where none is known.
+
+    Example:
+        >>> import torch
+        >>> q = BernoulliPosterior(v_dim=2, h_dim=3)
+        >>> posterior_divergences(GRBM(v_dim=2, h_dim=3), q, torch.zeros(5, 2))["posterior_kl"].shape
+        torch.Size([5])
+    """
+    return closed_divergences(latent_distribution(posterior, v), latent_distribution(energy, v))
 
 
 @singledispatch

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.grbm import GRBM, MAX_ENUMERATED, GaussianBernoulliEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.energies.grbm import GRBM, GaussianBernoulliEnergy
 from eblvm_lit.evaluation.ais import AIS, AISEstimate
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
@@ -66,9 +64,6 @@ class LogLikelihood(ExampleMetric):
         n_betas: Its inverse temperatures.
         progress: Whether it shows a progress bar.
 
-    Raises:
-        ConfigError: For a max_enumerated outside of [0, 24], or fewer than two chains or temperatures.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.methods.base import MethodParts
@@ -87,8 +82,6 @@ class LogLikelihood(ExampleMetric):
         n_betas: int = 2000,
         progress: bool = False,
     ) -> None:
-        if not 0 <= max_enumerated <= MAX_ENUMERATED:
-            raise ConfigError(f"max_enumerated lies between 0 and {MAX_ENUMERATED}, not at {max_enumerated}.")
         self.max_enumerated = max_enumerated
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas, progress=progress)
 
@@ -97,14 +90,6 @@ class LogLikelihood(ExampleMetric):
         if isinstance(energy, MarginalEnergy) and _has_exact_log_partition(energy, self.max_enumerated):
             return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
         return "AIS with Gibbs sweeps" if isinstance(energy, GRBM) else None
-
-    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:  # noqa: ARG002 - they are the same for all data
-        """The names of the numbers; see :meth:`Metric.names`."""
-        how = self.estimator(method.parts.energy)
-        if how is None:
-            return []
-        learned = [] if method.parts.log_z is None else LEARNED
-        return ["log_likelihood", *(ESTIMATED if how.startswith("AIS") else []), *learned]
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002
         """Which estimator it is; see :meth:`Metric.describe`."""

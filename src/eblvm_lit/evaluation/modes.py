@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,11 +11,9 @@ from torch import Tensor
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.blobs import Blobs
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.langevin import Langevin
-from eblvm_lit.utils.io import write_json
 
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
@@ -76,8 +72,8 @@ class Modes(Metric):
 
     Gives the number of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and
     ``rarest_mode``, the smallest share of a mode times the number of modes. Each mode has 0.989 of its fair share in
-    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. ``modes.json`` has
-    the share of each, and the Gaussian's. Samples are drawn by Langevin dynamics from uniform points of the window.
+    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. Samples are drawn
+    by Langevin dynamics from uniform points of the window.
     They rarely leave a narrow mode, so shares tell where the model has modes, not how much mass these have. Applies to
     :class:`~eblvm_lit.data.blobs.Blobs`.
 
@@ -86,10 +82,6 @@ class Modes(Metric):
         n_steps: Steps of Langevin dynamics.
         step_size: Their size; well below the square of the modes' standard deviation.
         min_share: Of 1 / C, for C modes, which a mode needs at least to count as found.
-        save_dir: Folder of ``modes.json``; null writes none.
-
-    Raises:
-        ConfigError: For fewer than one sample, or a min_share outside of (0, 1].
 
     Example:
         >>> from types import SimpleNamespace
@@ -108,40 +100,26 @@ class Modes(Metric):
         n_steps: int = 1000,
         step_size: float = 1e-3,
         min_share: float = 0.1,
-        save_dir: str | None = None,
     ) -> None:
-        if n_samples < 1 or not 0 < min_share <= 1:
-            raise ConfigError(f"Modes need n_samples >= 1 and min_share in (0, 1], not {n_samples} and {min_share}.")
-        self.n_samples, self.min_share, self.save_dir = n_samples, min_share, save_dir
+        self.n_samples, self.min_share = n_samples, min_share
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
 
-    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:
-        """The names of the numbers; see :meth:`Metric.names`."""
-        energy = method.parts.energy
-        drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
-        return ["modes", "samples_at_modes", "rarest_mode"] if drawn and isinstance(data, Blobs) else []
-
     def evaluate(
-        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+        self,
+        method: Method,
+        data: ArrayDataModule,
+        split: str,  # noqa: ARG002 - samples are compared with the mixture itself
+        generator: torch.Generator,
     ) -> dict[str, float]:
         """The numbers; see :meth:`Metric.evaluate`."""
-        if not self.names(method, data) or not isinstance(data, Blobs):
+        energy = method.parts.energy
+        drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+        if not drawn or not isinstance(data, Blobs):
             return {}
-        samples = self.samples(method, data, generator)
+        low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
+        samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))
         shares = shares_of_modes(samples, centres, stds)
-        one, relative = gaussian_shares(data), (shares * len(centres)).tolist()
-        if self.save_dir is not None:
-            rows = zip(centres.tolist(), shares.tolist(), one.tolist(), strict=True)
-            each = [{"centre": c, "share": s, "gaussian_share": g} for c, s, g in rows]
-            write_json(Path(self.save_dir) / "modes.json", {"split": split, "n_samples": self.n_samples, "modes": each})
-        least = (EXCESS * one).clamp(min=self.min_share / len(centres))
-        n_found = (shares >= least.to(shares)).sum()
-        return {"modes": float(n_found), "samples_at_modes": float(shares.sum()), "rarest_mode": min(relative)}
-
-    def samples(self, method: Method, data: Blobs, generator: torch.Generator) -> Tensor:
-        """Samples of the model, shape (n_samples, 2)."""
-        energy = method.parts.energy
-        assert isinstance(energy, Energy)  # names() has asked
-        low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
-        return self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
+        least = (EXCESS * gaussian_shares(data)).clamp(min=self.min_share / len(centres))
+        n_found, rarest = float((shares >= least.to(shares)).sum()), float(shares.min() * len(centres))
+        return {"modes": n_found, "samples_at_modes": float(shares.sum()), "rarest_mode": rarest}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,6 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
-MAX_CELLS = 4096  # an axis: a grid of more does not fit most memories
 ROWS = 10_000  # of the free energy at a time
 OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
 log = logging.getLogger(__name__)
@@ -78,9 +76,6 @@ class PlaneQuadrature(Metric):
         half_width: Half the width of the grid of latents.
         n_nodes: Its nodes along each axis, an odd number.
 
-    Raises:
-        ConfigError: For a number below its range.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.blobs import TwoBlobs
@@ -101,26 +96,8 @@ class PlaneQuadrature(Metric):
         half_width: float = 8.0,
         n_nodes: int = 41,
     ) -> None:
-        if not 1 <= n_cells <= MAX_CELLS or scale < 3 or scale % 2 == 0 or not tolerance > 0:
-            raise ConfigError(
-                f"Quadrature of the plane needs n_cells between 1 and {MAX_CELLS}, an odd scale >= 3 and "
-                f"tolerance > 0, not {n_cells}, {scale} and {tolerance}."
-            )
-        if not half_width > 0 or not 5 <= n_nodes <= MAX_CELLS:
-            raise ConfigError(
-                f"Quadrature over latents needs half_width > 0 and n_nodes between 5 and {MAX_CELLS}, not {half_width} "
-                f"and {n_nodes}."
-            )
         self.n_cells, self.scale, self.tolerance = n_cells, scale, tolerance
         self.half_width, self.n_nodes = half_width, n_nodes
-
-    def names(self, method: Method, data: ArrayDataModule) -> Sequence[str]:
-        """The names of the numbers; see :meth:`Metric.names`."""
-        energy = method.parts.energy
-        if data.bounds is None or not (isinstance(energy, MarginalEnergy) or _few_latents(energy)):
-            return []
-        known = isinstance(data, ToyDataModule) and data.log_density(data.splits.val[:1].double()) is not None
-        return ["quadrature_log_likelihood", *(["kl"] if known else [])]
 
     @torch.no_grad()
     def evaluate(
@@ -131,8 +108,9 @@ class PlaneQuadrature(Metric):
         generator: torch.Generator,  # noqa: ARG002 - nothing is random
     ) -> dict[str, float]:
         """The numbers of a split; see :meth:`Metric.evaluate`."""
-        energy, names = method.parts.energy, self.names(method, data)
-        if not names or energy is None or data.bounds is None:
+        energy = method.parts.energy
+        summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
+        if energy is None or data.bounds is None or not (isinstance(energy, MarginalEnergy) or summed):
             return {}
         grid = PlaneGrid.around(data.bounds, self.n_cells, self.scale)
         v = data.as_float(getattr(data.splits, split)).double()
@@ -147,8 +125,10 @@ class PlaneQuadrature(Metric):
         if log_z is None:
             return {}
         found = {"quadrature_log_likelihood": float(-by_rows(model.free_energy, ROWS, v.to(device)).mean()) - log_z}
-        if isinstance(data, ToyDataModule) and "kl" in names:
-            found["kl"] = self._kl(data, grid, minus_f - log_z)
+        log_d = data.log_density(grid.points[grid.inner]) if isinstance(data, ToyDataModule) else None
+        if log_d is not None:
+            p_d = log_d.exp()
+            found["kl"] = float((p_d * (log_d - minus_f[grid.inner] + log_z))[p_d > 0].sum() / p_d.sum())
         return found
 
     def log_partition(self, minus_f: Tensor, grid: PlaneGrid) -> float | None:
@@ -173,14 +153,3 @@ class PlaneQuadrature(Metric):
         marginal = QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
         marginal.check(v[:ROWS].to(next(energy.parameters()).device), self.tolerance)
         return marginal
-
-    @staticmethod
-    def _kl(data: ToyDataModule, grid: PlaneGrid, log_p: Tensor) -> float:
-        log_d = data.log_density(grid.points[grid.inner])
-        assert log_d is not None  # names() has asked
-        p_d = log_d.exp()
-        return float((p_d * (log_d - log_p[grid.inner]))[p_d > 0].sum() / p_d.sum())
-
-
-def _few_latents(energy: Energy | None) -> bool:
-    return isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS

@@ -40,8 +40,6 @@ class ReconstructionError(ExampleMetric):
         ['rmse']
     """
 
-    quick = True
-
     def __init__(self, *, batch_statistics: bool = False) -> None:
         self.batch_statistics = batch_statistics
 
@@ -53,12 +51,9 @@ class ReconstructionError(ExampleMetric):
         if self.batch_statistics:  # of copies, whose running statistics may move
             own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
-            found = mean_over_rows(lambda x: {"mse": (g(q(x)) - x).square().flatten(1).mean(1)}, v, ROWS)
-        else:
-            found = mean_over_rows(
-                lambda x: {"mse": (reconstruct(method.parts, x) - x).square().flatten(1).mean(1)},
-                v,
-                ROWS,
-                what="reconstructions",
-            )
-        return {"rmse": math.sqrt(found["mse"])}
+
+        def error(x: Tensor) -> dict[str, Tensor]:
+            made = g(q(x)) if self.batch_statistics else reconstruct(method.parts, x)
+            return {"mse": (made - x).square().flatten(1).mean(1)}
+
+        return {"rmse": math.sqrt(mean_over_rows(error, v, ROWS)["mse"])}

@@ -11,7 +11,6 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bidvl.base import GeneratorMethod
@@ -53,17 +52,12 @@ class Stability(Metric):
     Args:
         n: Size of the minibatch, the first examples of the split.
 
-    Raises:
-        ConfigError: For fewer than two.
-
     Example:
         >>> Stability(n=8).evaluate(None, None, "val", torch.Generator())  # not a method with a generator
         {}
     """
 
     def __init__(self, *, n: int = 100) -> None:
-        if n < 2:
-            raise ConfigError(f"Gradient norms need n >= 2 examples, not {n}.")
         self.n = n
 
     def evaluate(

@@ -24,9 +24,6 @@ class DensityCoverage(NeighbourCriterion):
         k: The neighbour that a ball reaches to.
         n_max: Largest number of examples, the first ones; None for all.
 
-    Raises:
-        ConfigError: For k < 1, or n_max < 2.
-
     Example:
         >>> import torch
         >>> from eblvm_lit.evaluation.frechet import Gaussian
@@ -37,8 +34,6 @@ class DensityCoverage(NeighbourCriterion):
         {'density': 2.0, 'coverage': 0.5}
     """
 
-    label, numbers = "Density and coverage", ("density", "coverage")
-
     def __init__(self, *, k: int = 5, n_max: int | None = None) -> None:
         super().__init__(k=k, n_max=n_max)
 
@@ -46,5 +41,5 @@ class DensityCoverage(NeighbourCriterion):
         """Both; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         balls, held = counts(x, y, squared_radii(y, self.k))
-        values = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
-        return dict(zip(self.names(titles), values, strict=True))
+        density, coverage = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
+        return {titles.of("density"): density, titles.of("coverage"): coverage}

@@ -24,10 +24,6 @@ class FrechetDistance(SampleCriterion):
         True
     """
 
-    def names(self, titles: Titles) -> list[str]:
-        """The names of the numbers; see :meth:`SampleCriterion.names`."""
-        return [titles.frechet]
-
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The distance; see :meth:`SampleCriterion.compute`."""
         return {titles.frechet: frechet_distance(samples.gaussian, reference.gaussian)}

@@ -6,7 +6,6 @@ from typing import cast
 
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -20,16 +19,14 @@ class KernelDistance(SampleCriterion):
     .. math:: \frac{1}{m (m - 1)} \sum_{i \ne j} \bigl(k(x_i, x_j) + k(y_i, y_j)\bigr)
               - \frac{2}{m^2} \sum_{i, j} k(x_i, y_j), \qquad k(x, y) = \bigl(x^\top y / D + 1\bigr)^3
 
-    Averaged over subsets of m samples and m images. It may be negative. Computed by torch-fidelity's own function, in
-    float64. Reference: Binkowski et al. 2018.
+    Averaged over subsets of m samples and m images. It may be negative. By torch-fidelity, in float64:
+    torchmetrics draws its subsets from the global generator, which moves a KID of 0.0115 by 1e-4. Reference: Binkowski
+    et al. 2018.
 
     Args:
         n_subsets: Number of subsets.
         subset_size: m.
         seed: Of the choice of subsets, the same for all models; torch-fidelity's own.
-
-    Raises:
-        ConfigError: For fewer than one subset, or subsets of fewer than two.
 
     Example:
         >>> import torch
@@ -44,23 +41,8 @@ class KernelDistance(SampleCriterion):
     needs_rows = True
 
     def __init__(self, *, n_subsets: int = 100, subset_size: int = 1000, seed: int = 2020) -> None:
-        if n_subsets < 1 or subset_size < 2:
-            raise ConfigError(f"KID needs n_subsets >= 1 and subset_size >= 2, not {n_subsets} and {subset_size}.")
-        if not 0 <= seed < 2**32:
-            raise ConfigError(f"KID needs a seed between 0 and {2**32 - 1}, not {seed}.")
         self.n_subsets, self.subset_size, self.seed = n_subsets, subset_size, seed
-
-    def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse subsets larger than the sets."""
-        if self.subset_size > min(n_samples, n_reference):
-            raise ConfigError(
-                f"KID needs subset_size <= {min(n_samples, n_reference)}, as there are {n_samples} samples and "
-                f"{n_reference} images to compare with, and it is {self.subset_size}: lower it, or draw more samples."
-            )
-
-    def names(self, titles: Titles) -> list[str]:
-        """The names of the numbers; see :meth:`SampleCriterion.names`."""
-        return [titles.kernel, f"{titles.kernel}_std"]
+        self.fewest = subset_size
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The distance; see :meth:`SampleCriterion.compute`."""
@@ -78,9 +60,4 @@ class KernelDistance(SampleCriterion):
             rng_seed=self.seed,
             verbose=False,
         )
-        values = found[KEY_METRIC_KID_MEAN], found[KEY_METRIC_KID_STD]
-        return dict(zip(self.names(titles), values, strict=True))
-
-    def describe(self) -> dict[str, int]:
-        """The subsets."""
-        return {"n_subsets": self.n_subsets, "subset_size": self.subset_size, "seed": self.seed}
+        return {titles.kernel: found[KEY_METRIC_KID_MEAN], f"{titles.kernel}_std": found[KEY_METRIC_KID_STD]}

@@ -6,7 +6,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.criteria.base import RowCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -32,9 +31,6 @@ class MeanDiscrepancy(RowCriterion):
         bandwidth: b, in the units of the features, or ``median``.
         n_max: Largest number of examples, the first ones; None for all.
 
-    Raises:
-        ConfigError: For a bandwidth that is not positive, or n_max < 2.
-
     Example:
         >>> import torch
         >>> from eblvm_lit.evaluation.frechet import Gaussian
@@ -46,31 +42,14 @@ class MeanDiscrepancy(RowCriterion):
 
     def __init__(self, *, bandwidth: float | Literal["median"] = "median", n_max: int | None = None) -> None:
         super().__init__(n_max=n_max)
-        if bandwidth != "median" and not (isinstance(bandwidth, int | float) and bandwidth > 0):
-            raise ConfigError(f"The discrepancy needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
         self.bandwidth: float | Literal["median"] = bandwidth
-
-    def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse sets without a pair."""
-        if min(n_samples, n_reference) < 2:
-            raise ConfigError(f"The discrepancy needs two samples and examples, not {n_samples} and {n_reference}.")
-
-    def names(self, titles: Titles) -> list[str]:
-        """The name of the number; see :meth:`SampleCriterion.names`."""
-        return [titles.of("mmd")]
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The discrepancy; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         b = float(median_distance(y[:N_FOR_MEDIAN])) if self.bandwidth == "median" else self.bandwidth
-        if not b > 0:
-            raise ConfigError("Half of the examples' features are equal: name a bandwidth > 0 of the discrepancy.")
         within = sum((_total(z, z, b) - len(z)) / (len(z) * (len(z) - 1)) for z in (x, y))
         return {titles.of("mmd"): within - 2 * _total(x, y, b) / (len(x) * len(y))}
-
-    def describe(self) -> dict[str, int | float | str]:
-        """The bandwidth, and the largest number of examples."""
-        return {"bandwidth": self.bandwidth, **super().describe()}
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:

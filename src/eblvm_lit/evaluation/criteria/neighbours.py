@@ -7,32 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.criteria.base import RowCriterion
-from eblvm_lit.evaluation.features.base import Titles
 
-__all__ = ["NeighbourCriterion", "check_neighbours", "counts", "squared_radii"]
+__all__ = ["NeighbourCriterion", "counts", "squared_radii"]
 
 ELEMENTS = 2**20  # distances at a time: 8 MiB, four times as fast as 128
 ROUNDING = 1e-12  # of a squared distance, relative to the squared norms: equal features are in each other's balls
-
-
-def check_neighbours(name: str, k: int, n_samples: int, n_reference: int) -> None:
-    """Refuse sets that have no k-th neighbour.
-
-    Raises:
-        ConfigError: Says how many are needed.
-
-    Example:
-        >>> check_neighbours("Precision and recall", 3, 3, 100)
-        Traceback (most recent call last):
-        eblvm_lit.errors.ConfigError: Precision and recall with k=3 need more than 3 samples and as many examples, ...
-    """
-    if min(n_samples, n_reference) <= k:
-        raise ConfigError(
-            f"{name} with k={k} need more than {k} samples and as many examples, not {n_samples} and {n_reference}: "
-            "lower k, or draw more samples."
-        )
 
 
 class NeighbourCriterion(RowCriterion):
@@ -41,35 +21,11 @@ class NeighbourCriterion(RowCriterion):
     Args:
         k: The neighbour that a ball reaches to.
         n_max: Largest number of examples; None for all.
-
-    Raises:
-        ConfigError: For k < 1, or n_max < 2.
-
-    Attributes:
-        label: The criterion in sentences.
-        numbers: The names of its numbers.
     """
-
-    label: str
-    numbers: tuple[str, ...]
 
     def __init__(self, *, k: int, n_max: int | None = None) -> None:
         super().__init__(n_max=n_max)
-        if k < 1:
-            raise ConfigError(f"{self.label} need k >= 1, not {k}.")
-        self.k = k
-
-    def check(self, n_samples: int, n_reference: int) -> None:
-        """Refuse sets without a k-th neighbour."""
-        check_neighbours(self.label, self.k, n_samples, self.n_examples(n_reference))
-
-    def names(self, titles: Titles) -> list[str]:
-        """The names of the numbers; see :meth:`SampleCriterion.names`."""
-        return [titles.of(number) for number in self.numbers]
-
-    def describe(self) -> dict[str, int | float | str]:
-        """The neighbour, and the largest number of examples."""
-        return {"k": self.k, **super().describe()}
+        self.k, self.fewest = k, k + 1
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:

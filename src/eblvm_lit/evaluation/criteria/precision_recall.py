@@ -23,9 +23,6 @@ class PrecisionRecall(NeighbourCriterion):
         k: The neighbour that a ball reaches to.
         n_max: Largest number of examples, the first ones; None for all.
 
-    Raises:
-        ConfigError: For k < 1, or n_max < 2.
-
     Example:
         >>> import torch
         >>> from eblvm_lit.evaluation.frechet import Gaussian
@@ -36,8 +33,6 @@ class PrecisionRecall(NeighbourCriterion):
         {'precision': 0.75, 'recall': 1.0}
     """
 
-    label, numbers = "Precision and recall", ("precision", "recall")
-
     def __init__(self, *, k: int = 3, n_max: int | None = None) -> None:
         super().__init__(k=k, n_max=n_max)
 
@@ -45,5 +40,6 @@ class PrecisionRecall(NeighbourCriterion):
         """Both; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         balls = ((x, y), (y, x))  # whether the first are in balls around the second
-        found = (counts(inside, around, squared_radii(around, self.k))[0] for inside, around in balls)
-        return {name: float((n > 0).double().mean()) for name, n in zip(self.names(titles), found, strict=True)}
+        found = (counts(inside, around, squared_radii(around, self.k))[0] > 0 for inside, around in balls)
+        precision, recall = (float(inside.double().mean()) for inside in found)
+        return {titles.of("precision"): precision, titles.of("recall"): recall}

@@ -46,7 +46,7 @@ class FeatureExtractor(ABC):
         dim: D, the number of features.
         resize: How it resizes images.
         batch_size: Images at a time.
-        classifies: Whether it may give logits of classes.
+        classifies: Whether it gives logits of classes; final after :meth:`prepare`.
     """
 
     name: str
@@ -76,7 +76,3 @@ class FeatureExtractor(ABC):
         Args:
             images: uint8, shape (B, C, H, W), grey or in colour.
         """
-
-    def describe(self) -> dict[str, str | int | float]:
-        """The settings, for the record."""
-        return {"extractor": self.name, "fingerprint": self.fingerprint, "dim": self.dim, "resize": self.resize}

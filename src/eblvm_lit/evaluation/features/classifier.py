@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,6 @@ from torch import Tensor
 from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits, image_shape_of
-from eblvm_lit.data.prepared_files import fingerprint
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
 from eblvm_lit.evaluation.features.image_bytes import content_fingerprint
@@ -21,7 +19,6 @@ from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
-from eblvm_lit.utils.tensor_files import load_tensors
 
 __all__ = ["ClassifierFeatures"]
 
@@ -44,9 +41,6 @@ class ClassifierFeatures(FeatureExtractor):
         batch_size: Images at a time, in training as well.
         seed: Of initial weights and batches.
 
-    Raises:
-        ConfigError: For a number that is not positive; at :meth:`prepare`, for data without labels.
-
     Example:
         >>> ClassifierFeatures(cache_dir="outputs/cache").titles.frechet
         'fd_classifier'
@@ -67,23 +61,17 @@ class ClassifierFeatures(FeatureExtractor):
         batch_size: int = 100,
         seed: int = 0,
     ) -> None:
-        if min(width, dim, n_steps, lr, batch_size) <= 0:
-            raise ConfigError(
-                "A classifier needs width, dim, n_steps, lr and batch_size > 0, "
-                f"not {width}, {dim}, {n_steps}, {lr} and {batch_size}."
-            )
         self.cache_dir, self.width, self.dim = cache_dir, width, dim
         self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed
         self.accuracy: float | None = None
         self._network: ImageClassifier | None = None
-        self._fingerprint, self._has_classes = "", False
+        self._fingerprint = ""
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Read the trained network, or train it, once.
 
         Raises:
-            ConfigError: The data have no labels, or are smaller than 8 x 8 pixels.
-            DataError: The file cannot be written.
+            ConfigError: The data have no labels.
         """
         if self._network is not None:
             return
@@ -94,7 +82,7 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
-        self._has_classes = data.labels.train.dim() == 1
+        self.classifies = data.labels.train.dim() == 1  # attributes do not exclude each other
         self._fingerprint = digest(self._network)
         log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
 
@@ -109,17 +97,13 @@ class ClassifierFeatures(FeatureExtractor):
         network = cast(ImageClassifier, self._network).to(images.device)
         with torch.autocast(images.device.type, enabled=False):
             features, logits = network(centred(images))
-        return Features(features, logits if self._has_classes else None)  # attributes do not exclude each other
-
-    def describe(self) -> dict[str, str | int | float]:
-        """The settings and the classifier's accuracy, for the record."""
-        return {**super().describe(), "test_accuracy": cast(float, self.accuracy)}
+        return Features(features, logits if self.classifies else None)
 
     def path(self, data: ArrayDataModule) -> Path:
         """The file: ``.../classifier-<data>-<what it depends on>.pt``."""
         settings = self.width, self.dim, self.n_steps, self.lr, self.batch_size, self.seed
         contents = [content_fingerprint(x) for x in (*data.splits, *cast(Splits, data.labels))]
-        key = fingerprint(type(data).__name__, data.image_shape, *contents, *settings)
+        key = digest(type(data).__name__, data.image_shape, *contents, *settings)
         return Path(self.cache_dir).expanduser() / f"classifier-{type(data).__name__}-{key}.pt"
 
     def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
@@ -131,13 +115,10 @@ class ClassifierFeatures(FeatureExtractor):
             network = ImageClassifier(
                 v_shape=image_shape_of(data), n_classes=n_classes, width=self.width, out_dim=self.dim
             ).float()
-        if os.path.isfile(path):
-            try:
-                known = load_tensors(path)
-                network.load_state_dict(known["state_dict"])
-                return network, float(known["accuracy"])
-            except Exception as error:  # of a damaged file half a dozen types
-                log.warning("%s is damaged (%s): the classifier is trained anew.", path, type(error).__name__)
+        if path.is_file():
+            known = torch.load(path, map_location="cpu", weights_only=True)
+            network.load_state_dict(known["state_dict"])
+            return network, known["accuracy"]
         fit(network, data, n_steps=self.n_steps, batch_size=self.batch_size, lr=self.lr, seed=self.seed)
         content = {"state_dict": network.state_dict(), "accuracy": accuracy(network, data)}
         write_whole(path, lambda file: torch.save(content, file))

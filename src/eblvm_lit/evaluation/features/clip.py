@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import Features, Titles
 from eblvm_lit.evaluation.features.local_network import LocalNetwork
 
@@ -32,9 +30,6 @@ class CLIPFeatures(LocalNetwork):
         sha256: The SHA-256 that the file must have; None for other weights.
         batch_size: Images at a time.
 
-    Raises:
-        ConfigError: For fewer than one image at a time.
-
     Example:
         >>> CLIPFeatures(cache_dir="outputs/cache").titles.frechet
         'fd_clip'
@@ -49,17 +44,14 @@ class CLIPFeatures(LocalNetwork):
     ) -> None:
         super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
-    def build(self, content: bytes, path: Path) -> tuple[nn.Module, int]:
+    def build(self, content: bytes) -> nn.Module:
         """CLIP's image network; see :meth:`LocalNetwork.build`."""
         from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP  # takes a second
 
-        try:
-            with torch.random.fork_rng(devices=[]):
-                network = FeatureExtractorCLIP("clip-vit-b-32", ["clip"], cast(str, io.BytesIO(content)), verbose=False)
-        except (RuntimeError, KeyError, AttributeError, ValueError, ZeroDivisionError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"{path} holds no weights of CLIP in OpenAI's format ({reason}).") from error
-        return network, network.model.visual.output_dim
+        with torch.random.fork_rng(devices=[]):
+            network = FeatureExtractorCLIP("clip-vit-b-32", ["clip"], cast(str, io.BytesIO(content)), verbose=False)
+        self.dim = network.model.visual.output_dim
+        return network
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import Features, Titles
-from eblvm_lit.evaluation.features.local_network import LocalNetwork
-from eblvm_lit.evaluation.features.local_weights import as_tensors
+from eblvm_lit.evaluation.features.local_network import LocalNetwork, as_tensors
 from eblvm_lit.networks.vision_transformer import VisionTransformer
 
 __all__ = ["DINOv2Features"]
@@ -34,9 +30,6 @@ class DINOv2Features(LocalNetwork):
         sha256: The SHA-256 that the file must have; None for other weights.
         batch_size: Images at a time.
 
-    Raises:
-        ConfigError: For fewer than one image at a time.
-
     Example:
         >>> DINOv2Features(cache_dir="outputs/cache").titles.of("recall")
         'recall_dinov2'
@@ -51,14 +44,11 @@ class DINOv2Features(LocalNetwork):
     ) -> None:
         super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
-    def build(self, content: bytes, path: Path) -> tuple[nn.Module, int]:
+    def build(self, content: bytes) -> nn.Module:
         """The vision transformer; see :meth:`LocalNetwork.build`."""
-        try:
-            network = VisionTransformer.of_state(as_tensors(content, path))
-        except (RuntimeError, KeyError, AttributeError, ValueError, IndexError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"{path} holds weights of another network than DINOv2's ({reason}).") from error
-        return network, network.dim
+        network = VisionTransformer.of_state(as_tensors(content))
+        self.dim = network.dim
+        return network
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:

@@ -1,75 +1,100 @@
-"""Networks of features whose weights are a file that the user has put in place."""
+"""Networks of features whose weights are a local file, which is checked by its SHA-256 before it is unpickled."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 from abc import abstractmethod
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
 
+from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
-from eblvm_lit.evaluation.features.local_weights import find_local, read_checked
 
-__all__ = ["LocalNetwork"]
+__all__ = ["LocalNetwork", "as_tensors"]
 
 
 class LocalNetwork(FeatureExtractor):
-    """A network of a local file of weights. A subclass says where they come from, builds it, and passes images through.
+    """A network of a file of weights. A subclass says where they come from, builds it, and passes images through.
 
     Args:
-        cache_dir: Where the weights are looked for; they are not downloaded.
+        cache_dir: Where the weights are looked for, and then in the folder of torch's hub.
         weights: A file with other weights; None for the published ones.
         sha256: The SHA-256 that the file must have; None for other weights.
         batch_size: Images at a time.
 
-    Raises:
-        ConfigError: For fewer than one image at a time.
-
     Attributes:
         label: The network's name in sentences.
         url: Where the published weights come from.
+        downloads: Whether a missing file is downloaded into ``cache_dir``.
         network: The network, after :meth:`prepare`.
     """
 
     label: str
     url: str
-    network: nn.Module
+    downloads = False
     classifies = False
+    network: nn.Module
 
     def __init__(self, *, cache_dir: str, weights: str | None, sha256: str | None, batch_size: int) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"{self.label} needs batch_size >= 1, not {batch_size}.")
         self.cache_dir, self.weights, self.sha256, self.batch_size = cache_dir, weights, sha256, batch_size
         self._fingerprint = ""
 
     @abstractmethod
-    def build(self, content: bytes, path: Path) -> tuple[nn.Module, int]:
-        """The network of a file's bytes, and the number of its features.
-
-        Raises:
-            DataError: The file is damaged.
-            ConfigError: It is of another network.
-        """
+    def build(self, content: bytes) -> nn.Module:
+        """The network of a file's bytes; sets :attr:`dim`."""
 
     def prepare(self, data: ArrayDataModule) -> None:  # noqa: ARG002 - the network is the same for all data
-        """Find the weights and build the network, once.
+        """Find or download the weights and build the network, once.
 
         Raises:
-            DataError: The file is missing, damaged, or another one.
-            ConfigError: It is of another network.
+            DataError: The file is missing, or another one.
         """
         if self._fingerprint:
             return
-        path = find_local(self.weights, self.cache_dir, self.url, self.label)
-        otherwise = "put the right one there, or set sha256=null for weights of your own"
+        path = first_rank_first(self.find)
         # the network is built from the bytes that were checked, and not from the file, which may have changed since
-        content, digest = read_checked(path, self.sha256, f"the published file of {self.label}'s weights", otherwise)
-        network, self.dim = self.build(content, path)
-        self.network, self._fingerprint = network.float().requires_grad_(False).eval(), digest[:16]
+        content = path.read_bytes()
+        found = hashlib.sha256(content).hexdigest()
+        if self.sha256 not in (None, found):
+            raise DataError(
+                f"{path} is not the published file of {self.label}'s weights (its SHA-256 is {found[:8]}... instead of "
+                f"{self.sha256[:8]}...): put the right one there, or set sha256=null for weights of your own."
+            )
+        self.network = self.build(content).float().requires_grad_(False).eval()
+        self._fingerprint = found[:16]
+
+    def find(self) -> Path:
+        """The file of weights: where the user says, in ``cache_dir``, in the folder of torch's hub, or downloaded."""
+        name = self.url.rsplit("/", 1)[-1]
+        target = Path(self.cache_dir).expanduser().absolute() / name
+        places = [target, Path(torch.hub.get_dir()) / "checkpoints" / name]
+        for path in places if self.weights is None else [Path(self.weights).expanduser()]:
+            if path.is_file():
+                return path
+        if self.weights is not None:
+            raise DataError(f"There is no file {self.weights} with the weights of {self.label}: correct weights=... .")
+        reason = "which are not downloaded"
+        if self.downloads:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                torch.hub.download_url_to_file(self.url, str(target), hash_prefix=self.sha256)
+                return target
+            except Exception as error:  # download errors have no common base class
+                reason = f"which could not be downloaded ({error})"
+        raise DataError(f"{self.label} needs its weights, {reason}: put the file {self.url} at {target}.")
 
     @property
     def fingerprint(self) -> str:
         """A digest of the file of weights."""
         return self._fingerprint
+
+
+def as_tensors(content: bytes) -> dict[str, Any]:
+    """The state of a network from a file's bytes; no code in it is executed."""
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
 
 __all__ = ["RawValues"]
@@ -19,9 +18,6 @@ class RawValues(FeatureExtractor):
 
     Args:
         batch_size: Examples at a time.
-
-    Raises:
-        ConfigError: For fewer than one at a time.
 
     Example:
         >>> RawValues().extract(torch.full((2, 1, 1, 3), 255, dtype=torch.uint8)).rows
@@ -35,8 +31,6 @@ class RawValues(FeatureExtractor):
     classifies = False
 
     def __init__(self, *, batch_size: int = 1000) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"Raw values need batch_size >= 1, not {batch_size}.")
         self.batch_size = batch_size
 
     def prepare(self, data: ArrayDataModule) -> None:

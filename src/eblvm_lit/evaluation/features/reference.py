@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,17 +11,14 @@ import torch
 from eblvm_lit.core.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.data.prepared_files import fingerprint
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.image_bytes import as_images, content_fingerprint
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.evaluation.frechet import Gaussian
+from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
 
 __all__ = ["ReferenceImages"]
-
-log = logging.getLogger(__name__)
 
 
 class ReferenceImages:
@@ -36,18 +31,11 @@ class ReferenceImages:
         cache_dir: Folder of the file.
         split: ``train``, or ``val`` or ``test``.
         n_max: Largest number of images; of more, a fixed random subset is used. None uses all.
-
-    Raises:
-        ConfigError: For another split, or fewer than two images.
     """
 
     def __init__(
         self, *, cache_dir: str, split: Literal["train", "val", "test"] = "train", n_max: int | None = 50_000
     ) -> None:
-        if split not in ("train", "val", "test"):
-            raise ConfigError(f"Samples are compared with the split train, val or test, not {split!r}.")
-        if n_max is not None and n_max < 2:
-            raise ConfigError(f"A covariance needs n_max >= 2 images, not {n_max}.")
         self.cache_dir, self.split, self.n_max = cache_dir, split, n_max
 
     def size(self, data: ArrayDataModule) -> int:
@@ -60,8 +48,7 @@ class ReferenceImages:
         images, n = getattr(data.splits, self.split), self.size(data)
         parts = type(data).__name__, self.split, str(n), features.name
         facts = data.image_shape, content_fingerprint(images), features.fingerprint, features.dim, features.resize, rows
-        name = "-".join(["reference", *parts, fingerprint(*parts, *facts)])
-        return Path(self.cache_dir).expanduser() / f"{name}.npz"
+        return Path(self.cache_dir).expanduser() / f"{'-'.join(['reference', *parts, digest(*parts, *facts)])}.npz"
 
     def load(
         self,
@@ -70,7 +57,7 @@ class ReferenceImages:
         *,
         device: torch.device | str = "cpu",
         rows: bool = False,
-    ) -> tuple[FeatureSet, Path]:
+    ) -> FeatureSet:
         """Read the statistics, or compute and write them.
 
         Args:
@@ -80,24 +67,21 @@ class ReferenceImages:
             rows: Whether to keep the features, too: 400 MB for 50,000 images and Inception.
 
         Returns:
-            The statistics, and the file.
-
-        Raises:
-            DataError: The file cannot be written.
-            ConfigError: The images are neither bytes nor floats in [0, 1].
+            The statistics.
         """
         path, n = self.path(data, features, rows=rows), self.size(data)
-        known = _read(path, n, features.dim, rows=rows)
         # all processes take the same branch, even where they do not share the folder
-        if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
-            return cast(FeatureSet, known), path
+        if sum_over_ranks(torch.tensor(float(path.is_file()))) == rank_and_size()[1]:
+            with np.load(path) as file:
+                arrays = {name: torch.from_numpy(file[name]) for name in file}
+            return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
         images, order = getattr(data.splits, self.split), self._order(data)
-        known = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)
+        found = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)
         if rank_and_size()[0] == 0:
-            arrays = {"mean": known.gaussian.mean, "covariance": known.gaussian.covariance, "rows": known.rows}
+            arrays = {"mean": found.gaussian.mean, "covariance": found.gaussian.covariance, "rows": found.rows}
             arrays = {name: value.numpy() for name, value in arrays.items() if value is not None}
             write_whole(path, lambda file: np.savez(file, **arrays))
-        return known, path
+        return found
 
     def _order(self, data: ArrayDataModule) -> torch.Tensor:
         """Indices of the images that are used."""
@@ -105,23 +89,3 @@ class ReferenceImages:
         if n == n_all:
             return torch.arange(n)
         return torch.randperm(n_all, generator=keyed_generator(0, "reference images"))[:n].sort().values
-
-
-def _read(path: Path, n: int, dim: int, *, rows: bool) -> FeatureSet | None:
-    """Statistics in a file; None where it is missing or damaged."""
-    shapes = {"mean": (dim,), "covariance": (dim, dim)} | ({"rows": (n, dim)} if rows else {})
-    if not os.path.isfile(path):
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: torch.from_numpy(file[name]) for name in shapes}
-    except Exception as error:  # of a damaged archive a dozen types
-        log.warning("%s is damaged (%s) and is computed anew.", path, type(error).__name__)
-        return None
-    if any(
-        arrays[name].shape != shape or not arrays[name].is_floating_point() or not arrays[name].isfinite().all()
-        for name, shape in shapes.items()
-    ):
-        log.warning("%s holds something else than expected and is computed anew.", path)
-        return None
-    return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))

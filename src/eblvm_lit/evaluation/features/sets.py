@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from eblvm_lit.core.ranks import gather_rows, rank_and_size
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
 from eblvm_lit.utils.progress import progress_bar
@@ -46,9 +45,6 @@ def collect(
         device: Where the network is evaluated.
         rows: Whether the features are kept.
         logits: Whether the logits are.
-
-    Raises:
-        ConfigError: If there are no logits, or features are not finite.
     """
     rank, size = rank_and_size()
     moments, kept, classes = Moments(features.dim), [], []
@@ -56,18 +52,11 @@ def collect(
     with progress_bar(f"features of {features.name}", len(own), visible=rank == 0) as on_step:
         for numbers in own.split(features.batch_size):
             found = features.extract(fetch(numbers).to(device))
-            if not found.rows.isfinite().all():
-                raise ConfigError(
-                    f"The network {features.name} gives features that are not finite, as it has diverged: train it at "
-                    "a lower rate, or take other weights."
-                )
             moments.update(found.rows)
             if rows:
                 kept.append(found.rows.cpu())
             if logits:
-                if found.logits is None:
-                    raise ConfigError(f"The network {features.name} knows no classes: leave out the Inception score.")
-                classes.append(found.logits.cpu())
+                classes.append(cast(Tensor, found.logits).cpu())
             on_step(len(numbers))
     return FeatureSet(n, moments.gaussian(), _gather(kept, n), _gather(classes, n))
 

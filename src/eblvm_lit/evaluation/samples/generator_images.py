@@ -20,8 +20,6 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["GeneratedImages"]
 
-LARGEST = 100_000  # images in one pass; whole batches are generated, however few images are asked for
-
 
 class GeneratedImages(ImageSource):
     """G(h) for h ~ p(h), one pass for each image: h ~ N(0, I), or Langevin steps from there towards a learnt prior.
@@ -33,10 +31,6 @@ class GeneratedImages(ImageSource):
         batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training.
         batch_size: Images in one pass.
         langevin: The steps towards the prior of a model that learns one; not used for others.
-
-    Raises:
-        ConfigError: For a batch size below one, below two with batch statistics, or above 100,000; for a learnt prior
-            without steps.
 
     Example:
         >>> from types import SimpleNamespace
@@ -52,10 +46,6 @@ class GeneratedImages(ImageSource):
     def __init__(
         self, *, batch_statistics: bool = True, batch_size: int = 100, langevin: Langevin | None = None
     ) -> None:
-        if not 1 + batch_statistics <= batch_size <= LARGEST:
-            raise ConfigError(
-                f"Generated images need a batch_size of {1 + batch_statistics} to {LARGEST:,}, not {batch_size}."
-            )
         self.batch_statistics, self.batch_size, self.langevin = batch_statistics, batch_size, langevin
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:

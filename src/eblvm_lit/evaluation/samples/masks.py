@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["DrawnMask", "LeftHalf", "Mask"]
@@ -38,16 +37,13 @@ class LeftHalf(Mask):
     Args:
         inverted: That probability.
 
-    Raises:
-        ConfigError: For a number outside of [0, 1].
-
     Example:
         >>> LeftHalf().keep((1, 1, 4), SampleNoise(0, range(2))).tolist()
         [[[[0.0, 0.0, 1.0, 1.0]]], [[[0.0, 0.0, 1.0, 1.0]]]]
     """
 
     def __init__(self, *, inverted: float = 0.0) -> None:
-        self.inverted = _checked(inverted)
+        self.inverted = inverted
 
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
         """See :meth:`Mask.keep`."""
@@ -66,9 +62,6 @@ class DrawnMask(Mask):
         threshold: Pixels above it are kept, of images in [0, 1].
         inverted: Probability that they are missing instead.
 
-    Raises:
-        ConfigError: If that set has no images, or for a probability outside of [0, 1].
-
     Example:
         >>> from eblvm_lit.data.digits import Digits
         >>> keep = DrawnMask(data=Digits()).keep((3, 16, 16), SampleNoise(0, range(2)))
@@ -77,9 +70,7 @@ class DrawnMask(Mask):
     """
 
     def __init__(self, *, data: ArrayDataModule, threshold: float = 0.5, inverted: float = 0.0) -> None:
-        if data.image_shape is None:
-            raise ConfigError(f"{type(data).__name__} has no images: masks cannot be drawn with it.")
-        self.data, self.threshold, self.inverted = data, threshold, _checked(inverted)
+        self.data, self.threshold, self.inverted = data, threshold, inverted
 
     def prepare(self) -> None:
         """Load the other data set."""
@@ -97,12 +88,6 @@ class DrawnMask(Mask):
         )
         bright = (chosen > self.threshold).float().to(noise.device)
         return _inverted(bright, noise, self.inverted).expand(-1, *image_shape)
-
-
-def _checked(inverted: float) -> float:
-    if not 0 <= inverted <= 1:
-        raise ConfigError(f"A mask is inverted with a probability in [0, 1], not {inverted}.")
-    return inverted
 
 
 def _inverted(keep: Tensor, noise: SampleNoise, probability: float) -> Tensor:

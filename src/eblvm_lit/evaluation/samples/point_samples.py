@@ -10,7 +10,6 @@ from torch import Tensor
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.gibbs import Gibbs
@@ -29,9 +28,6 @@ class PointSamples(ImageSource):
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: Of Langevin dynamics; the default fits models that are smooth on a scale of 0.05.
 
-    Raises:
-        ConfigError: With fewer than one step, or a step size that is not positive.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
@@ -43,8 +39,6 @@ class PointSamples(ImageSource):
     """
 
     def __init__(self, *, n_steps: int = 1000, step_size: float = 1e-3) -> None:
-        if n_steps < 1:
-            raise ConfigError(f"Samples of points need n_steps >= 1, not {n_steps}.")
         self.gibbs, self.langevin = Gibbs(n_steps=n_steps), Langevin(n_steps=n_steps, step_size=step_size)
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:

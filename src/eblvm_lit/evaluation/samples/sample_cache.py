@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from eblvm_lit.core.ranks import barrier, rank_and_size
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
@@ -23,7 +22,6 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["SampleCache"]
 
-log = logging.getLogger(__name__)
 N_EXAMPLES = 1000  # training images that are part of the digest
 
 
@@ -68,12 +66,8 @@ class SampleCache(ImageSource):
         """The first n images; see :meth:`ImageSource.images`.
 
         Raises:
-            ConfigError: For n < 1, data without images, a model that cannot be sampled so or diverges, or processes
-                that do not share the folder.
-            DataError: If the disk has no room, or cannot be written to.
+            ConfigError: For a model that diverges, or processes that do not share the folder.
         """
-        if n < 1:
-            raise ConfigError(f"A cache of samples needs n >= 1, not {n}.")
         rank, world = rank_and_size()
         self.fill(method, data, n, rank=rank, world=world)
         barrier()
@@ -84,8 +78,6 @@ class SampleCache(ImageSource):
 
     def folder(self, method: Method, data: ArrayDataModule) -> Path:
         """The folder of a model's samples, which need not exist yet."""
-        if data.image_shape is None:
-            raise ConfigError(f"{type(data).__name__} has no images: a cache of samples needs data of images.")
         energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
         kind, langevin = self.sampler.check(energy, posterior, examples), self.sampler.langevin
         parts = [kind, langevin.step_size, langevin.temperatures, langevin.denoise_std, method.seed]
@@ -109,49 +101,28 @@ class SampleCache(ImageSource):
             rank: Which process this is.
             world: Number of processes.
         """
-        folder, size = self.folder(method, data), self.sampler.batch_size
-        _, there = _read(folder, n, image_shape_of(data))
+        folder, size, shape = self.folder(method, data), self.sampler.batch_size, image_shape_of(data)
+        _, there = _read(folder, n, shape)
         # The places of the batches are fixed: a process need not know what others have done.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
-        if not missing:
-            return
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"Samples cannot be written to {folder} ({error.strerror}): set cache_dir to another folder."
-            ) from error
-        if there.any():
-            log.info("%d of %d samples are there: the others are drawn.", there.sum(), n)
         options: dict[str, Any] = {"seed": method.seed, "posterior": method.parts.posterior}
         options |= {"examples": data.splits.train, "as_float": data.as_float}
-        with progress_bar(
-            "samples", sum(map(len, missing)) * self.sampler.langevin.n_steps, visible=rank == 0
-        ) as on_step:
+        n_moves = sum(map(len, missing)) * self.sampler.langevin.n_steps
+        with progress_bar("samples", n_moves, visible=rank == 0 and n_moves > 0) as on_step:
             for part in missing:
                 v = self.sampler.draw(cast(Energy, method.parts.energy), part, on_step=on_step, **options)
-                images = data.as_bytes(v).cpu().view(-1, *image_shape_of(data)).numpy()
-                _write(folder / f"{part[0]:06}-{part[-1]:06}.npz", part, images)
-
-
-def _write(path: Path, indices: list[int], images: np.ndarray) -> None:
-    # A .npz file carries checksums, which numpy verifies when it reads.
-    write_whole(path, lambda file: np.savez(file, indices=indices, images=images))
+                arrays = {"indices": np.array(part), "images": data.as_bytes(v).cpu().view(-1, *shape).numpy()}
+                path = folder / f"{part[0]:06}-{part[-1]:06}.npz"
+                write_whole(path, lambda file, arrays=arrays: np.savez(file, **arrays))
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
     images, there = np.zeros((n, *image_shape), np.uint8), np.zeros(n, bool)
-    for path in sorted(filter(Path.is_file, folder.glob("*.npz"))):  # opening a pipe would wait for ever
-        try:
-            with np.load(path) as file:
-                indices, rows = file["indices"], file["images"]
-            if indices.dtype.kind != "i" or rows.dtype != np.uint8 or rows.shape != (len(indices), *image_shape):
-                raise ValueError(f"{indices.dtype} and {rows.dtype} {rows.shape}")
-            known = (indices >= 0) & (indices < n)
-            images[indices[known]] = rows[known]
-            there[indices[known]] = True
-        except Exception as error:  # a damaged archive raises a dozen types
-            log.warning("%s is damaged (%s): its samples are drawn anew.", path, type(error).__name__)
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            indices, rows = file["indices"], file["images"]
+        known = indices < n
+        images[indices[known]], there[indices[known]] = rows[known], True
     return images, there

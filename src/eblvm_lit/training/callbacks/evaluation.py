@@ -53,10 +53,6 @@ class Evaluation(pl.Callback):
                     f"callbacks.evaluation.{key} names {unknown[0]!r}, which is none of {', '.join(known) or 'none'}."
                 )
 
-    def names(self, method: Method, data: pl.LightningDataModule) -> dict[str, Sequence[str] | None]:
-        """The names of the numbers of each metric, as far as they are known before; see :meth:`Metric.names`."""
-        return {name: metric.names(method, data) for name, metric in self.metrics.items()}
-
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
         """How numbers are computed that can be computed in several ways, by name; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
