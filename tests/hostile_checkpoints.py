@@ -8,6 +8,7 @@ import os
 import pickle
 import struct
 import zipfile
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +18,38 @@ from eblvm_lit.cli.trained_run import load
 from eblvm_lit.methods.checkpoint_weights import averages_of, check_resumable
 from eblvm_lit.training.checkpoint_io import check_restorable, load_checkpoint
 from hostile import Calls
-from hostile_data import PLACES, Case
 
 __all__ = ["checkpoint_cases"]
 
 W = "energy.W"
+TERABYTE = 1 << 40
+
+
+class Case(NamedTuple):
+    """A file, how it is read, and why it is accepted, if that is right."""
+
+    name: str
+    write: object  # a function of an empty folder
+    read: object  # a function of the folder
+    right: str | None = None
+
+
+def of_bytes(content):
+    return lambda path: path.write_bytes(content)
+
+
+PLACES = {
+    "a pipe": os.mkfifo,
+    "a folder": os.mkdir,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to a terminal": lambda path: path.symlink_to("/dev/full"),
+    "a link to nothing": lambda path: path.symlink_to(path.with_name("nothing")),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a link to a pipe": lambda path: (os.mkfifo(path.with_name("pipe")), path.symlink_to(path.with_name("pipe"))),
+    "a terabyte of holes": lambda path: (path.touch(), os.truncate(path, TERABYTE)),
+    "nothing": of_bytes(b""),
+    "a page": of_bytes(b"<html>404</html>"),
+}
 
 
 def rebuilt(size, stride, offset=0, n=4, dtype=torch.float32):

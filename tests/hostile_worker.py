@@ -79,25 +79,12 @@ def run_all(cases):
     return found
 
 
-def without_network():
-    """Nothing is downloaded in a test."""
-    import torchvision.datasets
-
-    def refuse(*_, **__):
-        raise RuntimeError("there is no network")
-
-    for name in ("MNIST", "CIFAR10", "SVHN", "CelebA"):
-        getattr(torchvision.datasets, name).download = refuse
-
-
 def main(honest):
     """Run all cases, in the current folder."""
     warnings.simplefilter("ignore")
-    without_network()
     from hostile_checkpoints import checkpoint_cases
-    from hostile_data import data_cases
 
-    cases = [*data_cases(), *checkpoint_cases(Path(honest))]
+    cases = list(checkpoint_cases(Path(honest)))
     assert len({case.name for case in cases}) == len(cases)
     print(json.dumps(run_all(cases)))
 

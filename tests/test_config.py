@@ -6,7 +6,6 @@ import re
 import shlex
 
 import pytest
-import scipy.io
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -18,7 +17,7 @@ from eblvm_lit.cli.instantiate import instantiate, resolve_target, to_plain
 from eblvm_lit.cli.renamed import RENAMED, exit_if_renamed
 from eblvm_lit.cli.validate import check_config, drop_unread
 from eblvm_lit.errors import ConfigError, DataError
-from image_files import write_celeba, write_cifar10, write_images, write_mnist, write_svhn
+from image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
 from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 
 
@@ -638,8 +637,7 @@ def test_users_own_package_is_named_only_with_leave(tmp_path):
 def faces(tmp_path_factory):
     """A folder with random bytes in the form of the Frey faces."""
     folder = tmp_path_factory.mktemp("faces")
-    ff = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    scipy.io.savemat(folder / "frey_rawface.mat", {"ff": ff.numpy()})
+    write_frey(folder)
     return folder
 
 

@@ -18,7 +18,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-import scipy.io
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -30,7 +29,7 @@ from documents import PAGES, blocks, commands, sentences
 from eblvm_lit.cli import run
 from eblvm_lit.cli.validate import check_config
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
-from image_files import write_cifar10, write_mnist
+from image_files import write_cifar10, write_frey, write_mnist
 from shell import CONF, ROOT, configure
 from test_config import SHORTER, first_value, shorter_deep
 
@@ -447,8 +446,7 @@ def workspace(project, tmp_path_factory):
     data.mkdir()
     write_mnist(data)
     write_cifar10(data, 12)  # two for each of four devices, and none left over
-    faces = torch.randint(0, 256, (560, 1965), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    scipy.io.savemat(data / "frey_rawface.mat", {"ff": faces.numpy()})
+    write_frey(data)
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
         finish(folder, [str(ROOT / "train.py"), *words, *SHORT])
     return folder
@@ -457,7 +455,7 @@ def workspace(project, tmp_path_factory):
 def finish(folder, words, variables=None):
     """Run Python to its end, as a user in this folder would."""
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
-    paths += [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    paths += [str(ROOT / "tests" / "small_sets"), str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "EBLVM_DATA": str(folder / "data"), "PYTHONPATH": os.pathsep.join(paths)}
     result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"

@@ -173,7 +173,7 @@ def test_a_preparation_that_was_killed_is_done_again(kill_at, tmp_path):
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert not target.exists()
-    assert list(target.parent.iterdir())  # what it has left is not taken for the set
+    assert list(target.parent.iterdir())  # what it has left is not taken for the whole
     assert prepare(target)[:, 0, 0, 0].tolist() == list(range(12))
 
 

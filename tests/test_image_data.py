@@ -13,19 +13,17 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import torchvision.datasets
 from PIL import Image
 from torch.nn import functional as F
+from torchvision import datasets
 
+from eblvm_lit.data import image_folder
 from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.base import Splits
-from eblvm_lit.data.celeba import CelebA
-from eblvm_lit.data.cifar10 import CIFAR10
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.image_folder import ImageFolder
 from eblvm_lit.data.images import ImageDataModule, Images
-from eblvm_lit.data.mnist import MNIST, FashionMNIST
-from eblvm_lit.data.svhn import SVHN
+from eblvm_lit.data.torchvision_sets import CIFAR10, MNIST, SVHN, CelebA, FashionMNIST
 from eblvm_lit.errors import ConfigError, DataError
 from image_files import gradient, pixels, write_celeba, write_cifar10, write_images, write_mnist, write_svhn
 
@@ -59,8 +57,8 @@ def no_network(monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("there is no\nnetwork")
 
-    for name in ("MNIST", "FashionMNIST", "CIFAR10", "SVHN", "CelebA"):
-        monkeypatch.setattr(torchvision.datasets, name, refuse)
+    for kind in (datasets.MNIST, datasets.CIFAR10, datasets.SVHN, datasets.CelebA):
+        monkeypatch.setattr(kind, "download", refuse)
 
 
 def refusal(data):
@@ -217,13 +215,9 @@ def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
 
 
 def test_more_validation_than_training_images_are_refused():
-    assert "has 20 images to train on, of which data.val_size=20" in refusal(Given(val_size=20))
-
-
-def test_labels_that_are_too_few_are_refused():
-    data = Given()
-    data.images = data.images._replace(test_labels=torch.arange(4))
-    assert "The test split of Given has 4 labels for 5" in refusal(data)
+    assert "has 20 images to train on, and 20 would be for validation: lower data.val_size" in refusal(
+        Given(val_size=20)
+    )
 
 
 def test_labels_of_digits_belong_to_their_images():
@@ -244,7 +238,7 @@ def test_labels_of_digits_belong_to_their_images():
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("cls", [MNIST, FashionMNIST])
 def test_mnist_is_padded_and_keeps_order_and_labels(cls, packed, tmp_path):
-    arrays = write_mnist(tmp_path, folder=cls.folder, packed=packed)
+    arrays = write_mnist(tmp_path, folder=cls.__name__, packed=packed)
     data = cls(root=tmp_path, val_size=4)
     data.setup()
     train, test = (np.pad(arrays[f"{part}-images-idx3-ubyte"], ((0, 0), (2, 2), (2, 2))) for part in ("train", "t10k"))
@@ -273,12 +267,7 @@ def test_smaller_images_are_averages_of_squares(size, tmp_path):
     ("spoil", "sentence"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-30]), "t10k-images-idx3-ubyte.gz is damaged or cut off"),
-        (lambda path: path.write_bytes(b"<html>"), "t10k-images-idx3-ubyte.gz is damaged or cut off"),
         (lambda path: path.unlink(), "t10k-images-idx3-ubyte.gz is missing .*there is no network.*data.root"),
-        (
-            lambda path: path.write_bytes((path.parent / "t10k-labels-idx1-ubyte.gz").read_bytes()),
-            "is no IDX file of bytes in 3 dimensions|is damaged",
-        ),
     ],
 )
 def test_bad_mnist_files_are_refused_by_name(spoil, sentence, tmp_path):
@@ -294,7 +283,7 @@ def test_an_unpacked_mnist_file_that_is_cut_off_is_refused(tmp_path):
     write_mnist(tmp_path, packed=False)
     path = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
-    assert f"it has {12 * 784 - 1} values and announces {12 * 784}" in refusal(MNIST(root=tmp_path))
+    assert "train-images-idx3-ubyte is damaged or cut off" in refusal(MNIST(root=tmp_path))
 
 
 @pytest.mark.skipif(not (SHARED / "MNIST").is_dir(), reason=f"no MNIST in {SHARED}")
@@ -339,18 +328,16 @@ class Harm:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("content", ["cut off", "harmful", "other"])
-def test_bad_cifar10_files_are_refused_and_run_nothing(content, tmp_path):
+def test_a_cifar10_file_with_a_wrong_checksum_is_refused_unread(tmp_path, monkeypatch):
     write_cifar10(tmp_path)
     path, mark = tmp_path / "cifar-10-batches-py" / "data_batch_3", tmp_path / "harm"
-    path.write_bytes(
-        {
-            "cut off": path.read_bytes()[:-100],
-            "harmful": pickle.dumps({"data": Harm(mark), "labels": []}, protocol=2),
-            "other": pickle.dumps({"data": pixels(4, 3000), "labels": [1, 2, 3, 4]}, protocol=2),
-        }[content]
-    )
-    assert "data_batch_3 is damaged or no file of CIFAR10" in refusal(CIFAR10(root=tmp_path, val_size=3))
+    listed = [
+        [name, hashlib.md5((path.parent / name).read_bytes()).hexdigest()] for name, _ in datasets.CIFAR10.train_list
+    ]
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", listed)
+    path.write_bytes(pickle.dumps({"data": Harm(mark), "labels": []}, protocol=2))
+    message = refusal(CIFAR10(root=tmp_path, val_size=3))
+    assert f"data_batch_3 is damaged, as its MD5 sum is not {listed[2][1]}: delete it" in message
     assert not mark.exists()
 
 
@@ -368,13 +355,6 @@ def test_svhn_is_transposed_and_ten_means_zero(tmp_path):
     assert other.labels.test.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
 
 
-def test_bad_svhn_files_are_refused(tmp_path):
-    write_svhn(tmp_path)
-    path = tmp_path / "test_32x32.mat"
-    path.write_bytes(path.read_bytes()[:5000])
-    assert "test_32x32.mat is damaged or no file of SVHN" in refusal(SVHN(root=tmp_path, val_size=2))
-
-
 # --- downloading ------------------------------------------------------------------------------------------
 
 
@@ -385,7 +365,7 @@ def test_bad_svhn_files_are_refused(tmp_path):
         (FashionMNIST, "FashionMNIST/raw/train-images-idx3-ubyte.gz"),
         (CIFAR10, "cifar-10-batches-py/data_batch_1"),
         (SVHN, "train_32x32.mat"),
-        (lambda root: CelebA(root=root, size=32), "celeba/img_align_celeba"),
+        (lambda root: CelebA(root=root, size=32), "celeba/list_eval_partition.txt"),
     ],
 )
 def test_what_is_missing_offline_is_named_with_its_place_and_source(make, name, tmp_path):
@@ -393,19 +373,18 @@ def test_what_is_missing_offline_is_named_with_its_place_and_source(make, name, 
     assert message.startswith(f"{tmp_path}/data/{name} is missing and could not be downloaded (there is no network)")
     assert "torchvision.datasets." in message
     assert "data.root" in message
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_download_arrives_whole_or_not_at_all(tmp_path, monkeypatch):
-    def broken(root, download):
-        write_mnist(root)
-        (root / "MNIST" / "raw" / "t10k-labels-idx1-ubyte.gz").unlink()
+    def broken(self):
+        write_mnist(Path(self.root), packed=False)
         raise OSError("connection lost")
 
-    monkeypatch.setattr(torchvision.datasets, "MNIST", broken)
+    monkeypatch.setattr(datasets.MNIST, "download", broken)
     assert "connection lost" in refusal(MNIST(root=tmp_path, val_size=4))
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(torchvision.datasets, "MNIST", lambda root, download: write_mnist(root))
+    monkeypatch.setattr(datasets.MNIST, "download", lambda self: write_mnist(Path(self.root), packed=False))
+    (tmp_path / "MNIST").mkdir()  # with other files of the user
     data = MNIST(root=tmp_path, val_size=4)
     data.prepare_data()
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
@@ -455,7 +434,6 @@ def test_a_subset_of_celeba_is_fixed_and_disjoint_from_its_test_images(tmp_path,
     assert [train, val, test] == again
     assert (len(train), len(test), len({*train, *test})) == (4, 2, 6)
     assert val == train[-1:]
-    assert "lists 8 images, too few for data.subset=7 and 2 test" in refusal(CelebA(root=tmp_path, size=8, subset=7))
 
 
 def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photographs(tmp_path):
@@ -475,16 +453,16 @@ def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photograp
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("list_eval_partition.txt", "000001.jpg\n", "list_eval_partition.txt is damaged"),
-        ("list_eval_partition.txt", "000001.jpg 0\n000002.jpg 0\n", "must give images of the parts 0, 1 and 2"),
-        ("list_attr_celeba.txt", "1\nA B\n000001.jpg 1 1\n", "list_attr_celeba.txt says nothing about 000002.jpg"),
-        ("list_attr_celeba.txt", "", "list_attr_celeba.txt is damaged"),
-        ("img_align_celeba/000004.jpg", "text", "000004.jpg is damaged or no image"),
-        ("img_align_celeba/000004.jpg", None, "000004.jpg is missing"),
+        ("list_eval_partition.txt", "000001.jpg\n", "list_eval_partition.txt is damaged, as its MD5 sum"),
+        ("list_attr_celeba.txt", "", "list_attr_celeba.txt is damaged, as its MD5 sum"),
+        ("img_align_celeba/000004.jpg", "text", "000004.jpg is missing, damaged or no image"),
+        ("img_align_celeba/000004.jpg", None, "000004.jpg is missing, damaged or no image"),
     ],
 )
-def test_bad_celeba_files_are_refused_by_name(name, content, sentence, tmp_path):
+def test_bad_celeba_files_are_refused_by_name(name, content, sentence, tmp_path, monkeypatch):
     write_celeba(tmp_path)
+    sums = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in (tmp_path / "celeba").glob("*.txt")}
+    monkeypatch.setattr(datasets.CelebA, "file_list", [("", md5, name) for name, md5 in sums.items()])
     (tmp_path / "celeba" / name).unlink()
     if content is not None:
         (tmp_path / "celeba" / name).write_text(content)
@@ -508,7 +486,8 @@ def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
     assert stored.dtype == np.uint8
     assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
 
-    monkeypatch.setattr(files, "open_image", None)
+    monkeypatch.setattr(files, "open_image", None)  # no file is opened
+    monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
     again = ImageFolder(**options)
     again.setup()
     assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
@@ -523,13 +502,12 @@ def test_an_interrupted_preparation_leaves_nothing_that_is_taken_for_whole(tmp_p
     options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 2, "val_size": 2}
     decode, calls = ImageFolder._decode, []
 
-    def dying(self, path):
+    def dying(self, path, **options):
         calls.append(path)
         if len(calls) > 6:
             raise KeyboardInterrupt
-        return decode(self, path)
+        return decode(self, path, **options)
 
-    monkeypatch.setattr(files, "CHUNK", 4)
     monkeypatch.setattr(ImageFolder, "_decode", dying)
     with pytest.raises(KeyboardInterrupt):
         ImageFolder(**options).setup()
@@ -541,7 +519,7 @@ def test_an_interrupted_preparation_leaves_nothing_that_is_taken_for_whole(tmp_p
     assert [len(split) for split in data.splits] == [7, 2, 2]
 
 
-def test_a_changed_folder_is_prepared_anew_and_a_cut_off_array_refused(tmp_path):
+def test_a_changed_folder_is_prepared_anew(tmp_path):
     write_images(tmp_path / "set", 6)
     options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 1, "val_size": 1}
     ImageFolder(**options).setup()
@@ -549,19 +527,13 @@ def test_a_changed_folder_is_prepared_anew_and_a_cut_off_array_refused(tmp_path)
     data = ImageFolder(**options)
     data.setup()
     assert len(data.splits.train) == 7
-    for file in prepared(tmp_path):
-        file.write_bytes(file.read_bytes()[:-50])
-    assert "is damaged: delete it" in refusal(ImageFolder(**options))
 
 
-def test_a_root_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
+def test_a_root_that_cannot_be_written_to_is_named(tmp_path):
     write_images(tmp_path / "set", 6)
     (tmp_path / "file").touch()
     options = {"path": tmp_path / "set", "test_size": 1, "val_size": 1}
     assert "could not be written" in refusal(ImageFolder(root=tmp_path / "file", **options))
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    assert "GB are needed" in refusal(ImageFolder(root=tmp_path, **options))
-    assert prepared(tmp_path) == []
 
 
 # --- a folder of images -----------------------------------------------------------------------------------
@@ -659,27 +631,31 @@ def test_sizes_are_cropped_to_a_square_and_resampled(tmp_path):
     ("spoil", "sentence"),
     [
         (lambda path: write_images(path / "new", 1), "holds folders and the file 00.png"),
-        (lambda path: (path / "notes.txt").write_text("words"), "notes.txt is damaged or no image"),
-        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png is damaged"),
-        (lambda path: (path / "05.png").write_bytes(b""), "05.png is damaged or no image"),
-        (lambda path: Image.new("L", (6, 6)).save(path / "05.png"), "05.png is of mode L, and 00.png of mode RGB"),
-        (lambda path: Image.new("RGBA", (6, 6)).save(path / "00.png"), "00.png is of mode RGBA instead of L"),
-        (lambda path: Image.new("P", (6, 6)).save(path / "05.png"), "05.png is of mode P, and 00.png of mode RGB"),
+        (lambda path: (path / "notes.txt").write_text("words"), "notes.txt is missing, damaged or no image"),
+        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png is missing, damaged"),
         (lambda path: Image.new("RGB", (6, 7)).save(path / "05.png"), "05.png is 7 x 6 pixels, and 00.png 6 x 6"),
-        (lambda path: [file.unlink() for file in path.iterdir()], "set is empty"),
-        (lambda path: path.rename(path.with_name("moved")), "There is no folder"),
+        (lambda path: Image.new("F", (6, 6)).save(path / "05.tiff"), "05.tiff has numbers of 32 bits"),
+        (lambda path: [file.unlink() for file in path.iterdir()], "There is no folder .*set with images"),
+        (lambda path: path.rename(path.with_name("moved")), "There is no folder .*set with images"),
         (
             lambda path: [file.unlink() for file in list(path.iterdir())[2:]],
-            "holds 2 images, of which data.test_size=2",
+            "holds 2 images, of which training, validation and testing need at least one each",
         ),
-        (lambda path: [file.unlink() for file in list(path.iterdir())[3:]], "has 1 images to train on"),
+        (
+            lambda path: [file.unlink() for file in list(path.iterdir())[3:]],
+            "has 1 images to train on, and at least two",
+        ),
+        (
+            lambda path: [file.unlink() for file in list(path.iterdir())[4:]],
+            "2 would be for validation: lower data.val_",
+        ),
     ],
 )
 def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
     write_images(tmp_path / "set", 7)
     spoil(tmp_path / "set")
-    assert sentence in refusal(folder(tmp_path))
-    assert prepared(tmp_path) == [] or "to train on" in sentence
+    assert re.search(sentence, refusal(folder(tmp_path)))
+    assert prepared(tmp_path) == [] or "train" in sentence or "validation" in sentence
 
 
 @pytest.mark.parametrize(
@@ -687,23 +663,22 @@ def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
     [
         (["train/a", "test/b"], {}, "must have the same classes; a is in one"),
         (["train", "test", "val"], {}, "holds train, test and val: set data.split_folders"),
-        (["a", "b"], {"split_folders": True}, "does not hold the folders train and test"),
-        (["a/b"], {}, "b is a folder"),
+        (["a", "b"], {"split_folders": True}, "There is no folder .*train with images"),
     ],
 )
 def test_folders_of_unclear_meaning_are_refused(folders, options, sentence, tmp_path):
     for name in folders:
         write_images(tmp_path / "set" / name, 4)
-    assert sentence in refusal(folder(tmp_path, **options))
+    assert re.search(sentence, refusal(folder(tmp_path, **options)))
 
 
 def test_an_empty_class_is_refused(tmp_path):
     write_images(tmp_path / "set" / "a", 4)
     (tmp_path / "set" / "b").mkdir()
-    assert "b is empty" in refusal(folder(tmp_path))
+    assert re.search("There is no folder .*b with images", refusal(folder(tmp_path)))
 
 
-@pytest.mark.parametrize("options", [{"size": 0}, {"crop": 0}, {"channels": 4}, {"test_size": 0}])
+@pytest.mark.parametrize("options", [{"channels": 4}, {"test_size": 0}])
 def test_impossible_folder_options_are_refused(options, tmp_path):
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))} "):
         folder(tmp_path, **options)
@@ -739,6 +714,65 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
 def test_colours_stay_and_a_crop_is_the_size(tmp_path):
     write_images(tmp_path / "set", 12, size=(20, 20))
     assert folder(tmp_path, channels=None, crop=16, batch_size=4).find_options()[0] == {"size": 16, "channels": 3}
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("options", [{}, {"size": 10}])
+def test_photographs_lie_as_a_viewer_shows_them(orientation, options, tmp_path):
+    upright = gradient(0, (20, 40))
+    # of each orientation, what is stored: the inverse of what a viewer does, by the EXIF standard
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.transpose(1, 0, 2),
+        6: np.rot90(upright, 1),
+        7: np.rot90(upright.transpose(1, 0, 2), 2),
+        8: np.rot90(upright, -1),
+    }[orientation]
+    (tmp_path / "set").mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for i in range(3):
+        Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / "set" / f"{i}.png", exif=exif)
+    data = folder(tmp_path, test_size=1, val_size=1, **options)
+    data.setup()
+    expected = Image.fromarray(upright)
+    if options:
+        expected = expected.crop((10, 0, 30, 20)).resize((10, 10), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(data.splits.test[0], np.asarray(expected).transpose(2, 0, 1))
+    assert "3 colour images of 20 x 40 pixels" in data.find_options()[1]
+
+
+def test_what_is_prepared_by_another_version_is_made_anew(tmp_path, monkeypatch):
+    write_images(tmp_path / "set", 7)
+    monkeypatch.setattr(image_folder, "VERSION", "sideways")
+    folder(tmp_path).setup()
+    monkeypatch.undo()
+    folder(tmp_path).setup()
+    assert len(prepared(tmp_path)) == 2
+
+
+def test_other_modes_are_converted_and_counted_once(tmp_path, caplog):
+    write_images(tmp_path / "set", 4)
+    image, grey = (
+        Image.fromarray(gradient(0, (6, 6)) * 40),
+        Image.fromarray((np.arange(36) * 1820).astype(np.uint16).reshape(6, 6)),
+    )
+    others = {"00": image.convert("1"), "1": image.convert("P"), "2": image.convert("RGBA"), "3": grey}
+    for name, other in others.items():
+        other.save(tmp_path / "set" / f"{name}.png")
+    data = folder(tmp_path, channels=None)
+    with caplog.at_level("INFO", "eblvm_lit"):
+        data.setup()
+        folder(tmp_path, channels=None).setup()
+    assert caplog.messages == [f"4 of 7 images in {tmp_path}/set were converted to colour images of 8 bits."]
+    found = {x.numpy().tobytes() for x in torch.cat([data.splits.train, data.splits.test])}
+    for name in ("00", "1", "2"):
+        assert np.asarray(others[name].convert("RGB")).transpose(2, 0, 1).tobytes() in found
+    deep = np.asarray(grey) // 256
+    assert np.stack([deep] * 3).astype(np.uint8).tobytes() in found
 
 
 @pytest.mark.skipif(not (SHARED / "cifar10_jpeg.tar.xz").is_file(), reason=f"no cifar10_jpeg.tar.xz in {SHARED}")

@@ -9,8 +9,8 @@ import torch
 
 from cases import randomise
 from eblvm_lit.data.blobs import Blobs, DiamondBlobs, LineBlobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
+from eblvm_lit.data.curves import Moons
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.data.plane_curves import Moons
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

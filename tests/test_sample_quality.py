@@ -5,7 +5,6 @@ from pickle import UnpicklingError
 
 import numpy as np
 import pytest
-import scipy.io
 import scipy.linalg
 import torch
 import torch.distributed as dist
@@ -15,7 +14,6 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
 from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.data.frey_face import FILE_NAME as FILE
 from eblvm_lit.data.frey_face import FreyFace
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import ConfigError, DataError
@@ -32,6 +30,7 @@ from eblvm_lit.evaluation.features.sets import FeatureSet
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
 from fake_images import HeldOut, Noise, RandomFeatures, random_inception, textures
+from image_files import write_frey
 from shell import CONF, evaluate, train
 from stand_in import StandIn
 from test_security import Pickled
@@ -575,7 +574,7 @@ def test_labels_are_needed_for_a_classifier_and_classes_for_the_inception_score(
 
 
 def test_images_do_not_depend_on_the_scale_models_see_them_in(tmp_path):
-    scipy.io.savemat(tmp_path / FILE, {"ff": np.arange(560 * 1965, dtype=np.uint8).reshape(560, 1965)})
+    write_frey(tmp_path, np.arange(560 * 1965, dtype=np.uint8).reshape(560, 1965))
     plain, standardised = (FreyFace(root=tmp_path, standardise=yes) for yes in (False, True))
     for data in (plain, standardised):
         data.setup()

@@ -18,7 +18,7 @@ from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.frey_face import TRAIN_MEAN, TRAIN_STD, FreyFace
 from eblvm_lit.data.images import ImageDataModule
-from eblvm_lit.data.mnist import MNIST
+from eblvm_lit.data.torchvision_sets import MNIST
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

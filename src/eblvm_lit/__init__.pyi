@@ -5,15 +5,11 @@ from .cli.trained_run import TrainedRun, load
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
-from .data.celeba import CelebA
-from .data.cifar10 import CIFAR10
+from .data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
 from .data.digits import Digits
 from .data.frey_face import FreyFace
 from .data.image_folder import ImageFolder
-from .data.mnist import MNIST, FashionMNIST
-from .data.noisy_curves import Rings, TwoSpirals
-from .data.plane_curves import Circle, Moons, SwissRoll
-from .data.svhn import SVHN
+from .data.torchvision_sets import CIFAR10, MNIST, SVHN, CelebA, FashionMNIST
 from .data.toy import Checkerboard
 from .divergences.base import Divergence
 from .divergences.fisher import Fisher

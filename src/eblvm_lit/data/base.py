@@ -109,30 +109,24 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Load and check the arrays, once.
 
         Raises:
-            DataError: A split is empty, has a wrong shape or type, is not finite, or does not match its labels.
+            DataError: A split is empty, has a wrong shape or type, or is not finite.
         """
         if self.splits is None:
             splits = self.load()
             for name, array in splits._asdict().items():
                 self._check(name, array)
-            labels = self.load_labels()
-            for name, array, label in zip(Splits._fields, splits, labels or splits, strict=True):
-                if len(array) != len(label):
-                    raise DataError(
-                        f"The {name} split of {type(self).__name__} has {len(label)} labels for {len(array)}."
-                    )
-            self.splits, self.labels = splits, labels
+            self.splits, self.labels = splits, self.load_labels()
 
     def _check(self, name: str, array: torch.Tensor) -> None:
         where = f"The {name} split of {type(self).__name__}"
-        if array.dtype not in (torch.float32, torch.uint8):
-            raise DataError(f"{where} is of type {array.dtype} instead of float32 or uint8.")
-        if len(array) == 0 or tuple(array.shape[1:]) != self.event_shape:
-            raise DataError(f"{where} is of shape {tuple(array.shape)} instead of (n >= 1, *{self.event_shape}).")
-        if array.dtype == torch.uint8:
-            return  # bytes are finite, and reading a memory-mapped array as a whole is slow
-        n_bad = array.numel() - int(array.isfinite().sum())
-        if n_bad:
+        fits = array.dtype in (torch.float32, torch.uint8) and tuple(array.shape[1:]) == self.event_shape
+        if not fits or len(array) == 0:
+            raise DataError(
+                f"{where} is {array.dtype} of shape {tuple(array.shape)} instead of float32 or uint8 of shape "
+                f"(n >= 1, *{self.event_shape})."
+            )
+        # bytes are finite, and reading a memory-mapped array as a whole is slow
+        if array.dtype != torch.uint8 and (n_bad := array.numel() - int(array.isfinite().sum())):
             raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -64,34 +65,23 @@ class BatchStream:
         self.augment = augment
         self._last: tuple[int, torch.Tensor] | None = None  # an epoch and its order
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """⌈n/B⌉."""
-        return -(-len(self.array) // self.batch_size)
-
-    def order(self, epoch: int) -> torch.Tensor:
-        """π_e, the row indices in the order of an epoch, shape (n,)."""
-        return torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
-
     def rows(self, position: int) -> torch.Tensor:
         """The row indices of the batch at a position, in its order, whatever process holds them."""
-        epoch, i = divmod(position, self.batches_per_epoch)
+        epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
-            self._last = epoch, self.order(epoch)
+            order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
+            self._last = epoch, order
         return self._last[1][i * self.batch_size : (i + 1) * self.batch_size]
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        position = self.position
-        while True:
-            epoch, done = divmod(position, self.batches_per_epoch)
-            for rows in self.order(epoch).split(self.batch_size)[done:]:
-                shard = shard_of(len(rows))
-                batch = self.array.index_select(0, rows if shard is None else rows[shard.rows])
-                if self.augment is not None:
-                    batch = self.augment(batch, position, shard)
-                position += 1
-                self.position = position
-                yield batch
+        for position in itertools.count(self.position):
+            rows = self.rows(position)
+            shard = shard_of(len(rows))
+            batch = self.array.index_select(0, rows if shard is None else rows[shard.rows])
+            if self.augment is not None:
+                batch = self.augment(batch, position, shard)
+            self.position = position + 1
+            yield batch
 
 
 class Blocks:
@@ -115,11 +105,9 @@ class Blocks:
         self.size = size
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
-        n = self.size - self.stream.position % self.size
         batches = iter(self.stream)
         while True:
-            yield [next(batches) for _ in range(n)]
-            n = self.size
+            yield [next(batches) for _ in range(self.size - self.stream.position % self.size)]
 
 
 class RepeatedBatches:

@@ -37,22 +37,18 @@ class Digits(ArrayDataModule):
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's files and split them."""
-        return split(torch.from_numpy(read_digits()[0]).float() / MAX_VALUE)
+        return Splits(*(part.float() / MAX_VALUE for part in split("data")))
 
     def load_labels(self) -> Splits:
         """The digits, in {0..9}."""
-        return split(torch.from_numpy(read_digits()[1]).long())
+        return split("target")
 
 
-def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (1797, 64) in {0..16} and labels (1797,) in the order of the file."""
+def split(key: str) -> Splits:
+    """Shuffle the rows of the file, pixels (1797, 64) or labels (1797,), and split them."""
     from sklearn.datasets import load_digits  # a slow import
 
-    return cast("tuple[np.ndarray, np.ndarray]", load_digits(return_X_y=True))
-
-
-def split(rows: torch.Tensor) -> Splits:
-    """Shuffle the rows of the file and split them into training, validation and test rows."""
+    rows = torch.from_numpy(cast("dict[str, np.ndarray]", load_digits())[key])
     # The file is ordered by writer: without shuffling, the splits would have different distributions.
     order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
     return Splits(*rows[order].split(SIZES))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +11,14 @@ import numpy as np
 import torch
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.data.matlab_files import Expected, read_matlab
+from eblvm_lit.errors import DataError
 
 __all__ = ["FreyFace"]
 
 FILE_NAME = "frey_rawface.mat"
 URL = f"https://cs.nyu.edu/~roweis/data/{FILE_NAME}"
 KEY = "ff"
-FILE_SHAPE = (560, 1965)
+SHA256 = {"265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"}
 SIZES = (1400, 300, 265)
 TRAIN_MEAN, TRAIN_STD = 0.6049, 0.1763
 
@@ -82,7 +84,7 @@ def read_faces(root: Path) -> np.ndarray:
         uint8 array of shape (1965, 560), C-contiguous.
 
     Raises:
-        DataError: The file is missing, damaged or not the Frey faces.
+        DataError: The file is missing or another one.
 
     Example:
         >>> read_faces(Path("nowhere"))
@@ -90,5 +92,11 @@ def read_faces(root: Path) -> np.ndarray:
         eblvm_lit.errors.DataError: .../nowhere/frey_rawface.mat is missing: ...
     """
     path = root.expanduser().absolute() / FILE_NAME
-    cure = f"put {URL} there or set data.root to the folder that holds it."
-    return read_matlab(path, {KEY: Expected(FILE_SHAPE)}, "MATLAB file", cure)[KEY].T.copy()  # torch needs to write
+    content = path.read_bytes() if path.is_file() else b""
+    # before scipy reads it: of a damaged file it may believe a type or a size, and end with a segmentation fault
+    if hashlib.sha256(content).hexdigest() not in SHA256:
+        fault = "is damaged or another file, by its SHA-256 sum" if content else "is missing"
+        raise DataError(f"{path} {fault}: put {URL} there or set data.root to the folder that holds it.")
+    from scipy.io import loadmat  # a slow import
+
+    return loadmat(io.BytesIO(content))[KEY].T.copy()  # torch needs writable memory

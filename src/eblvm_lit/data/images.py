@@ -1,6 +1,7 @@
 """The base classes of image data modules: uint8 arrays of shape (n, C, H, W), converted to floats batch by batch."""
 
 # Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
+import functools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -90,7 +91,6 @@ class ImageDataModule(ArrayDataModule):
             raise ConfigError(f"data.value_range is 'unit' or 'symmetric', not {self.value_range!r}.")
         check_count("val_size", self.val_size)
         self.root = Path(self.root).expanduser().absolute()
-        self._images: Images | None = None
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class ImageDataModule(ArrayDataModule):
 
     def prepare_data(self) -> None:
         """Download and decode missing files; Lightning calls this in one process per machine first."""
-        self._read()
+        self.setup()
 
     def load(self) -> Splits:
         """Read the images and split them.
@@ -111,24 +111,22 @@ class ImageDataModule(ArrayDataModule):
         Raises:
             DataError: A file is missing or damaged, or there are too few training images for val_size.
         """
-        images = self._read()
-        if len(images.train) <= count_of(self.val_size, len(images.train)):
-            raise DataError(
-                f"{self.root} has {len(images.train)} images to train on, of which data.val_size={self.val_size} would "
-                "be for validation: lower it."
-            )
+        images = self._images
+        n, n_val = len(images.train), count_of(self.val_size, len(images.train))
+        if n <= n_val:
+            hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
+            raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
         flat = [rows.flatten(1) if self.flatten else rows for rows in (images.train, images.test)]  # views
         return self._split(*flat)
 
     def load_labels(self) -> Splits | None:
         """The labels of the images, int64; None if there are none."""
-        images = self._read()
+        images = self._images
         return None if images.train_labels is None else self._split(images.train_labels, images.test_labels)
 
-    def _read(self) -> Images:
-        if self._images is None:
-            self._images = self.read()
-        return self._images
+    @functools.cached_property
+    def _images(self) -> Images:
+        return self.read()
 
     def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
         first = len(rows) - count_of(self.val_size, len(rows))

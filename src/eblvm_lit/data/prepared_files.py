@@ -1,91 +1,26 @@
-"""Atomic downloads of data files, and decoding of image files into one memory-mapped array."""
+"""Image files that are decoded once, into one memory-mapped array of bytes."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import math
 import os
-import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from rich.markup import escape
 from rich.progress import track
 
-from eblvm_lit.errors import DataError, EblvmError, escaped
-from eblvm_lit.utils.foreign_files import check_regular
-from eblvm_lit.utils.io import replacing
+from eblvm_lit.errors import DataError
+from eblvm_lit.utils.io import write_whole
 
-__all__ = ["decode_once", "fetch", "fingerprint", "load_array", "open_image", "stamps", "to_array"]
+__all__ = ["decode_image", "decode_once", "fingerprint", "open_image", "size_of"]
 
-CHUNK = 256
-MAX_PIXELS = 1 << 26  # of an image: decoded, four bytes each
-LARGE = 1 << 22  # pixels of an image that is decoded alone: all threads together stay below a gigabyte
-_one_large_image = threading.Lock()
-
-
-def fetch(
-    root: Path,
-    names: Sequence[str],
-    dataset: str,
-    splits: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
-) -> None:
-    """Download a data set of torchvision if one of its files is missing; an interrupted download leaves nothing.
-
-    Args:
-        root: Folder of the files.
-        names: The required files or folders, relative to root.
-        dataset: The name of the class in ``torchvision.datasets``.
-        splits: The splits to download, for a class that downloads one at a time.
-        options: Other arguments of the class.
-
-    Raises:
-        DataError: A file is missing and cannot be downloaded.
-
-    Example:
-        >>> fetch(Path("/dev/null/mnist"), ["a.gz"], "MNIST")
-        Traceback (most recent call last):
-        eblvm_lit.errors.DataError: /dev/null/mnist/a.gz is missing and could not be downloaded (...): put the file ...
-    """
-    missing, had_root = [name for name in names if not os.path.exists(root / name)], os.path.exists(root)
-    for name in names:
-        if name not in missing and not os.path.isdir(root / name):
-            check_regular(root / name, "delete it, and it is downloaded.")
-    if not missing:
-        return
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        # inside root, so that moving a file to its place is one atomic step on the same disk
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
-            from torchvision import datasets  # a slow import, which only downloads need
-
-            for split in [{"split": split} for split in splits] or [{}]:
-                getattr(datasets, dataset)(Path(folder), download=True, **split, **(options or {}))
-            for name in missing:
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(folder) / name).rename(root / name)
-    except Exception as error:  # exceptions of torchvision and the network share no base class
-        if (root / missing[0]).exists():  # another process has downloaded them meanwhile
-            fetch(root, names, dataset, splits, options)
-            return
-        if not had_root:
-            with contextlib.suppress(OSError):  # leave no empty folder behind a mistyped name
-                root.rmdir()
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(
-            f"{root / missing[0]} is missing and could not be downloaded ({reason}): put the file of "
-            f"torchvision.datasets.{dataset} there or set data.root to the folder that holds it."
-        ) from error
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")  # EPS would start Ghostscript
 
 
 def fingerprint(*parts: object) -> str:
@@ -98,45 +33,12 @@ def fingerprint(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
 
-def load_array(path: Path, shape: tuple[int, int, int], n: int | None = None) -> torch.Tensor:
-    """Memory-map an array of bytes; unused parts are never read, and changes never reach the file.
-
-    Args:
-        path: A ``.npy`` file with uint8 values, as :func:`decode_once` writes it.
-        shape: (C, H, W).
-        n: The number of rows; None: any above zero.
-
-    Raises:
-        DataError: The file is not such an array, or is truncated.
-
-    Example:
-        >>> load_array(Path("/dev/null"), (3, 32, 32))
-        Traceback (most recent call last):
-        eblvm_lit.errors.DataError: /dev/null is a pipe, a socket or a device, not a file: delete it, and ...
-    """
-    check_regular(path, "delete it, and the images are prepared anew.")
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):  # of the others headers may have any length
-                raise ValueError(f"version {version}")
-            found, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-            start, size = file.tell(), os.fstat(file.fileno()).st_size
-        rows = found[0] if found else 0
-        fits = found == (rows, *shape) and rows > 0 and n in (None, rows) and dtype == np.uint8 and not by_columns
-        if not fits or size != start + math.prod(found):
-            raise ValueError(f"{dtype} {found} in {size} bytes")
-        return torch.from_numpy(np.memmap(path, np.uint8, "c", start, found))
-    except Exception as error:  # numpy raises any exception for a damaged header
-        raise DataError(f"{path} is damaged: delete it, and the images are prepared anew.") from error
-
-
 def decode_once(
     target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
 ) -> torch.Tensor:
     """Decode image files into one array on disk at the first call; memory-map the array at every call.
 
-    The array is written to a temporary file and renamed when it is complete, so that an interruption is harmless.
+    The file appears when it is complete, so that an interruption leaves nothing that is taken for the whole.
 
     Args:
         target: The ``.npy`` file; its name must identify its content.
@@ -145,31 +47,33 @@ def decode_once(
         shape: (C, H, W).
 
     Returns:
-        uint8, shape (len(files), C, H, W).
+        uint8, shape (len(files), C, H, W); changes never reach the file.
 
     Raises:
         DataError: An image cannot be decoded, or the array cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp(), "set.npy")
+        >>> decode_once(target, [Path("1"), Path("2")], lambda path: np.full((1, 1, 1), path.name, np.uint8), (1, 1, 1))
+        Preparing set ...
+        tensor([[[[1]]],
+        <BLANKLINE>
+        <BLANKLINE>
+                [[[2]]]], dtype=torch.uint8)
     """
-    if os.path.isfile(target):
-        return load_array(target, shape, len(files) or None)
-    n_bytes = len(files) * int(np.prod(shape))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            shutil.disk_usage(target.parent).free < n_bytes
-        ):  # writing a memory-mapped file to a full disk kills the process
-            raise OSError(f"{n_bytes / 1e9:.1f} GB are needed")
-        with replacing(target) as partial, ThreadPoolExecutor(os.cpu_count()) as pool:
-            array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
-            for first in track(range(0, len(files), CHUNK), escape(f"Preparing {escaped(target.stem)}")):
-                part = files[first : first + CHUNK]
-                array[first : first + len(part)] = list(pool.map(decode, part))
-            array.flush()
-    except OSError as error:
-        raise DataError(
-            f"{target} could not be written ({error}): set data.root to a folder with room that can be written to."
-        ) from error
-    return load_array(target, shape, len(files))
+
+    def write(file) -> None:  # not into a mapped file: a full disk would end the process with SIGBUS
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(files), *shape)}
+        np.lib.format.write_array_header_1_0(file, header)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            decoded = pool.map(decode, files)
+            for pixels in track(decoded, f"Preparing {escape(target.stem)}", total=len(files)):
+                file.write(pixels.tobytes())
+
+    if not target.exists():
+        write_whole(target, write)
+    return torch.from_numpy(np.load(target, mmap_mode="c"))
 
 
 @contextlib.contextmanager
@@ -177,76 +81,70 @@ def open_image(path: Path) -> Iterator[Image.Image]:
     """Open an image file; its pixels are decoded at their first use, inside the context.
 
     Raises:
-        DataError: The file is missing or not an image, is too large, or cannot be decoded.
+        DataError: The file is missing, not an image, or cannot be decoded.
 
     Example:
-        >>> with open_image(Path("/dev/zero")) as image:
+        >>> with open_image(Path("nowhere.png")) as image:
         ...     image.size
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: /dev/zero is a pipe, a socket or a device, not a file: take it out of the folder.
+        eblvm_lit.errors.DataError: nowhere.png is missing, damaged or no image: mend it or take it out of the folder.
     """
-    check_regular(path, "take it out of the folder.")
     try:
-        with Image.open(path, formats=_formats()) as image:
-            n_pixels = math.prod(image.size)
-            if n_pixels > MAX_PIXELS:
-                raise DataError(f"{path} has more than {MAX_PIXELS:,} pixels: make it smaller.")
-            with _one_large_image if n_pixels > LARGE else contextlib.nullcontext():
-                yield image
-    except EblvmError:
-        raise
+        with Image.open(path, formats=FORMATS) as image:
+            yield image
     except Exception as error:  # each format has its own exceptions, at opening and at decoding
-        raise DataError(f"{path} is damaged or no image: mend it or take it out of the folder.") from error
+        raise DataError(f"{path} is missing, damaged or no image: mend it or take it out of the folder.") from error
 
 
-@functools.cache
-def _formats() -> tuple[str, ...]:
-    """The formats that Pillow decodes itself: for the others it starts a program with the file."""
-    Image.init()
-    return tuple(name for name in Image.OPEN if name not in ("EPS", "WMF"))
+def size_of(image: Image.Image) -> tuple[int, int]:
+    """Width and height of an image as a viewer shows it, by its header alone.
+
+    Example:
+        >>> image = Image.new("L", (4, 3))
+        >>> image.getexif()[ExifTags.Base.Orientation] = 6  # to be turned by 90 degrees
+        >>> size_of(image)
+        (3, 4)
+    """
+    return image.size[::-1] if image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 else image.size
 
 
-def to_array(image: Image.Image, path: Path, *, crop: int | None, size: tuple[int, int]) -> np.ndarray:
-    """Crop an image around its centre, resize it and return its pixels.
+def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int | None) -> np.ndarray:
+    """The pixels of an image as a viewer shows it, cropped around its centre and resized.
 
     Args:
-        image: In mode L (grey) or RGB.
-        path: The file of the image, for error messages.
-        crop: Height and width of the central square in pixels; None keeps the whole image.
-        size: (height, width) after antialiased bilinear resampling.
+        path: The file.
+        mode: ``L`` (grey) or ``RGB``, to which it is converted.
+        crop: Height and width of the central square in pixels; 0: the largest square; None: the whole image.
+        side: Height and width after antialiased bilinear resampling; None: as they are.
 
     Returns:
         uint8, shape (1, height, width) or (3, height, width).
 
     Raises:
-        DataError: The image is smaller than the crop.
+        DataError: The file cannot be decoded, or the image is smaller than the crop, or of an unknown scale.
 
     Example:
-        >>> image = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4))
-        >>> to_array(image, Path("ramp.png"), crop=2, size=(2, 2)).tolist()
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "ramp.png")
+        >>> Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4)).save(path)
+        >>> decode_image(path, mode="L", crop=2, side=2).tolist()
         [[[5, 6], [9, 10]]]
     """
+    with open_image(path) as stored:
+        image = ImageOps.exif_transpose(stored)
+    if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(f"{path} has numbers of 32 bits, whose scale is unknown: convert it to 8 bits.")
+    image = image.convert(mode)
     width, height = image.size
+    crop = min(image.size) if crop == 0 else crop
     if crop is not None:
         if min(width, height) < crop:
             raise DataError(f"{path} is {height} x {width} pixels, too small for data.crop={crop}.")
         left, top = round((width - crop) / 2), round((height - crop) / 2)
         image = image.crop((left, top, left + crop, top + crop))
-    if image.size != size[::-1]:
-        image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+    if side is not None and image.size != (side, side):
+        image = image.resize((side, side), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Name, size and modification time of each file, which reveal a changed folder.
-
-    Raises:
-        DataError: One of them is not a file.
-    """
-    found = []
-    for path in files:
-        check_regular(path, "take it out of the folder.")
-        status = path.stat()
-        found.append((str(path), status.st_size, status.st_mtime_ns))
-    return found

@@ -1,4 +1,4 @@
-"""The base class of generated 2-D data sets, and the checkerboard."""
+"""The base classes of generated data sets, and the checkerboard."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits, Window
 
-__all__ = ["Checkerboard", "ToyDataModule"]
+__all__ = ["Checkerboard", "SampledData", "ToyDataModule"]
 
 
 @dataclass(kw_only=True, eq=False)
-class ToyDataModule(ArrayDataModule):
-    """A fixed sample of a distribution on the plane; a subclass sets the window and implements :meth:`sample`.
+class SampledData(ArrayDataModule):
+    """A fixed sample of a distribution; a subclass sets the sizes and the name, and implements :meth:`sample`.
 
     Each split is drawn with a generator keyed by (sample_seed, sample_name, split): all training seeds use the
     same points, and no split depends on the size of another.
@@ -38,29 +38,35 @@ class ToyDataModule(ArrayDataModule):
         True
     """
 
-    event_shape = (2,)
-    bounds: ClassVar[Window]
-    sizes: ClassVar[tuple[int, int, int]] = (50_000, 10_000, 10_000)
+    sizes: ClassVar[tuple[int, int, int]]
     sample_name: ClassVar[str]
 
     sample_seed: int = 0
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw n points, shape (n, 2), float32."""
+        """Draw n points, shape (n, *event_shape), float32."""
+
+    def load(self) -> Splits:
+        """Draw the three splits."""
+        generators = [keyed_generator(self.sample_seed, self.sample_name, split) for split in Splits._fields]
+        return Splits(*map(self.sample, self.sizes, generators))
+
+
+class ToyDataModule(SampledData):
+    """A sample of a distribution on the plane; a subclass sets the window.
+
+    Args:
+        batch_size, eval_batch_size, seed, sample_seed: As in the base class.
+    """
+
+    event_shape = (2,)
+    bounds: ClassVar[Window]
+    sizes = (50_000, 10_000, 10_000)
 
     def log_density(self, v: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - of those that have a density
         """log p(v), shape (B,), of v (B, 2); None where there is no density, or none that is known."""
         return None
-
-    def load(self) -> Splits:
-        """Draw the three splits."""
-        return Splits(
-            *(
-                self.sample(n, keyed_generator(self.sample_seed, self.sample_name, split))
-                for n, split in zip(self.sizes, Splits._fields, strict=True)
-            )
-        )
 
 
 class Checkerboard(ToyDataModule):

@@ -1,0 +1,405 @@
+"""The image sets of torchvision: MNIST, FashionMNIST, CIFAR, SVHN, CelebA, and Textures and Places365 as outliers."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import os
+import shutil
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torchvision import datasets
+from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
+from torchvision.datasets.utils import check_integrity
+
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.images import ImageDataModule, Images, SmallImageDataModule, resample
+from eblvm_lit.data.prepared_files import decode_image, decode_once, fingerprint
+from eblvm_lit.errors import DataError
+
+__all__ = ["CIFAR10", "CIFAR100", "MNIST", "SVHN", "CelebA", "FashionMNIST", "Places365", "Textures"]
+
+FOLDER, IMAGES = "celeba", "img_align_celeba"
+CURE = "delete it, and it is downloaded again, or put a whole one there."
+
+
+class TorchvisionImages(SmallImageDataModule):
+    """Images of 32 x 32 pixels of one of torchvision's classes.
+
+    The last 10,000 training images also serve as validation images by default. The files are those of torchvision;
+    missing ones are downloaded.
+
+    Args:
+        root: Folder with the files.
+        size, value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base
+            classes.
+
+    Attributes:
+        dataset: The class of torchvision.
+        padding: Rows and columns of zeros that are added at each edge.
+
+    Raises:
+        DataError: At loading, if a file is missing or damaged.
+    """
+
+    dataset: ClassVar[Any]
+    padding = 0
+
+    @abstractmethod
+    def files(self) -> dict[str, str | None]:
+        """The files, relative to the root, and their MD5 sums; None: any."""
+
+    @abstractmethod
+    def parts(self) -> list[tuple[Any, Any]]:
+        """Images (n, C, H, W) and labels (n,) of the training and the test part."""
+
+    def download(self, folder: str) -> None:
+        """Download the files to a folder."""
+        self.dataset(folder, download=True)
+
+    def read(self) -> Images:
+        """Read both parts, after their files have been verified."""
+        ensure(self.root, self.files(), self.dataset.__name__, self.download)
+        pixels, labels = zip(*self.parts(), strict=True)
+        images = (torch.as_tensor(np.ascontiguousarray(x)) for x in pixels)
+        smaller = (resample(x, padding=self.padding, size=self.size) for x in images)
+        return Images(*smaller, *(torch.as_tensor(y) for y in labels))
+
+
+class MNIST(TorchvisionImages):
+    """Handwritten digits, zero-padded by 2 to (1, 32, 32); the labels are the digits.
+
+    60,000 training and 10,000 test images (``root/MNIST/raw/*-ubyte``, with or without ``.gz``). Reference: Bao et al.
+    2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
+
+    Example:
+        >>> MNIST(root="nowhere").event_shape, MNIST(root="nowhere", size=16).event_shape
+        ((1, 32, 32), (1, 16, 16))
+    """
+
+    dataset = datasets.MNIST
+    channels, padding = 1, 2
+    class_names: tuple[str, ...] = tuple("0123456789")
+
+    def files(self) -> dict[str, str | None]:
+        """Images and labels of the training part, then of the test part, unpacked or not."""
+        packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
+        unpacked = [name.removesuffix(".gz") for name in packed]
+        return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        """Images (n, 1, 28, 28) and labels."""
+        train, labels, test, test_labels = (read_idx(self.root / name) for name in self.files())
+        return [(train[:, None], labels.long()), (test[:, None], test_labels.long())]
+
+
+class FashionMNIST(MNIST):
+    """Pictures of clothes in the format of MNIST, zero-padded by 2 to (1, 32, 32); labels are kinds of clothes.
+
+    60,000 training and 10,000 test images (``root/FashionMNIST/raw``). Reference: Xiao, Rasul and Vollgraf 2017,
+    "Fashion-MNIST".
+
+    Example:
+        >>> FashionMNIST(root="nowhere").class_names[9]
+        'ankle boot'
+    """
+
+    dataset = datasets.FashionMNIST
+    class_names = (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    )
+
+
+class CIFAR10(TorchvisionImages):
+    """Small photographs, (3, 32, 32), of ten classes of objects.
+
+    50,000 training and 10,000 test images (``root/cifar-10-batches-py``). Reference: Bao et al. 2020 (BiSM), appendix:
+    all 50,000, in [0, 1], no flips; data by A. Krizhevsky.
+
+    Example:
+        >>> CIFAR10(root="nowhere").event_shape, CIFAR10.class_names[6]
+        ((3, 32, 32), 'frog')
+    """
+
+    dataset = datasets.CIFAR10
+    class_names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+    def files(self) -> dict[str, str | None]:
+        """The pickles, which may do anything when they are read: only those with the published MD5 sums are."""
+        meta = self.dataset.meta
+        files = (*self.dataset.train_list, *self.dataset.test_list, (meta["filename"], meta["md5"]))
+        return {f"{self.dataset.base_folder}/{name}": md5 for name, md5 in files}
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        """Both parts; torchvision has the channels last."""
+        parts = (self.dataset(self.root, train=train) for train in (True, False))
+        return [(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts]
+
+
+class CIFAR100(CIFAR10):
+    """Small photographs, (3, 32, 32), of a hundred classes of objects, none of which is a class of CIFAR10.
+
+    50,000 training and 10,000 test images (``root/cifar-100-python``). Reference: Krizhevsky 2009, "Learning multiple
+    layers of features from tiny images".
+
+    Example:
+        >>> CIFAR100(root="nowhere").event_shape
+        (3, 32, 32)
+    """
+
+    dataset = datasets.CIFAR100
+    class_names = None
+
+
+class SVHN(TorchvisionImages):
+    """House numbers, (3, 32, 32); the label is the digit in the middle.
+
+    73,257 training and 26,032 test images (``root/train_32x32.mat`` and ``test_32x32.mat``); the 531,131 easier extra
+    images are not used. Reference: Netzer et al. 2011, "Reading digits in natural images with unsupervised feature
+    learning".
+
+    Example:
+        >>> SVHN(root="nowhere").event_shape
+        (3, 32, 32)
+    """
+
+    dataset = datasets.SVHN
+    class_names = tuple("0123456789")
+    splits_read = ("train", "test")
+
+    def files(self) -> dict[str, str | None]:
+        """The two MATLAB files."""
+        listed = (self.dataset.split_list[split] for split in self.splits_read)
+        return {name: md5 for _, name, md5 in listed}
+
+    def download(self, folder: str) -> None:
+        """Download both files, which torchvision does one at a time."""
+        for split in self.splits_read:
+            self.dataset(folder, split, download=True)
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        """Both parts."""
+        parts = (self.dataset(self.root, split) for split in self.splits_read)
+        return [(part.data, part.labels) for part in parts]
+
+
+@dataclass(kw_only=True, eq=False)
+class CelebA(ImageDataModule):
+    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
+
+    There are two protocols, whose FIDs are not comparable:
+
+    - ``crop=140, value_range=unit, flip=true, subset=null`` (BiSM, VaGES): 182,637 training images, which are
+      the official training and validation parts (the latter also serve as validation images), and 19,962 test images;
+    - ``crop=160, value_range=symmetric, flip=false, subset=50000`` (BiDVL): 50,000 training and 1,000 test
+      images, a fixed random subset of all 202,599.
+
+    The files are in ``root/celeba``: the folder ``img_align_celeba`` and the lists ``list_eval_partition.txt`` and, if
+    there are to be labels, ``list_attr_celeba.txt``. The first use decodes the photographs into ``root/prepared``;
+    later uses memory-map that file and need no photographs. torchvision downloads the files and gives their MD5 sums,
+    and pandas reads the lists: torchvision's class takes 27 s for them at every start, pandas 1.1 s.
+
+    Reference: Liu et al. 2015, "Deep learning face attributes in the wild"; Bao et al. 2020 and 2021; the crop of 160
+    as in the code of BiDVL.
+
+    Args:
+        root: Folder with ``celeba``; missing files are downloaded to it.
+        size: Height and width after resampling.
+        crop: Height and width of the central square of the 218 x 178 pixels.
+        subset: Number of training images drawn from the whole set; None uses the official parts.
+        value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
+
+    Raises:
+        DataError: At loading, if a file is missing or damaged.
+
+    Example:
+        >>> CelebA(root="nowhere", size=64).event_shape
+        (3, 64, 64)
+    """
+
+    subset_test_size = 1000
+
+    size: int
+    crop: int = 140
+    subset: int | None = None
+    flip: bool = True
+    val_size: int | float = 19_867
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.image_shape = (3, self.size, self.size)
+
+    def read(self) -> Images:
+        """Read the lists, and decode the photographs at the first use."""
+        import pandas as pd  # a slow import
+
+        folder, partition, attributes = self.root / FOLDER, "list_eval_partition.txt", "list_attr_celeba.txt"
+        self._ensure(partition)
+        parts = pd.read_csv(folder / partition, sep=r"\s+", header=None, index_col=0)[1]
+        names, n_train = self._choose(parts.sort_index().sort_values(kind="stable"))
+        key = fingerprint(names, self.size, self.crop)
+        target = self.root / "prepared" / f"celeba_{self.size}_crop{self.crop}_{key}.npy"
+        if not target.exists():
+            self._ensure(IMAGES)
+        decode = functools.partial(decode_image, crop=self.crop, side=self.size)
+        faces = decode_once(target, [folder / IMAGES / name for name in names], decode, self.image_shape)
+        if not (folder / attributes).exists():
+            return Images(faces[:n_train], faces[n_train:])
+        self._ensure(attributes)
+        table = pd.read_csv(folder / attributes, sep=r"\s+", skiprows=1)
+        self.class_names = tuple(table)
+        labels = torch.from_numpy((table.loc[names].to_numpy() == 1).astype(np.int64))
+        return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
+
+    def _choose(self, parts: Any) -> tuple[list[str], int]:
+        """The names of all used images, training images first, and the number of training images."""
+        names = parts.index.tolist()
+        if self.subset is None:
+            return names, int((parts < 2).sum())
+        order = torch.randperm(len(names), generator=keyed_generator(0, "celeba", "subset")).tolist()
+        return [names[i] for i in order[: self.subset + self.subset_test_size]], self.subset
+
+    def _ensure(self, name: str) -> None:
+        md5 = {listed: md5 for _, md5, listed in datasets.CelebA.file_list}.get(name)
+        ensure(self.root, {f"{FOLDER}/{name}": md5}, "CelebA", lambda to: datasets.CelebA(to, download=True))
+
+
+@dataclass(kw_only=True, eq=False)
+class Photographs(ImageDataModule):
+    """Colour photographs of any size, all of them in each split: the central square, resized.
+
+    The first use decodes them into ``root/prepared``; later uses need no photographs. Missing files are downloaded.
+
+    Args:
+        root: Folder with the files.
+        size: Height and width of the central square after resizing.
+        n_max: Largest number of photographs; the first ones are used.
+        value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
+    """
+
+    size: int = 32
+    n_max: int | None = None
+    val_size: int | float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.image_shape = (3, self.size, self.size)
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """All photographs in a fixed order; missing ones are downloaded."""
+
+    def read(self) -> Images:
+        """Decode the photographs at the first use."""
+        name, shape = type(self).__name__, self.image_shape
+        target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
+        files = [] if target.exists() else self.files()[: self.n_max]
+        pixels = decode_once(target, files, functools.partial(decode_image, crop=0, side=self.size), shape)
+        return Images(pixels, pixels)
+
+
+class Textures(Photographs):
+    """The 5,640 textures of the Describable Textures Dataset, all of its splits, as OpenOOD takes them.
+
+    The files are those of torchvision's ``DTD`` (``root/dtd``). Reference: Cimpoi et al. 2014, "Describing textures in
+    the wild"; Zhang et al. 2023, arXiv 2306.09301 (OpenOOD).
+
+    Example:
+        >>> Textures(root="nowhere").event_shape
+        (3, 32, 32)
+    """
+
+    def files(self) -> list[Path]:
+        """The photographs of the three splits."""
+        ensure(self.root, {"dtd/dtd": None}, "DTD", lambda to: datasets.DTD(to, download=True))
+        parts = [datasets.DTD(self.root, split, loader=Path) for split in ("train", "val", "test")]
+        return [part[i][0] for part in parts for i in range(len(part))]
+
+
+class Places365(Photographs):
+    """The validation photographs of Places365, 36,500 of 365 kinds of places in no order, with a side of 256 pixels.
+
+    The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves out about a thousand, of
+    places that show the classes of CIFAR; these are not left out here. Reference: Zhou et al. 2017, "Places: a 10
+    million image database for scene recognition"; Zhang et al. 2023, arXiv 2306.09301.
+
+    Example:
+        >>> Places365(root="nowhere", n_max=10_000).n_max
+        10000
+    """
+
+    def files(self) -> list[Path]:
+        """The photographs in the order of the list."""
+        folder, small = self.root / "places365", {"split": "val", "small": True}
+        needed = dict.fromkeys(("val_256", "places365_val.txt", "categories_places365.txt"))
+        ensure(folder, needed, "Places365", lambda to: datasets.Places365(to, download=True, **small))
+        return [Path(path) for path, _ in datasets.Places365(folder, **small).imgs]
+
+
+def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: Callable[[str], object]) -> None:
+    """Download a data set if one of its files is missing, and refuse files with wrong MD5 sums before they are read.
+
+    Args:
+        root: Folder of the files.
+        files: Files or folders, relative to root, and their MD5 sums; None: any.
+        dataset: The name of the class in ``torchvision.datasets``, for the error.
+        download: Downloads all files to a folder, from which they are moved: an interruption leaves none in parts.
+
+    Raises:
+        DataError: A file is missing and cannot be downloaded, or is damaged.
+
+    Example:
+        >>> ensure(Path("/dev/null/mnist"), {"a.gz": None}, "MNIST", print)
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: /dev/null/mnist/a.gz is missing and could not be downloaded (...): put the files ...
+    """
+    missing = next((root / name for name in files if not os.path.exists(root / name)), None)
+    if missing is not None:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
+                download(folder)
+                shutil.copytree(folder, root, dirs_exist_ok=True, copy_function=os.replace)
+        except Exception as error:  # exceptions of torchvision and the network share no base class
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise DataError(
+                f"{missing} is missing and could not be downloaded ({reason}): put the files of "
+                f"torchvision.datasets.{dataset} there or set data.root to the folder that holds them."
+            ) from error
+    for name, md5 in files.items():
+        if md5 is not None and not check_integrity(root / name, md5):
+            raise DataError(f"{root / name} is damaged, as its MD5 sum is not {md5}: {CURE}")
+
+
+def read_idx(path: Path) -> torch.Tensor:
+    """Read a file of MNIST, which may be compressed.
+
+    torchvision reads unpacked files alone, and before it unpacks one it wants the MD5 sum of the official wrapper,
+    which a recompressed copy lacks: gzip's own sum is checked instead.
+
+    Args:
+        path: The file; its name ends in ``.gz`` if it is compressed.
+
+    Returns:
+        uint8 tensor of the shape in the file.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    try:
+        if path.suffix != ".gz":
+            return read_sn3_pascalvincent_tensor(str(path))
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(gzip.decompress(path.read_bytes()))
+            file.flush()
+            return read_sn3_pascalvincent_tensor(file.name)
+    except Exception as error:  # torchvision asserts what it expects
+        raise DataError(f"{path} is damaged or cut off: {CURE}") from error
