@@ -69,7 +69,7 @@ class ImageFolder(ImageDataModule):
         (1, 32, 32)
         >>> ImageFolder(path="nowhere", root="nowhere").setup()
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set data.path to one.
+        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
     """
 
     path: str | Path
