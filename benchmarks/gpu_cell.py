@@ -21,8 +21,9 @@ from torch import Tensor
 from benchmarks.measure import ROOT, peak_memory, wait
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.fast_paths import compile_step
-from eblvm_lit.core.functional import copy_tree, plain_autograd, tree_map
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import copy_tree, tree_map
 from eblvm_lit.methods.base import Method, TrainState
 from eblvm_lit.utils.torch_settings import tf32
 

@@ -53,7 +53,7 @@ from eblvm_lit.posteriors.gaussian import (
     NetworkGaussianPosterior,
     SpectralEncoderPosterior,
 )
-from eblvm_lit.scores.bilevel import Bilevel, BilevelScore
+from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact, ExactScore
 from eblvm_lit.scores.importance import Importance, ImportanceScore
 from eblvm_lit.scores.particles import ExactParticles, PosteriorParticles, RefinedParticles
@@ -458,7 +458,7 @@ class ScoreCase(Case):
 
 
 def make_bilevel(case, energy, v, noise):
-    return Bilevel().function(energy, case.exact_posterior(energy), v, noise)
+    return BilevelScore(energy, case.exact_posterior(energy), v, noise)
 
 
 def make_controlled(case, energy, v, noise):
@@ -477,7 +477,7 @@ SCORES = [
         classes=(Exact, ExactScore),
         make=lambda case, energy, v, noise: Exact().function(energy, None, v, None),
     ),
-    ScoreCase(name="bilevel", classes=(Bilevel, BilevelScore), make=make_bilevel),
+    ScoreCase(name="bilevel", classes=(BilevelScore,), make=make_bilevel),
     ScoreCase(
         name="variational",
         classes=(

@@ -74,11 +74,8 @@ def trained(tmp_path_factory):
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat is missing: put http"),
         (
             ["hypergradient=fixed_point", "hypergradient.precision=stepped"],
-            "BernoulliPosterior has no precision, use hypergradient.precision=held",
+            "BernoulliPosterior has no precision, use hypergradient.precision=fixed",
         ),
-        (["hypergradient=fixed_point", "hypergradient.n_steps=-1"], "n_steps >= 1 and n_particles >= 0, not -1 and 0"),
-        (["hypergradient=warm", "hypergradient.n_steps=-1"], "Warm needs n_steps >= 1 .*, not -1 and None"),
-        (["hypergradient=penalty", "hypergradient.n_steps=-1"], "Penalty needs n_steps >= 1, not -1"),
         (
             ["hypergradient=penalty", "method.n_unroll=3"],
             r"either n_unroll \(N\) or another hypergradient, and not both",

@@ -74,7 +74,6 @@ def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: make(n_particles=0), r"n_particles \(L\) must be >= 1, not 0"),
         (lambda: Unroll(n_unroll=1, lr="last"), "'current' or 'next', not 'last'"),
     ],
 )

@@ -107,7 +107,7 @@ def test_in_a_terminal_a_bar_is_drawn_that_gives_way_to_those_of_metrics(tmp_pat
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out)
     for i in range(1, 11):
         assert f"{i}/10 " in plain
-    assert re.search(r"\d it/s .* upper_loss [\d.e+]+", plain)
+    assert re.search(r"\d it/s .* model_loss [\d.e+]+", plain)
     assert "log Z by AIS" in err
     assert out.count("\x1b[?25l") == 3  # drawn at the start and anew after each of two validations
     assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l") > -1  # the cursor is back
@@ -133,7 +133,7 @@ def test_the_rate_and_the_time_left_count_neither_compilation_nor_what_was_befor
     train(tmp_path, "method=dsm", "trainer.max_steps=500", "n_validations=5", "iterations_per_batch=1", one_batch)
     estimate, *lines = [line for line in capsys.readouterr().out.splitlines() if "it/s" in line]
     assert re.match(r"About 47 s left: 469 iterations at 10(\.0*)? it/s, and the validations", estimate)
-    shown = [re.match(r"(\d+)/500  (\S+), (\S+) left  (\S+) it/s  upper_loss", line).groups() for line in lines]
+    shown = [re.match(r"(\d+)/500  (\S+), (\S+) left  (\S+) it/s  model_loss", line).groups() for line in lines]
     assert [(n, left, float(rate)) for n, _, left, rate in shown] == [
         ("100", "0:01:04", pytest.approx(10)),  # 400 iterations and four validations
         ("200", "0:00:38", pytest.approx(15, abs=0.2)),  # ten seconds have iterations of both lengths

@@ -55,7 +55,7 @@ def gradient(method, v, seed=0, buffers=None):
     start = iterating.start(method)
     start = start if buffers is None else start._replace(buffers=buffers)
     noise = method.draw_noise(v, keyed_generator(seed))
-    (found,) = iterating.found(method, start, v, noise)["upper"]
+    (found,) = iterating.found(method, start, v, noise)["model"]
     end, _ = iterating.run(method, start, v, noise)
     return found._replace(buffers=end.buffers), noise
 
@@ -410,15 +410,10 @@ def refusals():
         (lambda: make(JointOnly(model), gibbs), "JointOnly has no conditionals .* use chain=langevin"),
         (lambda: make(BinaryJointOnly(model), langevin), "binary latents and no free energy"),
         (lambda: make(model, gibbs, n_chains=0), "n_chains must be >= 1, or null .*, not 0"),
-        (lambda: GibbsChain(n_steps=0), "n_steps >= 1, not 0"),
-        (lambda: LangevinChain(n_steps=0, step_size=0.1), "n_steps >= 1 and n_latent_steps >= 1, not 0 and 20"),
-        (lambda: LangevinChain(n_steps=1, step_size=0.0), "step_size > 0"),
-        (lambda: LangevinChain(n_steps=1, step_size=0.1, uniform_start=[1.0, 0.0]), r"\[low, high\] with low < high"),
-        (lambda: LangevinChain(n_steps=1, step_size=0.1, uniform_start=[1.0]), r"or null, not \[1.0\]"),
     ]
 
 
-@pytest.mark.parametrize("case", range(8))
+@pytest.mark.parametrize("case", range(3))
 def test_refusals(case):
     build, sentence = refusals()[case]
     with pytest.raises(ConfigError, match=sentence) as refusal:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cases import H_DIM, V_DIM, binary, randomise
-from eblvm_lit.core.functional import by_rows
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies import coupled_grbm
@@ -253,9 +253,6 @@ def test_hypergradients_are_compared_with_the_optimum_of_independent_bits():
     [
         ({"h_dim": 1}, "h_dim from 2 to 16, not 1"),
         ({"h_dim": 17}, "h_dim from 2 to 16, not 17"),
-        ({"v_dim": 0}, "v_dim >= 1"),
-        ({"coupling_scale": -1.0}, "coupling_scale must be >= 0, not -1"),
-        ({"coupling_scale": float("nan")}, "coupling_scale must be >= 0"),
         ({"parametrisation": "other"}, "'code' or 'paper', not 'other'"),
     ],
 )

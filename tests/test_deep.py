@@ -210,19 +210,8 @@ def test_gradients_are_finite_far_from_the_data_and_right(float64):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: DeepVectorEnergy(v_dim=0), "v_dim and widths >= 1, not 0"),
-        (lambda: DeepVectorEnergy(v_dim=2, widths=[3, 0]), r"v_dim and widths >= 1, not 2 and \[3, 0\]"),
-        (lambda: DeepVectorEnergy(v_dim=2, widths=[]), "at least an input and an output"),
-        (lambda: DeepVectorEnergy(v_dim=2, h_dim=0), "h_dim >= 1 and head_dim >= 1, not 0"),
-        (lambda: DeepVectorEnergy(v_dim=2, head_dim=0), "not 10 and 0"),
-        (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, reference_std=0), "reference_std must be > 0"),
-        (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, latent_reference_std=0), "latent_reference_std"),
-        (lambda: DeepEnergy(network=MLP(sizes=[2, 4]), reference_std=-1.0), "reference_std must be > 0, or null"),
         (lambda: DeepLatentEnergy(network=MLP(sizes=[2, 4]), h_dim=1, visible_head="cubic"), "'none' or 'quadratic'"),
-        (lambda: ResNet(v_shape=[1, 24, 24], n_blocks=1, channels=2, stem_stride=3), "stem_stride is 1 or an even"),
         (lambda: ResNet(v_shape=[1, 24, 24], n_blocks=1, channels=2, stem_stride=2), "multiples of 16"),
-        (lambda: VectorField(v_dim=0), "v_dim and n_layers >= 1"),
-        (lambda: VectorField(v_dim=2, n_layers=0), "v_dim and n_layers >= 1"),
     ],
 )
 def test_refusals(make, words):
@@ -576,21 +565,10 @@ def test_refinement_takes_one_pass_whatever_its_length():
             lambda: ResNet(v_shape=[3, None, None], n_blocks=1, channels=4),
             r"\[3, None, None\] leaves open .* data.size",
         ),
-        (lambda: ResNet(v_shape=[3, 0, 32], n_blocks=1, channels=4), r"all >= 1, not \[3, 0, 32\]"),
-        (lambda: ResNet(v_shape=[0, 8, 8], n_blocks=1, channels=4), r"all >= 1, not \[0, 8, 8\]"),
-        (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=0, channels=4), "n_blocks >= 1 and channels >= 1, not 0 and 4"),
-        (lambda: ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=0), "not 1 and 0"),
         (lambda: ImageMLP(v_shape=[64]), r"\[channels, height, width\]"),
-        (lambda: ImageMLP(v_shape=[1, 8, 8], widths=[]), r"a layer, and widths >= 1, not \[\]"),
-        (lambda: ImageMLP(v_shape=[1, 8, 8], widths=[4, 0]), r"widths >= 1, not \[4, 0\]"),
         (lambda: ConvEncoder(v_shape=[1, 12, 12]), "multiples of 8"),
-        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[4, 0]), r"one width >= 1 .*not \[4, 0\]"),
-        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[]), "An encoder needs"),
-        (lambda: ConvEncoder(v_shape=[1, 8, 8], widths=[4, 4], strides=[2]), "one stride"),
         (lambda: DeepEnergy(network=tiny_resnet(), head="cubic"), "'quadratic' or 'squared_norm', not 'cubic'"),
         (lambda: DeepEnergy(network=tiny_resnet(), head_dim=3), "head=quadratic has no head_dim"),
-        (lambda: DeepEnergy(network=tiny_resnet(), head="squared_norm", head_dim=0), "width >= 1, not 32 and 0"),
-        (lambda: QuadraticHead(in_dim=0), "in_dim >= 1, not 0"),
     ],
 )
 def test_refusals_of_images(make, words):

@@ -5,8 +5,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cases import ENERGIES, POSTERIORS, V_DIM
-from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, sum_event, tree_map, vjp
+from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, vjp
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import sum_event, tree_map
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference

@@ -156,9 +156,3 @@ def test_fisher_refuses_binary_latents():
         Fisher().check(posterior.make())
     for divergence in (KL(), IWAE()):
         divergence.check(POSTERIORS[0].make())
-
-
-@pytest.mark.parametrize("cls", [KL, IWAE, Fisher])
-def test_no_particles_are_refused(cls):
-    with pytest.raises(ConfigError, match="n_particles >= 1, not 0"):
-        cls(n_particles=0)

@@ -92,7 +92,7 @@ def test_where_torch_does_not_tell_about_transforms_they_differentiate(monkeypat
     monkeypatch.setattr(functional, "innermost_transform", lambda: "unknown")
     v = torch.tensor([1.0, 2.0])
     with plain_autograd():
-        assert functional.one_pass(lambda p, x: p["w"] * x, params := {"w": v}, v) is params
+        assert functional.share_features(lambda p, x: p["w"] * x, params := {"w": v}, v) is params
         torch.testing.assert_close(functional.grad(lambda x: functional.grad(torch.sum)(x**2).dot(x**3))(v), 3 * v**2)
 
 

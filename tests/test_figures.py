@@ -533,26 +533,6 @@ def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
     assert picture.name.isidentifier()
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: Density(n_cells=0), "n_cells"),
-        (lambda: Density(n_bins=0), "n_bins"),
-        (lambda: Samples(n=0), "n >= 1"),
-        (lambda: Samples(n_points=0), "n_points"),
-        (lambda: Samples(n_steps=0), "n_steps"),
-        (lambda: Samples(step_size=0.0), "step_size > 0"),
-        (lambda: Filters(n=0), "n >= 1"),
-        (lambda: PosteriorMap(n=2), "n >= 3"),
-        (lambda: Energies(n=0), "n >= 1"),
-        (lambda: Energies(n_particles=0), "n_particles >= 1"),
-    ],
-)
-def test_refusals(make, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        make()
-
-
 def test_images_of_models_without_conditionals_are_annealed_samples():
     torch.manual_seed(0)
     data, method = Digits(), StandIn()

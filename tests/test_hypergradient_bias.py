@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from eblvm_lit.core.functional import bind, grad, params_of, tree_map
+from eblvm_lit.core.functional import bind, grad, params_of
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.data.base import Splits
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.grbm import GRBM

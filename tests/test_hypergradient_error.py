@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cases import ENERGIES, OBJECTIVES, POSTERIORS, V_DIM, randomise
-from eblvm_lit.core.functional import flatten, grad, params_of
+from eblvm_lit.core.functional import grad, params_of
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import flatten
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepVectorEnergy

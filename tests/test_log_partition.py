@@ -266,13 +266,6 @@ def test_exact_samples_of_the_gaussian_model_are_of_its_marginal():
     assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n)
 
 
-def test_a_joint_without_a_normaliser_has_no_samples():
-    model = random_gaussian_model()
-    model.W.mul_(10)
-    with pytest.raises(ConfigError, match="The joint cannot be normalised, so it has no samples"):
-        model.sample_exact(5, generator())
-
-
 def coupled():
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -531,26 +524,6 @@ def test_a_diverging_chain_is_named():
     with pytest.raises(ConfigError, match="A chain of annealed importance sampling diverges") as refusal:
         HamiltonianAIS(n_chains=50, n_betas=50).estimate(Falling(), normal(9, 2), generator())
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: HMC(n_leapfrog=0), "n_leapfrog >= 1"),
-        (lambda: HMC(step_size=0), "step_size > 0"),
-        (lambda: HMC(target_acceptance=1.0), "target_acceptance between 0 and 1"),
-    ],
-)
-def test_refusals(make, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        make()
-
-
-class LatentOnlyBinary(LatentOnly):
-    continuous = False
-
-    def __init__(self):
-        super().__init__(random_grbm(3, 4))
 
 
 # ---------------------------------------------------------------------- from the command line

@@ -54,7 +54,7 @@ def board(accumulator, tmp_path_factory):
 
 def test_tensorboard_gets_the_same_curves_as_the_csv_file(board):
     folder, _, events = board
-    for name in ("train/upper_loss", "train/upper_lr", "val/loss", "val/fisher", "test/fisher"):
+    for name in ("train/model_loss", "train/model_lr", "val/loss", "val/fisher", "test/fisher"):
         written = [(row["iteration"], pytest.approx(row[name])) for row in curves(folder) if name in row]
         assert scalars(events, name) == written
 
@@ -90,7 +90,7 @@ def test_a_resumed_run_s_tensorboard_holds_the_earlier_curves(accumulator, tmp_p
     train(tmp_path / "first", *short)
     train(tmp_path / "second", *short, "trainer.max_steps=15", "n_validations=3", "ckpt=last")
     events = read(accumulator, tmp_path / "second")
-    assert [step for step, _ in scalars(events, "train/upper_loss")] == list(range(1, 16))
+    assert [step for step, _ in scalars(events, "train/model_loss")] == list(range(1, 16))
     assert [step for step, _ in scalars(events, "val/loss")] == [5, 10, 15]
 
 
@@ -101,8 +101,8 @@ def test_a_run_that_goes_on_in_its_folder_leaves_no_curve_of_the_discarded_part(
     again = f"ckpt={tmp_path}/checkpoints/iteration_6.ckpt"
     train(tmp_path, *run, "optimizer.lr=1", "resume.allow=[optimizer.lr]", again)
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"), {"scalars": 0}).Reload()
-    assert [step for step, _ in scalars(events, "train/upper_loss")] == list(range(1, 13))
-    for name in ("train/upper_loss", "val/loss", "test/fisher"):
+    assert [step for step, _ in scalars(events, "train/model_loss")] == list(range(1, 13))
+    for name in ("train/model_loss", "val/loss", "test/fisher"):
         written = [(row["iteration"], pytest.approx(row[name])) for row in curves(tmp_path) if name in row]
         assert scalars(events, name) == written
 

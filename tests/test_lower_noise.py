@@ -7,7 +7,7 @@ import torch
 
 import iterating
 from cases import H_DIM, V_DIM, randomise
-from eblvm_lit.core.functional import bind, one_pass, plain_autograd
+from eblvm_lit.core.functional import bind, plain_autograd, share_features
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
@@ -19,7 +19,8 @@ from eblvm_lit.hypergradients import fixed_point
 from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.bism import BiSM, PosteriorFit
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.posterior_fit import PosteriorFit
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.objectives.dsm import DSM
@@ -226,7 +227,7 @@ def by_hand(method, name, v, noise):
     hand = ByHand(method, v, noise)
     theta = leaves(method.energy)
     phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
-    found = hand.hypergradient(name, theta, phi, noise["upper"])
+    found = hand.hypergradient(name, theta, phi, {**noise["upper"], "unrolled": noise["hypergradient"]})
     return {key: p.detach() - UPPER_LR * found[key] for key, p in theta.items()}, {
         k: p.detach() for k, p in phi.items()
     }
@@ -346,7 +347,7 @@ def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
 def test_shared_noise_draws_one_minibatch_and_latents_for_each_step():
     method, v = make("grbm", "mdsm", "unroll"), torch.randn(5, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))
-    assert noise["lower"]["data"] == noise["upper"]["unrolled"]["data"] == {}
+    assert noise["lower"]["data"] == noise["hypergradient"]["data"] == {}
     assert noise["lower"]["latent"].shape == (K, 2, 5, H_DIM)
     assert not torch.equal(noise["lower"]["latent"][0], noise["lower"]["latent"][1])
 
@@ -373,34 +374,48 @@ def test_live_adam_goes_on_from_the_lower_steps():
 
 def plant_other_noise(monkeypatch):
     share = PosteriorFit.share
-    monkeypatch.setattr(PosteriorFit, "share", lambda self, v, data: share(self, v, {**data, "eps": -data["eps"]}))
+
+    def other(self, theta, v, noise):
+        data = noise["upper"]["data"]
+        theta, shared = share(
+            self, theta, v, {**noise, "upper": {**noise["upper"], "data": {**data, "eps": -data["eps"]}}}
+        )
+        shared["upper"]["data"] = data
+        return theta, shared
+
+    monkeypatch.setattr(PosteriorFit, "share", other)
 
 
 def plant_equal_weights(monkeypatch):
     share = PosteriorFit.share
-    monkeypatch.setattr(PosteriorFit, "share", lambda self, v, data: {**share(self, v, data), "weight": 1.0})
+
+    def equal(self, theta, v, noise):
+        theta, shared = share(self, theta, v, noise)
+        return theta, {name: {**own, "weight": 1.0} for name, own in shared.items()}
+
+    monkeypatch.setattr(PosteriorFit, "share", equal)
 
 
 def plant_stale_features(monkeypatch):
     def stale(self, theta, v):
-        passed = one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
-        passed.value = passed.value + 1e-6
-        return passed
+        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
+        shared.value = shared.value + 1e-6
+        return shared
 
-    monkeypatch.setattr(FeatureEnergy, "one_pass", stale)
+    monkeypatch.setattr(FeatureEnergy, "share_features", stale)
 
 
 def plant_constant_features(monkeypatch):
     def constant(self, theta, v):
-        passed = one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
-        passed.value = passed.value + passed.value.detach() - passed.value
-        return passed
+        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
+        shared.value = shared.value + shared.value.detach() - shared.value
+        return shared
 
-    monkeypatch.setattr(FeatureEnergy, "one_pass", constant)
+    monkeypatch.setattr(FeatureEnergy, "share_features", constant)
 
 
 def plant_missing_detach(monkeypatch):
-    monkeypatch.setattr(fixed_point, "held", lambda theta: theta)
+    monkeypatch.setattr(fixed_point, "detached", lambda theta: theta)
 
 
 @pytest.mark.parametrize(

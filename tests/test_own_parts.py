@@ -360,7 +360,7 @@ def test_a_loss_whose_gradient_happens_to_be_zero_is_not_refused():
     def weightless(self, state, v, noise):
         return 0.0 * Contrast.loss(self, state, v, noise)
 
-    assert fit(contrast(weightless)).diagnostics["upper_grad_norm"] == 0.0
+    assert fit(contrast(weightless)).diagnostics["model_grad_norm"] == 0.0
 
 
 def test_a_parameter_that_no_group_moves_is_refused():
@@ -461,8 +461,8 @@ def test_a_loss_that_is_one_number_trains():
 def test_a_step_whose_loss_has_more_dimensions_than_one_is_refused():
     class Own(Contrast):
         def iteration(self, state, v, noise):
-            loss = lambda params: self.loss(state.at(theta=params), v, noise["upper"])[:, None]  # noqa: E731
-            return self.descend(state, "upper", loss)
+            loss = lambda params: self.loss(state.at(theta=params), v, noise["model"])[:, None]  # noqa: E731
+            return self.descend(state, "model", loss)
 
     with pytest.raises(ConfigError, match=r"^The loss of Own has shape \(20, 1\)"):
         fit(Own(energy=GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01)), num_sanity_val_steps=0)

@@ -16,7 +16,6 @@ from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
 from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
@@ -243,12 +242,6 @@ def test_the_normal_factor_makes_a_flat_network_normal():
     found = numbers(PlaneQuadrature(n_cells=90), energy, data)["quadrature_log_likelihood"]
     v = data.splits.test.double()
     assert found == pytest.approx(torch.distributions.Normal(0, 0.7).log_prob(v).sum(1).mean().item(), abs=1e-8)
-
-
-@pytest.mark.parametrize("options", [{"widths": []}, {"widths": [0]}, {"base_std": 0.0}, {"v_dim": 0}])
-def test_the_energy_refuses(options):
-    with pytest.raises(ConfigError, match="An MLP energy needs"):
-        MLPEnergy(**{"v_dim": 2, **options})
 
 
 def test_a_run_of_the_new_data_has_the_numbers(tmp_path):

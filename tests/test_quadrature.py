@@ -169,7 +169,6 @@ def test_mass_at_the_boundary_by_hand():
         (lambda: gaussian(2), {"n_nodes": 10}, "odd n_nodes >= 5"),
         (lambda: gaussian(2), {"n_nodes": 3}, "odd n_nodes >= 5"),
         (lambda: gaussian(2), {"half_width": 0.0}, "half_width > 0"),
-        (lambda: gaussian(2), {"centre": (1.0, 2.0, 3.0)}, "one number or 2"),
     ],
 )
 def test_unfit_options_are_refused(energy, options, words):

@@ -17,8 +17,9 @@ import eblvm_lit
 import iterating
 from eblvm_lit.cli import run
 from eblvm_lit.cli.build import build
-from eblvm_lit.core.functional import copy_tree, params_of, plain_autograd
+from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import copy_tree
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers import adam
@@ -187,7 +188,7 @@ def test_debug_overfit_sees_one_minibatch_again_and_again(tmp_path, monkeypatch)
     train(tmp_path, "debug=overfit", "method=dsm", "method.compile=false", "show_config=false", *short)
     assert len(seen) == 30
     assert all(torch.equal(v, seen[0]) for v in seen)
-    losses = [row["train/upper_loss"] for row in curves(tmp_path) if "train/upper_loss" in row]
+    losses = [row["train/model_loss"] for row in curves(tmp_path) if "train/model_loss" in row]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
@@ -435,7 +436,7 @@ def test_clipping_bounds_the_step_and_the_logged_norm_is_the_one_before(tmp_path
     after = checkpoint(tmp_path)["state_dict"]
     moved = math.sqrt(sum((after[name] - before[name]).square().sum().item() for name in before))
     assert moved == pytest.approx(1e-3, rel=1e-2)
-    assert curves(tmp_path)[0]["train/upper_grad_norm"] > 1
+    assert curves(tmp_path)[0]["train/model_grad_norm"] > 1
 
 
 def test_help_names_the_groups_without_waiting_for_torch(tmp_path):

@@ -48,7 +48,7 @@ def attacks(sentinel):
         "name": "os.system",
         "extra_packages": ["os"],
     }
-    applied = {"_target_": "eblvm_lit.core.functional.tree_map", "fn": fetch, "first": {"a": touch}}
+    applied = {"_target_": "eblvm_lit.core.tensors.tree_map", "fn": fetch, "first": {"a": touch}}
     honest = {"_target_": "eblvm_lit.objectives.sm.SM"}
     forbidden, not_a_class = "may not name", "is not a class defined there"
     return {

@@ -85,13 +85,13 @@ def test_the_loss_by_hand(make, backend, float64):
     method = snl(energy, p_n, c=0.7, n_proposals=3)
     noise = method.draw_noise(v, keyed_generator(3))
     with backend():
-        (found,) = iterating.found(method, iterating.start(method), v, noise)["upper"]
-    y = p_n.sample(noise["upper"]["noise_distribution"].flatten(0, 1))
+        (found,) = iterating.found(method, iterating.start(method), v, noise)["model"]
+    y = p_n.sample(noise["model"]["noise_distribution"].flatten(0, 1))
     weights = (-energy.free_energy(y)).exp() / p_n.log_prob(y).exp() / math.exp(0.7)
     expected = energy.free_energy(v) + 0.7 + weights.view(3, 6).mean(0) - 1
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
     torch.testing.assert_close(found.loss, expected.mean().detach())
-    grads = gradients(method.loss(live_state(method), v, noise["upper"]).mean(), method.model)
+    grads = gradients(method.loss(live_state(method), v, noise["model"]).mean(), method.model)
     assert found.grads.keys() == grads.keys()
     for name, value in grads.items():
         torch.testing.assert_close(found.grads[name], value)
@@ -289,7 +289,7 @@ def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_and_evaluated_withou
 
 
 def test_weights_that_overflow_stop_the_run_and_say_what_helps(tmp_path):
-    with pytest.raises(NonFiniteError, match="The upper level's loss is inf at iteration 2: the model has left its pr"):
+    with pytest.raises(NonFiniteError, match="The model level's loss is inf at iteration 2: the model has left its pr"):
         train(tmp_path, "method=snl", "data=checkerboard", "model.h_dim=3", "optimizer.lr=1000", "n_validations=1")
 
 
@@ -336,8 +336,6 @@ class Sampler(torch.nn.Module):
         (lambda: snl(JointOnly()), "JointOnly has no tractable free energy, which SNL needs: use method=vsnl"),
         (lambda: snl(make_grbm(), Sampler()), "Sampler has no density, by which SNL weights samples"),
         (lambda: vsnl(make_grbm(), None, Sampler()), "Sampler has no density, by which VSNL weights samples"),
-        (lambda: snl(make_grbm(), n_proposals=0), "n_proposals >= 1 for each v, not 0"),
-        (lambda: vsnl(make_grbm(), n_proposals=0), "n_proposals >= 1 for each v, not 0"),
         (lambda: vsnl(JointOnly()), r"JointOnly has no p\(h\|v\) to draw from: give a posterior and a divergence"),
     ],
 )

@@ -8,8 +8,8 @@ import torch
 
 import iterating
 from eblvm_lit.cli.build import build
-from eblvm_lit.core.functional import tree_map
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
@@ -127,7 +127,7 @@ def no_unrolled_step(method, monkeypatch):
 
 def upper_step_first(method, monkeypatch):
     def iteration(self, state, v, noise):
-        problem = self.bilevel_problem(state, v, noise["upper"])
+        problem = self.bilevel_problem(state, v, noise)
         state = self.update(state, "upper", *self.hypergradient(problem, state.theta, state.phi)[:2])
         for k in range(self.n_lower_steps):
             state = self.descend(state, "lower", partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k))

@@ -64,12 +64,12 @@ def test_curves_are_those_of_the_csv_file_by_iteration(sweep):
 def test_every_metric_has_its_axis_and_its_summary(sweep):
     metrics = runs_of(sweep[0])[1].metrics
     assert metrics["*"].step_metric == "iteration"
-    best = {"val/loss": "min", "test/fisher": "min", "train/upper_loss": "min"}
+    best = {"val/loss": "min", "test/fisher": "min", "train/model_loss": "min"}
     best |= {"test/log_likelihood": "max", "train/iterations_per_second": "max"}
     for name, way in best.items():
         assert metrics[name].step_metric == "iteration", name
         assert (metrics[name].summary.min, metrics[name].summary.max) == (way == "min", way == "max"), name
-    assert "train/upper_lr" not in metrics  # neither way is better: W&B's own summary, the last value
+    assert "train/model_lr" not in metrics  # neither way is better: W&B's own summary, the last value
 
 
 def test_figures_results_and_checkpoints_are_there(sweep):

@@ -10,7 +10,8 @@ from unittest import mock
 
 import torch
 
-from eblvm_lit.core.functional import grad, norm, tree_map, unflatten
+from eblvm_lit.core.functional import grad
+from eblvm_lit.core.tensors import norm, tree_map, unflatten
 from eblvm_lit.hypergradients.finite_difference import FiniteDifference
 from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.methods.base import Method

@@ -44,7 +44,7 @@ from .methods.base import Method, MethodParts, ParamGroup, TrainState
 from .methods.bidvl.method import BiDVL
 from .methods.bidvl.sngan import SNGAN
 from .methods.bidvl.vae import VAE
-from .methods.bism import BiSM, PosteriorFit
+from .methods.bism import BiSM
 from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
 from .methods.energy_discrepancy import EnergyDiscrepancy
@@ -53,6 +53,7 @@ from .methods.lebm import LEBM
 from .methods.loss_method import LossMethod
 from .methods.nce import NCE
 from .methods.particle_ml import ParticleML
+from .methods.posterior_fit import PosteriorFit
 from .methods.score_matching import ScoreMatching
 from .methods.snl import SNL
 from .methods.vages import VaGES

@@ -1,6 +1,8 @@
 """Errors for the user: each message is one sentence that says what to do."""
 
-__all__ = ["ConfigError", "DataError", "EblvmError", "escaped"]
+from collections.abc import Iterable
+
+__all__ = ["ConfigError", "DataError", "EblvmError", "escaped", "one_of"]
 
 
 def escaped(text: str) -> str:
@@ -27,3 +29,20 @@ class DataError(EblvmError):
 
 class ConfigError(EblvmError):
     """The configuration names something that does not exist, or parts that do not fit together."""
+
+
+def one_of(name: str, value: object, options: Iterable[str]) -> None:
+    """Refuse an option that does not exist.
+
+    Raises:
+        ConfigError: If the value is none of the options.
+
+    Example:
+        >>> one_of("model.head", "cubic", ("quadratic", "squared_norm"))
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: model.head is 'quadratic' or 'squared_norm', not 'cubic'.
+    """
+    if value not in options:
+        *first, last = map(repr, options)
+        raise ConfigError(f"{name} is {', '.join(first)} or {last}, not {value!r}.")

@@ -44,7 +44,7 @@ LIGHTNING = ("pytorch_lightning.callbacks", "pytorch_lightning.loggers")
 def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
     """The class of a ``_target_``, if it is allowed.
 
-    Only classes are allowed: with functions such as ``eblvm_lit.core.functional.tree_map``, a configuration could call
+    Only classes are allowed: with functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
     anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
     this package, but is not part of it.
 

@@ -1,1 +1,1 @@
-"""What all parts stand on: modules as functions, differentiation, seeds, and the fast paths through torch."""
+"""Shared by all parts: modules as functions, gradients, tensors, seeds, shards, and fast paths through torch."""

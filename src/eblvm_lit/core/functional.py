@@ -1,8 +1,8 @@
-"""Modules as pure functions of their parameters, the gradients of such functions, and trees of tensors.
+"""Modules as pure functions of their parameters, and the gradients of such functions.
 
-Gradients nest at will. ``torch.func`` composes with everything and is the only kind ``torch.compile`` can nest, so it
-is the default. Run eagerly it costs twice the time of plain autograd on small models; :func:`plain_autograd` switches
-to that, except inside of other ``torch.func`` transforms.
+Gradients nest. ``torch.func`` is the default: it composes with every transform, and ``torch.compile`` can nest no other
+kind. Run eagerly it takes twice the time of plain autograd on small models, so :func:`plain_autograd` switches to that,
+except inside of other ``torch.func`` transforms.
 """
 
 from __future__ import annotations
@@ -11,44 +11,32 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.fast_paths import innermost_transform, inside_torch_func
+from eblvm_lit.core.tensors import Params, tree_map
 
 __all__ = [
-    "OnePass",
     "Params",
-    "at_least_float32",
+    "SharedFeatures",
     "bind",
     "buffers_of",
-    "by_rows",
-    "clip",
     "clone_buffers",
-    "copy_tree",
+    "detached",
     "divergence",
-    "flatten",
     "grad",
     "grad_and_value",
-    "held",
     "is_plain_first_order",
     "jacobian_diagonal",
-    "norm",
-    "one_pass",
     "params_of",
-    "part",
     "plain_autograd",
-    "prefixed",
-    "sum_event",
-    "tree_map",
-    "unflatten",
+    "share_features",
     "vjp",
 ]
 
-Params = dict[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -63,7 +51,7 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
         module: Any module; it is left as it is.
         params: Values that stand in for its parameters and buffers, by name; the others stay its own. A pass that moves
             buffers in place, as batch normalisation and spectral norms do, moves the given ones: see
-            :func:`clone_buffers`. What a :class:`OnePass` computed is the view's ``passed``.
+            :func:`clone_buffers`. The view of a :class:`SharedFeatures` has it as ``shared_features``.
         prefix: What the names in ``params`` begin with, before the module's own.
 
     Returns:
@@ -86,8 +74,8 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
         if child is not None:
             children[name] = bind(child, params, f"{prefix}{name}.")
     view.__dict__.update(own, _parameters=parameters, _buffers=buffers, _modules=children)
-    if isinstance(params, OnePass):
-        view.__dict__["passed"] = params
+    if isinstance(params, SharedFeatures):
+        view.__dict__["shared_features"] = params
     return view
 
 
@@ -118,166 +106,6 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
     for name, b in buffers.items():
         copies[name] = b.clone()
     return copies
-
-
-def part(named: Mapping[str, Tensor], prefix: str) -> Params:
-    """The tensors whose names begin with a prefix, without it.
-
-    Example:
-        >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))
-        ['weight']
-    """
-    found = {}
-    for name, value in named.items():
-        if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = value
-    return found
-
-
-def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
-    """The tensors with a prefix before their names.
-
-    Example:
-        >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
-        ['encoder.weight']
-    """
-    found = {}
-    for name, value in named.items():
-        found[prefix + name] = value
-    return found
-
-
-def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
-    """Apply ``fn`` to the tensors at the same place of nested dicts, lists and tuples; other leaves stay as they are.
-
-    Example:
-        >>> tree_map(torch.add, {"a": torch.ones(1), "b": [torch.zeros(1)]}, {"a": torch.ones(1), "b": [torch.ones(1)]})
-        {'a': tensor([2.]), 'b': [tensor([1.])]}
-    """
-    if isinstance(first, Tensor):
-        return fn(first, *rest)
-    if isinstance(first, Mapping):
-        mapped = {}
-        for key, value in first.items():
-            others = map(itemgetter(key), rest)
-            mapped[key] = fn(value, *others) if isinstance(value, Tensor) else tree_map(fn, value, *others)
-        return mapped
-    if isinstance(first, list | tuple):
-        parts = []
-        for values in zip(first, *rest, strict=True):
-            parts.append(tree_map(fn, *values))
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    return first
-
-
-def norm(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The Euclidean norm of all tensors together.
-
-    Example:
-        >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
-        tensor(5.)
-    """
-    squares = []
-    for x in tensors.values():
-        squares.append(x.square().sum())
-    return torch.stack(squares).sum().sqrt()
-
-
-def clip(grads: Params, max_norm: float) -> Params:
-    """The gradient, scaled down to ``max_norm`` where its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
-
-    Example:
-        >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)
-        {'a': tensor([0.6000, 0.8000])}
-    """
-    factor = (max_norm / (norm(grads) + 1e-6)).clamp(max=1.0)
-    return tree_map(lambda g: g * factor, grads)
-
-
-def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Copy tensors of one nested mapping into those of another with the same keys.
-
-    Example:
-        >>> target = {"a": {"b": torch.zeros(1)}}
-        >>> copy_tree(target, {"a": {"b": torch.ones(1)}})
-        >>> target
-        {'a': {'b': tensor([1.])}}
-    """
-    for key, value in target.items():
-        if isinstance(value, Tensor):
-            value.copy_(source[key])
-        else:
-            copy_tree(value, source[key])
-
-
-def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All tensors in one vector, in their order.
-
-    Example:
-        >>> flatten({"a": torch.ones(1, 2), "b": torch.zeros(1)})
-        tensor([1., 1., 0.])
-    """
-    return torch.cat([x.flatten() for x in tensors.values()])
-
-
-def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """The inverse of :func:`flatten`: views of a vector with the names and shapes of other tensors.
-
-    Example:
-        >>> unflatten(torch.tensor([1.0, 1.0, 0.0]), {"a": torch.ones(1, 2), "b": torch.zeros(1)})
-        {'a': tensor([[1., 1.]]), 'b': tensor([0.])}
-    """
-    parts = vector.split([x.numel() for x in like.values()])
-    return {name: part.view(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """What autocast computed in half precision, for what must not be: sums, squared norms and densities.
-
-    Example:
-        >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
-        [torch.float32, torch.float64]
-    """
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
-    """Sum over all event dimensions, whatever their number.
-
-    Args:
-        x: Shape (*batch, *event).
-        batch_dims: How many leading dimensions are kept.
-
-    Returns:
-        Shape (*batch,).
-
-    Example:
-        >>> import torch
-        >>> sum_event(torch.ones(2, 3, 4, 5)).tolist()
-        [60.0, 60.0]
-    """
-    return x.flatten(batch_dims).sum(-1) if x.dim() > batch_dims else x
-
-
-def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
-    """A function of rows that do not see one another, of some rows at a time: what it makes on the way is small.
-
-    Args:
-        fn: Maps tensors (B, ...) to a tensor (B, ...).
-        n_rows: Largest B; one where it is below.
-        *tensors: Its arguments, each of shape (n, ...).
-
-    Example:
-        >>> by_rows(lambda v: v.sum(-1), 2, torch.arange(6.0).view(3, 2))
-        tensor([1., 5., 9.])
-    """
-    n_rows = max(n_rows, 1)
-    if len(tensors[0]) <= n_rows:
-        return fn(*tensors)
-    blocks = []
-    for block in zip(*(x.split(n_rows) for x in tensors), strict=True):
-        blocks.append(fn(*block))
-    return torch.cat(blocks)
 
 
 # How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.
@@ -361,7 +189,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     leaves: list[Tensor] = []
     aliased, retain = list(args), depth > 0
     for i in which:
-        if isinstance(args[i], OnePass):  # what it computed leads to its own tensors, and serves other gradients
+        if isinstance(args[i], SharedFeatures):  # its features depend on these tensors, not on aliases of them
             leaves += args[i].values()
             retain = True
             continue
@@ -430,15 +258,15 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     return value.detach(), pull, tree_map(Tensor.detach, aux)
 
 
-class OnePass(Params):
-    r"""Parameters, and a pass f = g(x) of a function of them that all gradients taken later go back through.
+class SharedFeatures(Params):
+    r"""Parameters, and features f = g(x) computed with them once, through which all later gradients go back.
 
-    Made by :func:`one_pass`, and alive in one iteration: :func:`grad` differentiates these tensors themselves, not
-    aliases, so that the way from f to them counts.
+    Made by :func:`share_features`, for one iteration. :func:`grad` differentiates these tensors themselves and not
+    aliases of them, because f depends on these.
 
     Attributes:
         points: x.
-        value: f, on the graph of the pass; a constant where the parameters are :func:`held`.
+        value: f, on the graph that leads to the parameters; a constant where they are :func:`detached`.
     """
 
     def __init__(self, params: Mapping[str, Tensor], points: Tensor, value: Tensor | None = None) -> None:
@@ -463,47 +291,47 @@ class OnePass(Params):
         return torch.autograd.grad(pulled, leaf, tangent, create_graph=True, materialize_grads=True)[0]
 
 
-def one_pass(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """The parameters, with a pass of a function of them through some points, where plain autograd is in charge.
+def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
+    """The parameters with the features of some points, under :func:`plain_autograd`; else the parameters as they are.
 
-    Elsewhere the parameters as they are: ``torch.func`` cannot open a gradient before what it differentiates is
-    known, and a compiler merges equal passes itself. Results are the same.
+    ``torch.func`` cannot open a gradient before it knows what is differentiated, and a compiler merges equal
+    computations itself. Results are the same.
 
     Args:
-        fn: Maps the parameters and points x (B, *event) to a tensor.
+        fn: Maps the parameters and points x (B, *event) to features, a tensor.
         params: The parameters; they are not touched.
         points: x.
 
     Example:
         >>> with plain_autograd():
-        ...     theta = one_pass(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))
-        ...     held(theta).value, theta.pull(torch.ones(1)).detach(), grad(lambda p: p.value.sum())(theta)
+        ...     theta = share_features(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))
+        ...     detached(theta).value, theta.pull(torch.ones(1)).detach(), grad(lambda p: p.value.sum())(theta)
         (tensor([18.]), tensor([12.]), {'w': tensor(9.)})
     """
     depth = _depth.get() if not torch.compiler.is_compiling() else None
     if depth is None or innermost_transform() is not None:
         return params
-    passed = OnePass({name: p.detach().requires_grad_() for name, p in params.items()}, points)
+    shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
     token = _depth.set(depth + 2)  # it will be differentiated twice
     try:
-        passed.value = fn(passed, passed._start)
+        shared.value = fn(shared, shared._start)
     finally:
         _depth.reset(token)
-    return passed
+    return shared
 
 
-def held(params: Params) -> Params:
-    """The parameters with a pass whose value is a constant, as they are; others as they are.
+def detached(params: Params) -> Params:
+    """:class:`SharedFeatures` whose parameters and features are constants; other parameters as they are.
 
     Example:
         >>> with plain_autograd():
-        ...     held(one_pass(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))).value
+        ...     theta = share_features(lambda p, x: p["w"] * x**2, {"w": torch.tensor(2.0)}, torch.tensor([3.0]))
+        ...     detached(theta).value
         tensor([18.])
     """
-    if not isinstance(params, OnePass):
+    if not isinstance(params, SharedFeatures):
         return params
-    constants = {name: p.detach() for name, p in params.items()}
-    return OnePass(constants, params.points, params.value.detach())
+    return SharedFeatures({name: p.detach() for name, p in params.items()}, params.points, params.value.detach())
 
 
 def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:

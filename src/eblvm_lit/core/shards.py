@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import tree_map
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.ranks import rank_and_size
 from eblvm_lit.core.reductions import gather_shards, weighted_means
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", "take_rows"]

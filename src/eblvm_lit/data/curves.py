@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import by_rows
+from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.data.toy import ToyDataModule
 
 __all__ = ["Circle", "Moons", "Rings", "SwissRoll", "TwoSpirals"]

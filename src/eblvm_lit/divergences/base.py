@@ -1,4 +1,4 @@
-"""What every lower-level divergence offers."""
+"""The base class of lower-level divergences of q(h|v) from p(h|v)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["Divergence"]
@@ -20,9 +19,6 @@ class Divergence(ABC):
     Args:
         n_particles: Number of particles L.
 
-    Raises:
-        ConfigError: With fewer than one particle.
-
     Attributes:
         curved_as_information: Whether its Hessian in phi is the Fisher information of q where q = p.
     """
@@ -30,8 +26,6 @@ class Divergence(ABC):
     curved_as_information = False
 
     def __init__(self, *, n_particles: int = 1) -> None:
-        if n_particles < 1:
-            raise ConfigError(f"A divergence needs n_particles >= 1, not {n_particles}.")
         self.n_particles = n_particles
 
     def check(self, posterior: Posterior) -> None:  # noqa: B027 - most fit every posterior

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import grad, sum_event
+from eblvm_lit.core.functional import grad
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What every energy offers, and what those with a tractable marginal offer beside it."""
+"""The base classes of energies: E(v, h) alone, with F(v), with conditionals, and energies of v alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import OnePass, Params, bind, divergence, grad, one_pass
+from eblvm_lit.core.functional import Params, SharedFeatures, bind, divergence, grad, share_features
 
 __all__ = [
     "ConditionalEnergy",
@@ -32,13 +32,13 @@ class Energy(nn.Module, ABC):
         event_shape: Shape of one v.
         h_dim: Number of latents.
         continuous: Whether h is real; false for binary latents.
-        passed: The pass that came with the parameters of this view; see :meth:`one_pass`.
+        shared_features: Features that came with the parameters of this view; see :meth:`share_features`.
     """
 
     event_shape: tuple[int, ...]
     h_dim: int
     continuous: bool
-    passed: OnePass | None = None
+    shared_features: SharedFeatures | None = None
 
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
@@ -77,14 +77,14 @@ class Energy(nn.Module, ABC):
         """
         return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
 
-    def one_pass(self, theta: Params, v: Tensor) -> Params:  # noqa: ARG002 - of those that compute features
-        """theta, and with it what a pass of v computes, where there is a network of v to pass through.
+    def share_features(self, theta: Params, v: Tensor) -> Params:  # noqa: ARG002 - of those that compute features
+        """theta with the features of v, where the energy has a network of v: computed once for all that follows.
 
-        E(v, .) and its gradients in v and in theta, of this energy bound to the result, make no other pass.
+        E(v, .) and its gradients in v and in theta, of this energy bound to the result, use these features.
 
         Args:
             theta: Parameters.
-            v: Points, shape (B, *event). This tensor is known, not its copies.
+            v: Points, shape (B, *event); features are those of this tensor, and not of its copies.
         """
         return theta
 
@@ -108,7 +108,7 @@ class Energy(nn.Module, ABC):
 
 
 class FeatureEnergy(Energy):
-    """An energy that sees v through features alone: those of a network, which is what its gradients cost."""
+    """An energy that depends on v through the features of a network alone, which are most of its cost."""
 
     @abstractmethod
     def features(self, v: Tensor) -> Tensor:
@@ -123,28 +123,32 @@ class FeatureEnergy(Energy):
         return self.at(v)(h)
 
     def at(self, v: Tensor) -> LatentEnergy:
-        """E(v, .), after one pass of v through the network; see :meth:`Energy.at`."""
-        passed = self.passed
-        return self.at_features(self.features(v) if passed is None or v is not passed.points else passed.value)
+        """E(v, .), with the features of v computed once; see :meth:`Energy.at`."""
+        shared = self._features_of(v)
+        return self.at_features(self.features(v) if shared is None else shared.value)
 
-    def one_pass(self, theta: Params, v: Tensor) -> Params:
-        """theta with the features of v, see :meth:`Energy.one_pass`; by plain autograd alone."""
-        return one_pass(lambda theta, v: bind(self, theta).features(v), theta, v)
+    def share_features(self, theta: Params, v: Tensor) -> Params:
+        """theta with the features of v, see :meth:`Energy.share_features`; by plain autograd alone."""
+        return share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
+
+    def _features_of(self, v: Tensor) -> SharedFeatures | None:
+        """The shared features, if they are those of v."""
+        return self.shared_features if self.shared_features is not None and v is self.shared_features.points else None
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """The gradient in v of fn(at, v), by way of the features where they are known."""
-        passed = self.passed
-        if passed is None or v is not passed.points:
+        """The gradient in v of fn(at, v), through the shared features where they are those of v."""
+        shared = self._features_of(v)
+        if shared is None:
             return super().gradient(fn, v)
-        by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(passed.value, v)
-        return passed.pull(by_features) + by_v
+        by_features, by_v = grad(lambda f, x: fn(lambda _: self.at_features(f), x), argnums=(0, 1))(shared.value, v)
+        return shared.pull(by_features) + by_v
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """fn(E(v, .)) and its derivative along z, by way of the features where they are known."""
-        passed = self.passed
-        if passed is None or v is not passed.points:
+        """fn(E(v, .)) and its derivative along z, through the shared features where they are those of v."""
+        shared = self._features_of(v)
+        if shared is None:
             return super().slope(fn, v, z)
-        return torch.func.jvp(lambda f: fn(self.at_features(f)), (passed.value,), (passed.push(z),))[:2]
+        return torch.func.jvp(lambda f: fn(self.at_features(f)), (shared.value,), (shared.push(z),))[:2]
 
 
 class MarginalEnergy(Energy):
@@ -212,7 +216,7 @@ class ConditionalEnergy(MarginalEnergy):
 
 
 class VisibleEnergy(MarginalEnergy):
-    r"""An energy without latents, :math:`p(v) \propto \exp(-F(v))`: methods of a marginal serve it as they are.
+    r"""An energy without latents, :math:`p(v) \propto \exp(-F(v))`: methods that need F(v) alone train it.
 
     It counts as an energy of zero latents, E(v, h) = F(v).
     """

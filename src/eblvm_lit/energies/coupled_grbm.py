@@ -1,4 +1,4 @@
-"""A GRBM with couplings between its latents: exact values for a posterior that no family of q contains."""
+"""A GRBM with coupled latents: its posterior is in no family of q, and everything is exact by enumeration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import by_rows
+from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -37,7 +37,7 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         learn_std: Whether log sigma is trained; it starts at 0.
 
     Raises:
-        ConfigError: For a size outside of its range, a negative coupling_scale or an unknown parametrisation.
+        ConfigError: For an h_dim outside of its range, or an unknown parametrisation.
 
     Example:
         >>> model = CoupledGRBM(v_dim=2, h_dim=3)
@@ -59,8 +59,6 @@ class CoupledGRBM(GaussianBernoulliEnergy):
                 f"The latents of a coupled GRBM are enumerated for each v: take h_dim from 2 to {MAX_LATENTS}, not "
                 f"{h_dim}."
             )
-        if not coupling_scale >= 0:
-            raise ConfigError(f"A coupling_scale must be >= 0, not {coupling_scale}.")
         super().__init__(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation, learn_std=learn_std)
         # One number for each pair, so that L is symmetric with a zero diagonal whatever an optimizer does.
         self.pairs = nn.Parameter(coupling_scale * torch.randn(h_dim * (h_dim - 1) // 2))

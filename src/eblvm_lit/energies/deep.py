@@ -1,4 +1,4 @@
-"""Deep energies: one of v alone, and those whose latents have neither a tractable posterior nor marginal."""
+"""Deep energies: of v alone, and of v and latents without a tractable posterior or marginal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from eblvm_lit.core.functional import at_least_float32
+from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
@@ -29,9 +29,7 @@ def _recompute(network: object) -> list[str]:
 class _Reference:
     """The energy |x|^2 / (2 s^2) of N(0, s^2 I), which a deep energy tilts; nothing where s is None."""
 
-    def __init__(self, std: float | None, name: str = "reference_std") -> None:
-        if std is not None and not std > 0:
-            raise ConfigError(f"{name} must be > 0, or null for no reference distribution, not {std}.")
+    def __init__(self, std: float | None) -> None:
         self.std = std
 
     def energy(self, x: Tensor, n_axes: int) -> Tensor:
@@ -55,7 +53,7 @@ class DeepEnergy(VisibleEnergy):
         reference_std: s, where the model tilts N(0, s^2 I): F has :math:`\|v\|^2 / (2 s^2)` beside the head.
 
     Raises:
-        ConfigError: For an unknown head, a size below one, a head_dim that is not used, or s <= 0.
+        ConfigError: For an unknown head, or a head_dim that is not used.
 
     Example:
         >>> import torch
@@ -75,8 +73,7 @@ class DeepEnergy(VisibleEnergy):
     ) -> None:
         super().__init__()
         self.reference = _Reference(reference_std)
-        if head not in ("quadratic", "squared_norm"):
-            raise ConfigError(f"The head of a deep energy is 'quadratic' or 'squared_norm', not {head!r}.")
+        one_of("model.head", head, ("quadratic", "squared_norm"))
         if head == "quadratic" and head_dim is not None:
             raise ConfigError(f"head=quadratic has no head_dim: use head=squared_norm, or leave out {head_dim}.")
         self.event_shape, self.network = tuple(network.event_shape), network
@@ -121,7 +118,7 @@ class DeepLatentEnergy(FeatureEnergy):
         latent_reference_std: The same of h.
 
     Raises:
-        ConfigError: For an unknown head, a size below one, or a standard deviation <= 0.
+        ConfigError: For an unknown head.
 
     Example:
         >>> import torch
@@ -144,13 +141,10 @@ class DeepLatentEnergy(FeatureEnergy):
         latent_reference_std: float | None = None,
     ) -> None:
         super().__init__()
-        if visible_head not in ("none", "quadratic"):
-            raise ConfigError(f"The visible head of a deep energy is 'none' or 'quadratic', not {visible_head!r}.")
+        one_of("model.visible_head", visible_head, ("none", "quadratic"))
         self.reference = _Reference(reference_std)
-        self.latent_reference = _Reference(latent_reference_std, "latent_reference_std")
+        self.latent_reference = _Reference(latent_reference_std)
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
-        if h_dim < 1 or head_dim < 1:
-            raise ConfigError(f"A deep energy needs h_dim >= 1 and head_dim >= 1, not {h_dim} and {head_dim}.")
         self.event_shape, self.h_dim = tuple(network.event_shape), h_dim
         self.network = network
         self.f2h = nn.Linear(network.out_dim, h_dim)
@@ -201,9 +195,6 @@ class DeepVectorEnergy(DeepLatentEnergy):
         head_dim: Rows of A.
         widths: Width of each residual block of g_1.
 
-    Raises:
-        ConfigError: For a size below one, or no block.
-
     Example:
         >>> import torch
         >>> DeepVectorEnergy(v_dim=2, h_dim=10)(torch.zeros(5, 2), torch.zeros(5, 10)).shape
@@ -213,6 +204,4 @@ class DeepVectorEnergy(DeepLatentEnergy):
     def __init__(
         self, *, v_dim: int, h_dim: int = 10, head_dim: int = 100, widths: Sequence[int] = (100, 100, 100)
     ) -> None:
-        if min([v_dim, *widths]) < 1:
-            raise ConfigError(f"A deep energy needs v_dim and widths >= 1, not {v_dim} and {list(widths)}.")
         super().__init__(network=ResidualMLP(sizes=[v_dim, *widths]), h_dim=h_dim, head_dim=head_dim)

@@ -1,4 +1,4 @@
-"""The Gaussian-Bernoulli restricted Boltzmann machine, and what those whose latents are coupled share with it."""
+"""The Gaussian-Bernoulli restricted Boltzmann machine, and the base class that it shares with CoupledGRBM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.energies.base import ConditionalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
@@ -38,10 +38,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         learn_std: bool = True,
     ) -> None:
         super().__init__()
-        if v_dim < 1 or h_dim < 1:
-            raise ConfigError(f"A GRBM needs v_dim >= 1 and h_dim >= 1, not {v_dim} and {h_dim}.")
-        if parametrisation not in ("code", "paper"):
-            raise ConfigError(f"GRBM parametrisation is 'code' or 'paper', not {parametrisation!r}.")
+        one_of("model.parametrisation", parametrisation, ("code", "paper"))
         self.event_shape, self.h_dim, self.parametrisation = (v_dim,), h_dim, parametrisation
         # The published initialisation: Kaiming-uniform of a d x m matrix, whose fan-in is taken to be m.
         bound = 1 / math.sqrt(h_dim)
@@ -148,7 +145,7 @@ class GRBM(GaussianBernoulliEnergy):
         learn_std: Whether log sigma is trained; it starts at 0.
 
     Raises:
-        ConfigError: For a size below 1 or an unknown parametrisation.
+        ConfigError: For an unknown parametrisation.
 
     Example:
         >>> import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import at_least_float32, sum_event
+from eblvm_lit.core.tensors import at_least_float32, sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import GeneratorNetwork
@@ -32,7 +32,7 @@ class LatentPriorEnergy(Energy):
         std: sigma, in the units of v.
 
     Raises:
-        ConfigError: For a sigma that is not positive, or a generator of another number of latents.
+        ConfigError: For a generator of another number of latents.
 
     Example:
         >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
@@ -46,8 +46,6 @@ class LatentPriorEnergy(Energy):
 
     def __init__(self, *, h_dim: int, generator: GeneratorNetwork, prior: nn.Module, std: float = 0.3) -> None:
         super().__init__()
-        if not std > 0:
-            raise ConfigError(f"A model of v given h needs std (sigma) > 0, not {std}.")
         if generator.h_dim != h_dim:
             raise ConfigError(
                 f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike."

@@ -8,7 +8,6 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.errors import ConfigError
 
 __all__ = ["MLPEnergy"]
 
@@ -27,9 +26,6 @@ class MLPEnergy(VisibleEnergy):
         widths: Width of each hidden layer.
         base_std: s, in the units of v; null for no normal factor.
 
-    Raises:
-        ConfigError: For a size below one, no hidden layer, or an s that is not positive.
-
     Example:
         >>> import torch
         >>> energy = MLPEnergy(v_dim=2, widths=[8, 8])
@@ -41,10 +37,6 @@ class MLPEnergy(VisibleEnergy):
         self, *, v_dim: int, widths: Sequence[int] = (128, 128, 128, 128), base_std: float | None = None
     ) -> None:
         super().__init__()
-        if min([v_dim, *widths]) < 1 or not widths:
-            raise ConfigError(f"An MLP energy needs v_dim and at least one width >= 1, not {v_dim} and {list(widths)}.")
-        if base_std is not None and not base_std > 0:
-            raise ConfigError(f"An MLP energy needs base_std > 0, or null for no normal factor, not {base_std}.")
         self.event_shape, self.base_std = (v_dim,), base_std
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise([v_dim, *widths]):

@@ -6,7 +6,6 @@ import torch
 
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 
 __all__ = ["PerturbedGRBM"]
 
@@ -25,17 +24,12 @@ class PerturbedGRBM(GRBM):
         perturbation: p.
         perturbation_seed: Seed of the perturbation, apart from the run's.
 
-    Raises:
-        ConfigError: For a size below 1 or a negative perturbation.
-
     Example:
         >>> PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0).score(torch.ones(1, 2))
         tensor([[-1., -1.]], grad_fn=<AddBackward0>)
     """
 
     def __init__(self, *, v_dim: int, h_dim: int, perturbation: float = 0.2, perturbation_seed: int = 0) -> None:
-        if perturbation < 0:
-            raise ConfigError(f"A perturbation must be >= 0, not {perturbation}.")
         super().__init__(v_dim=v_dim, h_dim=h_dim, learn_std=False)
         generator = keyed_generator(perturbation_seed, "perturbation")
         with torch.no_grad():

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import by_rows
+from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["QuadratureMarginal"]
 
 MAX_LATENTS = 3
-FIRST = 100  # points at which a grid is checked before it is checked at all
+FIRST = 100  # examples at which a grid is checked first
 ELEMENTS = 2**18  # pairs of a node and a v; more v are computed one block after another
 
 
@@ -61,10 +61,6 @@ class QuadratureMarginal(MarginalEnergy):
                 f"A grid of quadrature needs an odd n_nodes >= 5 and a half_width > 0, not {n_nodes} and {half_width}."
             )
         self.centre = (float(centre),) * m if isinstance(centre, int | float) else tuple(map(float, centre))
-        if len(self.centre) != m:
-            raise ConfigError(
-                f"The centre of a grid is one number or {m}, as {name} has latents, not {len(self.centre)}."
-            )
         self.event_shape, self.h_dim = tuple(energy.event_shape), m
         self.joint, self.half_width, self.n_nodes = energy, half_width, n_nodes
 

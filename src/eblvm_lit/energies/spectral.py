@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.core.functional import at_least_float32
+from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import one_of
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 
@@ -35,11 +35,6 @@ def _layers(sizes: Sequence[int], negative_slope: float = 0.1) -> nn.Sequential:
     for n_in, n_out in pairwise(sizes):
         layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
     return nn.Sequential(*layers[:-1])
-
-
-def _check_output(output: str) -> None:
-    if output not in OUTPUTS:
-        raise ConfigError(f"The output of a spectral energy is one of {', '.join(OUTPUTS)}, not {output!r}.")
 
 
 class SpectralEnergy(VisibleEnergy):
@@ -68,7 +63,7 @@ class SpectralEnergy(VisibleEnergy):
 
     def __init__(self, *, network: FeatureNetwork, output: Output = "softplus", hidden: bool = True) -> None:
         super().__init__()
-        _check_output(output)
+        one_of("model.output", output, OUTPUTS)
         self.event_shape, self.network, self.output = tuple(network.event_shape), network, output
         n = network.out_dim
         head = normal_start(_layers([n, n, 1])) if hidden else xavier_start(nn.Linear(n, 1))
@@ -98,7 +93,7 @@ class JointSpectralEnergy(FeatureEnergy):
         output: a; see :class:`SpectralEnergy`.
 
     Raises:
-        ConfigError: For an unknown output, or a size below one.
+        ConfigError: For an unknown output.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
@@ -119,9 +114,7 @@ class JointSpectralEnergy(FeatureEnergy):
         output: Output = "softplus",
     ) -> None:
         super().__init__()
-        _check_output(output)
-        if not h_widths or min([h_dim, *h_widths]) < 1:
-            raise ConfigError(f"A joint energy needs h_dim and h_widths >= 1, not {h_dim} and {list(h_widths)}.")
+        one_of("model.output", output, OUTPUTS)
         self.event_shape, self.h_dim, self.output = tuple(network.event_shape), h_dim, output
         self.network = network
         n = network.out_dim + h_widths[-1]

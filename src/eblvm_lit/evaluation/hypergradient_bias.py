@@ -8,7 +8,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params, bind, grad, grad_and_value, params_of, tree_map
+from eblvm_lit.core.functional import Params, bind, grad, grad_and_value, params_of
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM

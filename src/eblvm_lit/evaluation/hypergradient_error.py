@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, flatten, grad, tree_map
+from eblvm_lit.core.functional import Params, bind, grad
+from eblvm_lit.core.tensors import flatten, tree_map
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.quadrature import QuadratureMarginal
@@ -134,7 +135,9 @@ class HypergradientError(Metric):
         """R estimates of the hypergradient, shape (R, number of parameters)."""
         found = []
         for _ in range(self.n_repeats):
-            problem = method.bilevel_problem(state, v, {**method.draw_noise(v, generator)["upper"], "data": noise})
+            drawn = method.draw_noise(v, generator)
+            drawn["upper"]["data"] = noise
+            problem = method.bilevel_problem(state, v, method.fit.share(state.theta, v, drawn)[1])
             found.append(flatten(method.hypergradient(problem, state.theta, state.phi, state.buffers).gradient))
         return torch.stack(found)
 

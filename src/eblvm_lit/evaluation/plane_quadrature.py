@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import by_rows
+from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.data.toy import ToyDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
@@ -34,9 +33,6 @@ class Conditional(Picture):
         n: Samples of each image.
         labels: Labels of the images; for data without labels, the first images are used.
 
-    Raises:
-        ConfigError: For a number below one, or no label.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
@@ -55,16 +51,9 @@ class Conditional(Picture):
     name = "conditional"
 
     def __init__(self, *, sampler: AnnealedSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
-        if n < 1 or len(labels) < 1:
-            raise ConfigError(f"Conditional samples need n >= 1 and a label, not {n} and {list(labels)}.")
         self.sampler, self.n, self.labels = sampler, n, labels
 
-    def draw(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
-    ) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
         if not encodes_images(method, data):
             return None

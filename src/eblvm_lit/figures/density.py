@@ -10,7 +10,6 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import exact_log_partition
 from eblvm_lit.figures.base import INK, Picture, frame, new_figure, plane
@@ -19,7 +18,6 @@ from eblvm_lit.methods.base import Method
 __all__ = ["Density", "density_on_grid"]
 
 COLOURS = "magma"
-MAX_CELLS = 4096  # an axis: more than any picture shows
 
 
 def cell_centres(bounds: Window, n: int) -> Tensor:
@@ -70,9 +68,6 @@ class Density(Picture):
         n_cells: Cells of the model's grid along each axis.
         n_bins: Bins of the data's histogram along each axis.
 
-    Raises:
-        ConfigError: For a number below one.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
@@ -88,18 +83,9 @@ class Density(Picture):
     name = "density"
 
     def __init__(self, *, n_cells: int = 300, n_bins: int = 60) -> None:
-        if not (1 <= n_cells <= MAX_CELLS and 1 <= n_bins <= MAX_CELLS):
-            raise ConfigError(
-                f"A density needs n_cells and n_bins between 1 and {MAX_CELLS}, not {n_cells} and {n_bins}."
-            )
         self.n_cells, self.n_bins = n_cells, n_bins
 
-    def draw(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        generator: torch.Generator,  # noqa: ARG002 - nothing is random
-    ) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""
         energy = method.parts.energy
         if data.bounds is None or not isinstance(energy, MarginalEnergy):

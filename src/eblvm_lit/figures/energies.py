@@ -12,7 +12,6 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DASHES, frame, new_figure
@@ -35,9 +34,6 @@ class Energies(Picture):
         n: Number of noise examples, and the largest number of random examples of each split.
         n_particles: Latents of each bound.
 
-    Raises:
-        ConfigError: For a number below one.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
@@ -53,8 +49,6 @@ class Energies(Picture):
     name = "energies"
 
     def __init__(self, *, n: int = 2000, n_particles: int = 10) -> None:
-        if n < 1 or n_particles < 1:
-            raise ConfigError(f"Energies need n >= 1 and n_particles >= 1, not {n} and {n_particles}.")
         self.n, self.n_particles = n, n_particles
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
@@ -20,9 +19,6 @@ class Filters(Picture):
 
     Args:
         n: Number of columns, from the first on.
-
-    Raises:
-        ConfigError: For a number below one.
 
     Example:
         >>> from types import SimpleNamespace
@@ -37,17 +33,10 @@ class Filters(Picture):
     name = "filters"
 
     def __init__(self, *, n: int = 64) -> None:
-        if n < 1:
-            raise ConfigError(f"Filters need n >= 1, not {n}.")
         self.n = n
 
     @torch.no_grad()
-    def draw(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        generator: torch.Generator,  # noqa: ARG002 - nothing is random
-    ) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For a GRBM on images, coupled or not."""
         energy = method.parts.energy
         if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):

@@ -33,12 +33,7 @@ class ResultPicture(Picture):
     def __init__(self, *, folder: str) -> None:
         self.folder = Path(folder)
 
-    def draw(
-        self,
-        method: Method,  # noqa: ARG002 - the metrics are read from a file
-        data: ArrayDataModule,  # noqa: ARG002
-        generator: torch.Generator,  # noqa: ARG002
-    ) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`."""
         for name in RESULTS:
             path = self.folder / name

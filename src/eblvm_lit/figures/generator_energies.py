@@ -9,7 +9,6 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
@@ -29,9 +28,6 @@ class GeneratedEnergies(Picture):
     Args:
         images: The source of the samples.
         n: Number of examples of each kind at most.
-
-    Raises:
-        ConfigError: For none.
 
     Example:
         >>> from types import SimpleNamespace
@@ -53,8 +49,6 @@ class GeneratedEnergies(Picture):
     name = "energies"
 
     def __init__(self, *, images: ImageSource, n: int = 2000) -> None:
-        if n < 1:
-            raise ConfigError(f"Energies need n >= 1, not {n}.")
         self.images, self.n = images, n
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

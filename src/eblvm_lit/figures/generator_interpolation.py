@@ -6,7 +6,6 @@ import torch
 from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.reconstructions import decode, encode, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
@@ -30,9 +29,6 @@ class GeneratedInterpolation(Picture):
         n: Points along each side.
         n_lines: Number of lines.
 
-    Raises:
-        ConfigError: For fewer than two points, or no line.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from torch import nn
@@ -51,8 +47,6 @@ class GeneratedInterpolation(Picture):
     name = "interpolation"
 
     def __init__(self, *, n: int = 10, n_lines: int = 10) -> None:
-        if n < 2 or n_lines < 1:
-            raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
         self.n, self.n_lines = n, n_lines
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002

@@ -6,7 +6,6 @@ import torch
 from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
@@ -21,9 +20,6 @@ class GeneratedSamples(Picture):
     Args:
         images: The source of the images.
         n: Number of images.
-
-    Raises:
-        ConfigError: For none.
 
     Example:
         >>> from types import SimpleNamespace
@@ -42,8 +38,6 @@ class GeneratedSamples(Picture):
     name = "samples"
 
     def __init__(self, *, images: ImageSource, n: int = 64) -> None:
-        if n < 1:
-            raise ConfigError(f"Generated samples need n >= 1, not {n}.")
         self.images, self.n = images, n
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import one_of
 from eblvm_lit.evaluation.samples.masks import Mask
 from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
@@ -17,7 +17,7 @@ from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
-from eblvm_lit.samplers.inpainting import can_inpaint, inpaint
+from eblvm_lit.samplers.conditional import can_inpaint, inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.progress import progress_bar
 
@@ -40,7 +40,7 @@ class Inpainting(Picture):
             at what the encoder gives for it.
 
     Raises:
-        ConfigError: For a number below one, or unknown latents.
+        ConfigError: For unknown latents.
 
     Example:
         >>> from types import SimpleNamespace
@@ -67,10 +67,7 @@ class Inpainting(Picture):
         n_completions: int = 4,
         latents: Literal["drawn", "posterior"] = "drawn",
     ) -> None:
-        if n < 1 or n_completions < 1:
-            raise ConfigError(f"Inpainting needs n >= 1 and n_completions >= 1, not {n} and {n_completions}.")
-        if latents not in ("drawn", "posterior"):
-            raise ConfigError(f"The latents of inpainting are 'drawn' or 'posterior', not {latents!r}.")
+        one_of("inpainting.latents", latents, ("drawn", "posterior"))
         self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
         self.latents, self.name = latents, "inpainting" if latents == "drawn" else "inpainting_posterior"
 
@@ -78,12 +75,7 @@ class Inpainting(Picture):
         """Let the mask check its files."""
         self.mask.prepare()
 
-    def draw(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
-    ) -> Figure | None:
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
         """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
         if data.image_shape is None or not can_inpaint(method.parts.energy):
             return None

@@ -43,7 +43,7 @@ class Interpolation(Picture):
         rho: As above; None for lines between images.
 
     Raises:
-        ConfigError: For fewer than two points, no line, or rho without shared noise.
+        ConfigError: For rho without shared noise.
 
     Example:
         >>> from types import SimpleNamespace
@@ -73,8 +73,6 @@ class Interpolation(Picture):
         shared_noise: bool = False,
         rho: float | None = None,
     ) -> None:
-        if n < 2 or n_lines < 1:
-            raise ConfigError(f"Interpolation needs n >= 2 and n_lines >= 1, not {n} and {n_lines}.")
         if rho is not None and not shared_noise:
             raise ConfigError("Lines from rho f to -rho f are not between images: use rho with shared_noise=true.")
         self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho

@@ -6,7 +6,6 @@ import torch
 from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
@@ -21,9 +20,6 @@ class Reconstructions(Picture):
     Args:
         n: Number of pairs, the first of the test split.
         columns: Pairs in a row.
-
-    Raises:
-        ConfigError: For a number below one.
 
     Example:
         >>> from types import SimpleNamespace
@@ -43,8 +39,6 @@ class Reconstructions(Picture):
     name = "reconstructions"
 
     def __init__(self, *, n: int = 40, columns: int = 5) -> None:
-        if n < 1 or columns < 1:
-            raise ConfigError(f"Reconstructions need n >= 1 and columns >= 1, not {n} and {columns}.")
         self.n, self.columns = n, columns
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002

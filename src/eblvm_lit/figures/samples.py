@@ -45,7 +45,7 @@ class Samples(Picture):
         gif: Whether ``samples.gif`` also shows the first 25 of the annealed samples while the temperature falls.
 
     Raises:
-        ConfigError: For a number below one, a step size that is not positive, or ``gif`` without ``annealed``.
+        ConfigError: For ``gif`` without ``annealed``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -76,8 +76,6 @@ class Samples(Picture):
                 "samples.gif=true shows annealed samples, and this run draws none: add "
                 "figures@callbacks.figures.figures=annealed, with a deep model of images."
             )
-        if n < 1 or n_points < 1:
-            raise ConfigError(f"Samples need n >= 1 and n_points >= 1, not {n} and {n_points}.")
         self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
         self.langevin, self.annealed = Langevin(n_steps=n_steps, step_size=step_size), annealed
         self.gif = gif

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from sklearn.manifold import TSNE
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.posterior_means import posterior_means
 from eblvm_lit.figures.base import Picture, frame, new_figure
 from eblvm_lit.figures.style import MARKERS
@@ -31,9 +30,6 @@ class PosteriorMap(Picture):
     Args:
         n: Number of examples at most, drawn at random.
 
-    Raises:
-        ConfigError: With fewer than three.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
@@ -49,8 +45,6 @@ class PosteriorMap(Picture):
     name = "tsne"
 
     def __init__(self, *, n: int = 2000) -> None:
-        if n < 3:
-            raise ConfigError(f"A map of posterior means needs n >= 3, not {n}.")
         self.n = n
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

@@ -29,7 +29,7 @@ class BilevelProblem(NamedTuple):
         optimizer: The rule of the lower level.
         state: Its live state.
         lr: Its learning rate now.
-        lower_gradient: (theta, phi, i) -> the direction of the lower steps, where a part of phi is held fixed in G;
+        lower_gradient: (theta, phi, i) -> the direction of the lower steps, where a part of phi is fixed in G;
             None for the gradient of G.
         information: (phi, w) -> the Fisher information of q(h|v; phi), averaged over the minibatch, times w.
         mean: Named tensors that are means over this process' rows -> their means over the whole minibatch; None where
@@ -91,7 +91,7 @@ class Hypergradient(ABC):
 
     Attributes:
         n_draws: How many draws of lower-level noise it uses.
-        n_latents: How many latents of each v it draws beside them.
+        n_latents: How many latents of each v it draws.
         lr_ahead: Its steps have the lower level's learning rate of so many iterations later.
     """
 

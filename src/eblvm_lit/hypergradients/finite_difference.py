@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, grad, norm, tree_map
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import Params, grad
+from eblvm_lit.core.tensors import norm, tree_map
 from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
 from eblvm_lit.hypergradients.implicit import AdjointHypergradient
 from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
@@ -42,19 +42,16 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
 
 
 class AdamAdjoint(AdjointHypergradient):
-    r"""An adjoint without any product: Adam's diagonal in the place of the Hessian.
+    r"""An adjoint without any product: Adam's diagonal replaces the Hessian.
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 
     Cheap, and biased. It is the indirect term of one unrolled step of Adam with the learning rate
-    :math:`\alpha / (1 - \beta_1)`, far from the first step, if the second moment is held constant. Reference: Choe et
+    :math:`\alpha / (1 - \beta_1)`, far from the first step, at a constant second moment. Reference: Choe et
     al. 2023, SAMA.
 
     Args:
         scale: alpha.
-
-    Raises:
-        ConfigError: If alpha is not positive.
 
     Example:
         >>> AdamAdjoint(scale=0.1).title
@@ -62,13 +59,11 @@ class AdamAdjoint(AdjointHypergradient):
     """
 
     def __init__(self, *, scale: float = 1.0) -> None:
-        if not scale > 0:
-            raise ConfigError(f"hypergradient.adjoint.scale must be above 0, not {scale}.")
         self.scale = scale
 
     @property
     def title(self) -> str:
-        """What stands for the Hessian."""
+        """The replacement of the Hessian."""
         return "implicit hypergradient with Adam's diagonal"
 
     def check(self, lower: LowerLevel) -> None:
@@ -105,9 +100,6 @@ class FiniteDifference(AdjointHypergradient):
             :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
         radius: r, how far phi moves.
 
-    Raises:
-        ConfigError: If r is not positive.
-
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
         >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
@@ -120,8 +112,6 @@ class FiniteDifference(AdjointHypergradient):
     """
 
     def __init__(self, *, adjoint: AdjointHypergradient, radius: float = 1e-2) -> None:
-        if not radius > 0:
-            raise ConfigError(f"hypergradient.radius must be above 0, not {radius}.")
         self.inner, self.radius = adjoint, radius
         self.n_draws = adjoint.n_draws
 

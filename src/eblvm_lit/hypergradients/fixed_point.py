@@ -1,4 +1,4 @@
-"""The hypergradient through a natural-gradient step of the posterior at each v, with phi held."""
+"""The hypergradient through a natural-gradient step of the posterior at each v, with phi fixed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Literal, cast
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, grad_and_value, held, tree_map
+from eblvm_lit.core.functional import Params, bind, detached, grad_and_value
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
 
@@ -17,7 +18,7 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J where q(h|v) depends on theta through steps of its mean-field iteration, and phi is held.
+    r"""The gradient of J where q(h|v) depends on theta through steps of its mean-field iteration, and phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
@@ -38,11 +39,11 @@ class FixedPoint(Hypergradient):
         step_size: Of each natural-gradient step; 1 is T itself, less damps it where T does not contract.
         n_particles: By how many latents of q each step estimates the expectation; 0 for the derivative of E at q's
             mean, which is exact for an energy that is linear in each binary latent, or quadratic in Gaussian ones.
-        precision: Of a Gaussian q, ``held``, as phi has it, or ``stepped`` with the mean, by a step that keeps it
+        precision: Of a Gaussian q, ``fixed``, as phi has it, or ``stepped`` with the mean, by a step that keeps it
             positive: P (1 + x + x^2 / 2) where T has P (1 + x).
 
     Raises:
-        ConfigError: For fewer than one step, a step size outside of (0, 1], or an unknown value or precision.
+        ConfigError: For an unknown value or precision.
 
     Example:
         >>> import torch
@@ -68,19 +69,10 @@ class FixedPoint(Hypergradient):
         value: Literal["step", "phi"] = "step",
         step_size: float = 1.0,
         n_particles: int = 0,
-        precision: Literal["held", "stepped"] = "held",
+        precision: Literal["fixed", "stepped"] = "fixed",
     ) -> None:
-        if n_steps < 1 or n_particles < 0:
-            raise ConfigError(
-                f"FixedPoint needs n_steps >= 1 and n_particles >= 0, not {n_steps} and {n_particles}; "
-                "hypergradient=none takes no step."
-            )
-        if value not in ("step", "phi"):
-            raise ConfigError(f"hypergradient.value is 'step' or 'phi', not {value!r}.")
-        if not 0 < step_size <= 1:
-            raise ConfigError(f"hypergradient.step_size must be in (0, 1], not {step_size}.")
-        if precision not in ("held", "stepped"):
-            raise ConfigError(f"hypergradient.precision is 'held' or 'stepped', not {precision!r}.")
+        one_of("hypergradient.value", value, ("step", "phi"))
+        one_of("hypergradient.precision", precision, ("fixed", "stepped"))
         self.n_steps, self.value, self.step_size = n_steps, value, step_size
         self.n_particles, self.precision = n_particles, precision
         self.n_latents = n_steps * n_particles
@@ -105,7 +97,7 @@ class FixedPoint(Hypergradient):
         if self.precision == "stepped" and not posterior.continuous:
             raise ConfigError(
                 f"hypergradient.precision=stepped is for a Gaussian posterior: {type(posterior).__name__} has no "
-                "precision, use hypergradient.precision=held."
+                "precision, use hypergradient.precision=fixed."
             )
 
     def steps(
@@ -128,7 +120,7 @@ class FixedPoint(Hypergradient):
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)
-        constant_energy = bind(cast(Energy, problem.energy), held(theta))
+        constant_energy = bind(cast(Energy, problem.energy), detached(theta))
 
         def refine(v: Tensor, energy: LatentEnergy, q_params: DistributionParams) -> DistributionParams:
             refined = self.steps(posterior, energy, q_params, noise)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, grad, grad_and_value, tree_map
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import Params, grad, grad_and_value
+from eblvm_lit.core.tensors import tree_map
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 
 __all__ = [
@@ -166,14 +167,11 @@ class CurvatureHypergradient(AdjointHypergradient):
             divergence.
 
     Raises:
-        ConfigError: For negative damping or an unknown curvature.
+        ConfigError: For an unknown curvature.
     """
 
     def __init__(self, *, damping: float, curvature: Literal["hessian", "fisher"]) -> None:
-        if damping < 0:
-            raise ConfigError(f"hypergradient.damping must be >= 0, not {damping}.")
-        if curvature not in ("hessian", "fisher"):
-            raise ConfigError(f"hypergradient.curvature is 'hessian' or 'fisher', not {curvature!r}.")
+        one_of("hypergradient.curvature", curvature, ("hessian", "fisher"))
         self.damping, self.curvature = damping, curvature
 
     def check(self, lower: LowerLevel) -> None:
@@ -220,8 +218,7 @@ class Implicit(CurvatureHypergradient):
         curvature: ``hessian``, or ``fisher`` if the lower level is a KL divergence.
 
     Raises:
-        ConfigError: For fewer than one term, negative damping, an unknown solver or curvature, or a step size missing
-            for ``neumann`` or given for ``cg``.
+        ConfigError: For an unknown solver or curvature, or a step size missing for ``neumann`` or given for ``cg``.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -243,10 +240,7 @@ class Implicit(CurvatureHypergradient):
         curvature: Literal["hessian", "fisher"] = "hessian",
     ) -> None:
         super().__init__(damping=damping, curvature=curvature)
-        if n_terms < 1:
-            raise ConfigError(f"Implicit needs n_terms >= 1, not {n_terms}.")
-        if solver not in ("cg", "neumann"):
-            raise ConfigError(f"The implicit solver is 'cg' or 'neumann', not {solver!r}.")
+        one_of("hypergradient.solver", solver, ("cg", "neumann"))
         if (solver == "neumann") != (step_size is not None):
             raise ConfigError("step_size belongs to solver=neumann: set both, or neither.")
         self.n_terms, self.step_size = n_terms, step_size

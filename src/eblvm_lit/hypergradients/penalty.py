@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, flatten, grad, grad_and_value, tree_map, unflatten
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import Params, grad, grad_and_value
+from eblvm_lit.core.tensors import flatten, tree_map, unflatten
+from eblvm_lit.errors import one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from eblvm_lit.hypergradients.implicit import LinearMap
 from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
@@ -40,7 +41,7 @@ class Penalty(Hypergradient):
         preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
 
     Raises:
-        ConfigError: For a number outside of its range or an unknown preconditioner.
+        ConfigError: For an unknown preconditioner.
 
     Example:
         >>> import torch
@@ -64,17 +65,7 @@ class Penalty(Hypergradient):
         step_size: float | None = None,
         preconditioner: Literal["adam", "none"] = "adam",
     ) -> None:
-        if n_steps < 1:
-            raise ConfigError(f"Penalty needs n_steps >= 1, not {n_steps}.")
-        if not multiplier > 0 or growth < 0 or (max_multiplier is not None and max_multiplier < multiplier):
-            raise ConfigError(
-                "Penalty needs multiplier > 0, growth >= 0 and max_multiplier >= multiplier or null, not "
-                f"{multiplier}, {growth} and {max_multiplier}."
-            )
-        if step_size is not None and not step_size > 0:
-            raise ConfigError(f"hypergradient.step_size must be above 0, or null, not {step_size}.")
-        if preconditioner not in ("adam", "none"):
-            raise ConfigError(f"hypergradient.preconditioner is 'adam' or 'none', not {preconditioner!r}.")
+        one_of("hypergradient.preconditioner", preconditioner, ("adam", "none"))
         self.n_steps, self.step_size, self.preconditioner = n_steps, step_size, preconditioner
         self.multiplier, self.growth, self.max_multiplier = multiplier, growth, max_multiplier
         self.n_draws = n_steps + 1

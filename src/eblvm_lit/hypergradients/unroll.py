@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.optimizers.sgd import SGD
@@ -26,7 +26,7 @@ class Unroll(Hypergradient):
 
     Args:
         n_unroll: N.
-        descent: ``live`` carries the lower level's optimizer on, ``plain`` is gradient descent.
+        descent: ``live`` continues the lower level's optimizer, ``plain`` is gradient descent.
         step_size: alpha of plain descent.
         lr: With a schedule, whether live steps have the learning rate of the ``current`` iteration, as the lower steps
             before them, or of the ``next`` one, as in the released code. The two are equal where the rate is constant.
@@ -56,10 +56,8 @@ class Unroll(Hypergradient):
     ) -> None:
         if n_unroll < 0:
             raise ConfigError(f"n_unroll (N) must be >= 0, not {n_unroll}.")
-        if descent not in ("live", "plain"):
-            raise ConfigError(f"The unrolled descent is 'live' or 'plain', not {descent!r}.")
-        if lr not in ("current", "next"):
-            raise ConfigError(f"The learning rate of unrolled steps is 'current' or 'next', not {lr!r}.")
+        one_of("hypergradient.descent", descent, ("live", "plain"))
+        one_of("hypergradient.lr", lr, ("current", "next"))
         if (descent == "plain") != (step_size is not None):
             raise ConfigError("step_size belongs to plain descent: set both descent=plain and step_size, or neither.")
         self.n_draws, self.lr_ahead = n_unroll, int(lr == "next")

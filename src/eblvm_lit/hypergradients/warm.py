@@ -8,8 +8,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, flatten, tree_map, unflatten
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import Params
+from eblvm_lit.core.tensors import flatten, tree_map, unflatten
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
 from eblvm_lit.hypergradients.implicit import CurvatureHypergradient, LinearMap, conjugate_gradient
 from eblvm_lit.optimizers.adam import Adam
@@ -55,7 +56,7 @@ class Warm(CurvatureHypergradient):
         reset_every: Set w to zero every so many iterations; never if not given.
 
     Raises:
-        ConfigError: For a number outside of its range, or an unknown curvature or preconditioner.
+        ConfigError: For an unknown curvature or preconditioner.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -85,12 +86,7 @@ class Warm(CurvatureHypergradient):
         reset_every: int | None = None,
     ) -> None:
         super().__init__(damping=damping, curvature=curvature)
-        if n_steps < 1 or (reset_every is not None and reset_every < 1):
-            raise ConfigError(f"Warm needs n_steps >= 1 and reset_every >= 1 or null, not {n_steps} and {reset_every}.")
-        if step_size is not None and not step_size > 0:
-            raise ConfigError(f"hypergradient.step_size must be above 0, or null, not {step_size}.")
-        if preconditioner not in ("adam", "none"):
-            raise ConfigError(f"hypergradient.preconditioner is 'adam' or 'none', not {preconditioner!r}.")
+        one_of("hypergradient.preconditioner", preconditioner, ("adam", "none"))
         self.n_steps, self.step_size = n_steps, step_size
         self.preconditioner, self.reset_every = preconditioner, reset_every
 

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.compile_choice import Measurement, compiles
 from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
-from eblvm_lit.core.functional import Params, clip, copy_tree, grad_and_value, norm, params_of, plain_autograd
+from eblvm_lit.core.functional import Params, grad_and_value, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.ranks import first_reason, gather_objects, rank_and_size
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
 from eblvm_lit.core.shards import minibatch_of, shard_of
+from eblvm_lit.core.tensors import clip, copy_tree, norm
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
@@ -249,7 +250,7 @@ class Method(pl.LightningModule, ABC):
         >>> from eblvm_lit.optimizers.sgd import SGD
         >>> method = ScoreMatching(energy=GRBM(v_dim=2, h_dim=3), objective=SM(), optimizer=SGD(lr=0.1))
         >>> list(method.networks()), list(method.param_groups()), method.parts.energy
-        (['theta'], ['upper'], GRBM(event_shape=(2,), h_dim=3))
+        (['theta'], ['model'], GRBM(event_shape=(2,), h_dim=3))
     """
 
     per_example: tuple[str, ...] = ()
@@ -286,7 +287,7 @@ class Method(pl.LightningModule, ABC):
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """What each optimizer moves, by the name under which its steps are logged: ``lower``, ``upper``."""
+        """What each optimizer moves, by its name in the logs: ``model``; with two levels ``lower`` and ``upper``."""
 
     @abstractmethod
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> Any:

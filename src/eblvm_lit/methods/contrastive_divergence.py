@@ -7,11 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, sum_event
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.minibatch import Minibatch
 from eblvm_lit.core.shards import row_axes, shard_of
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
@@ -24,7 +25,7 @@ class ContrastiveDivergence(Method):
 
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
-    v^- are held fixed: the gradient tends to that of -log p(v) as k grows. Where F is not tractable, E(v, h) replaces
+    v^- are constants: the gradient tends to that of -log p(v) as k grows. Where F is not tractable, E(v, h) replaces
     it, at the latents of each phase. CD starts its chains at the minibatch (or at noise, if the chain says so). PCD's
     chains persist from one iteration to the next and are in the checkpoint; all of them move at every minibatch. They
     start at the first minibatch, whose rows are repeated if there are more chains (or at noise). Processes that share
@@ -69,8 +70,7 @@ class ContrastiveDivergence(Method):
             raise ConfigError(
                 f"n_chains must be >= 1, or null for chains that start at each minibatch, not {n_chains}."
             )
-        if validation not in ("mean", "draw"):
-            raise ConfigError(f"method.validation is 'mean' or 'draw', not {validation!r}.")
+        one_of("method.validation", validation, ("mean", "draw"))
         chain.check(energy)
         self.validation = validation
         self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains
@@ -94,7 +94,7 @@ class ContrastiveDivergence(Method):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """One group."""
-        return {"upper": ParamGroup("theta", self.optimizer)}
+        return {"model": ParamGroup("theta", self.optimizer)}
 
     @property
     def parts(self) -> MethodParts:
@@ -127,7 +127,7 @@ class ContrastiveDivergence(Method):
             energy = bind(self.energy, theta)
             return self.energy_of(energy, positive).mean() - weight * self.energy_of(energy, negative).mean()
 
-        state = self.descend(state, "upper", loss)
+        state = self.descend(state, "model", loss)
         return state._replace(buffers=self.kept(state, chains, positive, negative))
 
     @staticmethod

@@ -10,13 +10,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params, bind, grad, sum_event
+from eblvm_lit.core.functional import Params, bind, grad
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import MethodParts, ParamGroup, TrainState
-from eblvm_lit.methods.bism import PosteriorFit
+from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
+from eblvm_lit.methods.posterior_fit import LossWithPosterior
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
@@ -68,7 +69,7 @@ class Critic(LossMethod):
         compile: Whether the iteration is compiled.
     """
 
-    trained, fixed = "critic", ("theta",)
+    trained, level, fixed = "critic", "critic", ("theta",)
 
     def __init__(
         self,
@@ -120,9 +121,9 @@ class Critic(LossMethod):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """One step of the critic; the model's score is a constant to it, and is computed once."""
-        s = self.model_score(state, v, noise["upper"]["score"])
-        loss = partial(self._loss, state, s, v, noise["upper"]["u"])
-        return self.descend(state, "upper", loss)
+        s = self.model_score(state, v, noise[self.level]["score"])
+        loss = partial(self._loss, state, s, v, noise[self.level]["u"])
+        return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """Minus the bracket per example, shape (B,)."""
@@ -202,7 +203,7 @@ class FisherCritic(Critic):
         return self.model_score(state, v, None)
 
 
-class VaGESFisher(Critic):
+class VaGESFisher(LossWithPosterior, Critic):
     r"""The Fisher divergence of the data from a model, by a critic that is given an estimate of the model's score.
 
     .. math:: \mathrm{VaES}(v) = -\frac1L \sum_{l=1}^L \nabla_v E(v, h_l), \quad h_l \sim q(h|v; \phi)
@@ -225,7 +226,7 @@ class VaGESFisher(Critic):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K, L below one, or parts that do not fit together.
+        ConfigError: For a negative K, or parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -257,39 +258,8 @@ class VaGESFisher(Critic):
         super().__init__(
             energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
         )
-        if n_particles < 1:
-            raise ConfigError(f"The score's estimate needs n_particles (L) >= 1, not {n_particles}.")
-        self.posterior, self.divergence, self.n_particles = posterior, divergence, n_particles
-        self.particles, self.estimate, self.n_lower_steps = PosteriorParticles(), VaES(), n_lower_steps
-        self.fit = PosteriorFit(energy=energy, posterior=posterior, divergence=divergence, n_steps=n_lower_steps)
-
-    def networks(self) -> dict[str, nn.Module]:
-        """The model, which does not move, the posterior and the critic."""
-        return {**super().networks(), "phi": self.posterior}
-
-    def param_groups(self) -> dict[str, ParamGroup]:
-        """phi in the lower level, the critic in the upper one."""
-        return {"lower": ParamGroup("phi", self.optimizer), **super().param_groups()}
-
-    @property
-    def parts(self) -> MethodParts:
-        """The energy, the posterior and its divergence."""
-        return MethodParts(energy=self.energy, posterior=self.posterior, divergence=self.divergence)
-
-    def inner_steps(self) -> int:
-        """K + 1."""
-        return self.n_lower_steps + 1
-
-    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps and of the bracket."""
-        return {"lower": self.fit.noise(v, self.n_lower_steps, generator), **super().draw_noise(v, generator)}
-
-    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Bao et al. 2021, appendix F.3: K steps on phi, then one on the critic."""
-        for k in range(self.n_lower_steps):
-            lower_loss = partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k)
-            state = self.descend(state, "lower", lower_loss)
-        return super().iteration(state, v, noise)
+        self.particles, self.estimate, self.n_particles = PosteriorParticles(), VaES(), n_particles
+        self.keep_posterior(posterior, divergence, n_lower_steps)
 
     def score_noise(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Noise of L latents for each v."""
@@ -302,6 +272,6 @@ class VaGESFisher(Critic):
         return self.estimate(energy, posterior, v, h)
 
     def model_field(self, state: TrainState, v: Tensor) -> Tensor:
-        """VaES at the mean of q, h held where it is; a derivative by v goes through that mean, too."""
+        """VaES at the mean of q; a derivative by v goes through that mean, too."""
         energy, posterior = bind(self.energy, state.theta), bind(self.posterior, state.phi)
         return self.estimate(energy, posterior, v, posterior.mean(v).unsqueeze(0))

@@ -41,7 +41,7 @@ class EnergyDiscrepancy(LossMethod):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy without a free energy, no perturbation, or a negative w.
+        ConfigError: For an energy without a free energy.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -63,13 +63,6 @@ class EnergyDiscrepancy(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         self.check_energy(energy)
-        if not 0 < noise_std < math.inf or n_negatives < 1:
-            raise ConfigError(
-                "Energy discrepancy compares data with perturbed data: take noise_std > 0 and n_negatives (M) >= 1, "
-                f"not {noise_std} and {n_negatives}."
-            )
-        if not 0 <= w < math.inf:
-            raise ConfigError(f"The stabiliser of energy discrepancy is a number w >= 0, not {w}.")
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         self.noise_std, self.n_negatives, self.w = noise_std, n_negatives, w
 

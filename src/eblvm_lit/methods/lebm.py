@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params, bind, grad_and_value, sum_event
+from eblvm_lit.core.functional import Params, bind, grad_and_value
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError
@@ -31,7 +32,7 @@ class LEBM(Method):
 
     Both chains start from N(0, I) at each minibatch and take some Langevin steps: h- down f(h) + |h|^2 / 2, and h+ down
     E(v, h). Nothing is differentiated through them. The gradient is that of -log p(v) where h+ ~ p(h|v) and h- ~ p(h).
-    f and g have a level each, with a rule of its own; both gradients are those before either moves. A step is
+    f and g have one level each, with separate optimizers; both gradients are those before either moves. A step is
     :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`; the published step sizes 0.4 and 0.1 are taken
     for :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
 
@@ -45,7 +46,7 @@ class LEBM(Method):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For another kind of model, or a chain without a step.
+        ConfigError: For another kind of model.
 
     Example:
         >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
@@ -63,7 +64,7 @@ class LEBM(Method):
         self,
         *,
         energy: Energy,
-        prior_langevin: Langevin | None,
+        prior_langevin: Langevin,
         posterior_langevin: Langevin,
         optimizer: Optimizer,
         prior_optimizer: Optimizer | None = None,
@@ -76,8 +77,6 @@ class LEBM(Method):
                 f"LEBM trains a generator and a prior of its latents, which {type(energy).__name__} does not have: use "
                 "model=latent_prior, or latent_prior_toy for vectors."
             )
-        if prior_langevin is None or min(prior_langevin.n_steps, posterior_langevin.n_steps) < 1:
-            raise ConfigError("LEBM needs n_steps >= 1 in prior_langevin and posterior_langevin.")
         self.energy, self.optimizer, self.prior_optimizer = energy, optimizer, prior_optimizer or optimizer
         self.prior_langevin, self.posterior_langevin = prior_langevin, posterior_langevin
 
@@ -100,7 +99,7 @@ class LEBM(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, and the posterior's chains in the place of an encoder."""
+        """The energy, with chains of the posterior as its encoder."""
         encoder = PosteriorChain(energy=self.energy, langevin=self.posterior_langevin, seed=self.seed)
         return MethodParts(energy=self.energy, encoder=encoder)
 

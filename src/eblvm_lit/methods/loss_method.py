@@ -1,4 +1,4 @@
-"""The base of methods with one loss: subclasses are their equations."""
+"""The base of methods that descend one loss: a subclass gives the loss and its noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
@@ -56,6 +56,7 @@ class LossMethod(Method):
 
     Attributes:
         trained: The network whose parameters move.
+        level: The name under which the step is logged.
         energy_type: ``MarginalEnergy`` where the loss needs the free energy.
 
     Example:
@@ -73,6 +74,7 @@ class LossMethod(Method):
     """
 
     trained = "theta"
+    level = "model"
     energy_type: type[Energy] = Energy
 
     def __init__(
@@ -102,6 +104,10 @@ class LossMethod(Method):
         """The energy."""
         return MethodParts(energy=self.energy)
 
+    def energy_at(self, theta: Params) -> Energy:
+        """The model with other parameters."""
+        return bind(self.energy, theta)
+
     @abstractmethod
     def noise(self, v: Tensor, generator: torch.Generator) -> Any:
         """The random numbers of one evaluation of the loss."""
@@ -112,22 +118,22 @@ class LossMethod(Method):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """One group."""
-        return {"upper": ParamGroup(self.trained, self.optimizer)}
+        return {self.level: ParamGroup(self.trained, self.optimizer)}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of the step."""
-        return {"upper": self.noise(v, generator)}
+        return {self.level: self.noise(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """One step down the loss."""
 
         def loss(params: Params) -> Tensor:
-            value = self.loss(state.at(**{self.trained: params}), v, noise["upper"])
+            value = self.loss(state.at(**{self.trained: params}), v, noise[self.level])
             if not isinstance(value, Tensor) or (value.dim() and value.shape != (len(v),)):
                 raise unfit_loss(self, value, len(v))
             return value
 
-        return self.descend(state, "upper", loss)
+        return self.descend(state, self.level, loss)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The loss itself, per example, shape (B,)."""

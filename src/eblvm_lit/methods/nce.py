@@ -36,7 +36,7 @@ class NCE(SelfNormalisedMethod):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy without a free energy, or fewer than one y.
+        ConfigError: For an energy without a free energy.
 
     Attributes:
         model: The energy with c.
@@ -69,8 +69,6 @@ class NCE(SelfNormalisedMethod):
             seed=seed,
             compile=compile,
         )
-        if nu < 1:
-            raise ConfigError(f"Noise-contrastive estimation needs nu >= 1 noise samples for each v, not {nu}.")
         self.nu = nu
 
     @staticmethod

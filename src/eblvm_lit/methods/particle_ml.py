@@ -28,7 +28,7 @@ class ParticleML(ContrastiveDivergence):
     .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
         h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
 
-    All particles are held fixed, so that the gradient tends to that of -log p(v) as they follow theta. Those of a
+    All particles are constants, so the gradient tends to that of -log p(v) as they follow theta. Those of a
     minibatch and those of the model move a few steps in each iteration and persist, in checkpoints too; the memory of
     h_n is n_train x m numbers. With ``chain=gibbs`` h_n are drawn from p(h|v_n) itself, and no datum has memory.
     Neither a posterior nor the free energy is needed. Processes that share the minibatch share all particles, and

@@ -1,16 +1,16 @@
-"""What methods share that learn log Z beside the energy, from samples of a fixed distribution."""
+"""The base of NCE and SNL, which learn log Z with the energy from samples of a fixed distribution."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import bind
+from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import MethodParts, TrainState
 from eblvm_lit.methods.loss_method import LossMethod
@@ -99,6 +99,10 @@ class SelfNormalisedMethod(LossMethod):
         """The model with c."""
         return {"theta": self.model}
 
+    def energy_at(self, theta: Params) -> Energy:
+        """The model with other parameters, without c."""
+        return bind(self.model, theta).energy
+
     def on_fit_start(self) -> None:
         """Fit p_n to the training split."""
         super().on_fit_start()
@@ -111,7 +115,7 @@ class SelfNormalisedMethod(LossMethod):
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Log of the density up to Z, at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""
-        energy = bind(self.model, state.theta).energy
+        energy = cast(MarginalEnergy, self.energy_at(state.theta))
         return -energy.free_energy(v), -energy.free_energy(y)
 
     @torch.no_grad()

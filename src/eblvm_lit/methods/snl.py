@@ -87,7 +87,7 @@ class SNL(SelfNormalisedLikelihood):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy without a free energy, a proposal without a density, or fewer than one sample.
+        ConfigError: For an energy without a free energy.
 
     Attributes:
         model: The energy with c.
@@ -112,8 +112,6 @@ class SNL(SelfNormalisedLikelihood):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        if n_proposals < 1:
-            raise ConfigError(f"The self-normalised likelihood needs n_proposals >= 1 for each v, not {n_proposals}.")
         super().__init__(
             energy=energy,
             noise_distribution=noise_distribution,

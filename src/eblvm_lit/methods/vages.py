@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, bind, grad, held
+from eblvm_lit.core.functional import Params, bind, detached, grad
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
-from eblvm_lit.methods.bism import LowerNoise, PosteriorFit
+from eblvm_lit.methods.posterior_fit import LowerNoise, PosteriorFit
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -86,12 +86,12 @@ class VaGES(Method):
         score.check(energy)
         self.energy, self.objective, self.score = energy, objective, score
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.posterior, self.divergence, self.n_lower_steps, self.lower_noise = None, None, 0, "fresh"
+        self.posterior, self.divergence, self.n_lower_steps, self.level = None, None, 0, "model"
         if score.needs_posterior:
             if posterior is None or divergence is None:
                 raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
-            self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, n_lower_steps
-            self.lower_noise = lower_noise
+            self.posterior, self.divergence = posterior, divergence
+            self.n_lower_steps, self.level = n_lower_steps, "upper"
             self.fit = PosteriorFit(
                 energy=energy,
                 posterior=posterior,
@@ -114,8 +114,8 @@ class VaGES(Method):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """phi in the lower level, if there is a posterior; theta in the upper one."""
-        upper = {"upper": ParamGroup("theta", self.optimizer)}
-        return upper if self.posterior is None else {"lower": ParamGroup("phi", self.lower_optimizer), **upper}
+        lower = {} if self.posterior is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
+        return {**lower, self.level: ParamGroup("theta", self.optimizer)}
 
     @property
     def parts(self) -> MethodParts:
@@ -125,27 +125,29 @@ class VaGES(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of the K lower steps, of the objective and of the particles."""
         lower = {} if self.posterior is None else {"lower": self.fit.noise(v, self.n_lower_steps, generator)}
-        return {**lower, "upper": self.upper_noise(v, generator)}
+        return {**lower, self.level: self.model_noise(v, generator)}
+
+    def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
+        """theta and the noise, as the lower level shares them; see :meth:`PosteriorFit.share`."""
+        return (theta, noise) if self.posterior is None else self.fit.share(theta, v, noise)
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2021, Algorithm 1."""
-        theta, points, shared = state.theta, self.objective.perturb(v, noise["upper"]["data"]), {}
-        if self.lower_noise == "shared":  # the upper level's points, and one pass of the model, serve both levels
-            shared = {**self.fit.share(v, noise["upper"]["data"]), "points": points}
-            theta = self.energy.one_pass(theta, points)
+        theta, noise = self.share(state.theta, v, noise)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
-            lower_loss = partial(self.fit.loss, held(theta), v=v, noise={**noise["lower"], **shared}, i=k)
+            lower_loss = partial(self.fit.loss, detached(theta), v=v, noise=noise["lower"], i=k)
             state = self.descend(state, "lower", lower_loss)
-        # s = VaES(v), of particles from q(h|v; phi)
-        score, s, loss = self.estimate(theta, state, points, noise["upper"])
-        z = self.objective.on_minibatch(state.minibatch).cotangent(s, points, noise["upper"]["data"])  # z = dJ/ds at s
+        own, objective = noise[self.level], self.objective.on_minibatch(state.minibatch)
+        points = own["points"] if "points" in own else objective.perturb(v, own["data"])
+        score, s, loss = self.estimate(theta, state, points, own)  # s = VaES(v), of particles from q(h|v; phi)
+        z = objective.cotangent(s, points, own["data"])  # z = dJ/ds at s
 
         def product(theta: Params) -> Tensor:  # its gradient is VaGES(v)' z
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
         gradient = grad(product)(theta)
-        return self.update(state, "upper", loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
+        return self.update(state, self.level, loss.mean(), gradient, diagnostics)  # theta <- theta - beta VaGES(v)' z
 
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
@@ -157,14 +159,14 @@ class VaGES(Method):
         loss = self.objective.on_minibatch(state.minibatch).loss(lambda x: s, points, noise["data"])  # noqa: ARG005
         return score, s, loss
 
-    def upper_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of one upper step."""
+    def model_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of one step on theta."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """The objective of VaES, per example, shape (B,)."""
-        live, noise = self.live_state(), self.upper_noise(v, generator)
+        live, noise = self.live_state(), self.model_noise(v, generator)
         return self.estimate(live.theta, live, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def inner_steps(self) -> int:

@@ -9,7 +9,6 @@ from torch import Tensor
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.snl import SelfNormalisedLikelihood
 from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.base import NoiseDistribution
@@ -44,7 +43,7 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a number below its range, or parts that do not fit together.
+        ConfigError: For a negative K, or parts that do not fit together.
 
     Example:
         >>> import torch
@@ -74,8 +73,6 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        if n_proposals < 1:
-            raise ConfigError(f"The self-normalised likelihood needs n_proposals >= 1 for each v, not {n_proposals}.")
         super().__init__(
             energy=energy,
             noise_distribution=noise_distribution,
@@ -97,5 +94,5 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
 
     def log_bound(self, energy: Energy, q: Any, v: Tensor, noise: Tensor) -> Tensor:
-        """What stands for -F(v), shape (B,), of v (B, *event); binary h are bits."""
+        """The bound that replaces -F(v), shape (B,), of v (B, *event); binary h are bits."""
         return -importance_weighted_bound(energy, v, *q.sample_and_log_prob(v, noise))

@@ -1,4 +1,4 @@
-"""What models ask of the networks that they are built from."""
+"""The interfaces of networks: features of v, and generators of v."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, normal_start, spectrally_normalised
 from eblvm_lit.networks.shapes import halvings
 
@@ -29,7 +28,7 @@ class SpectralConv(nn.Module):
         negative_slope: Slope of the rectifier below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ..., or a width below one.
+        ConfigError: For an image whose side is not 8, 16, 32, ....
 
     Example:
         >>> network = SpectralConv(v_shape=[3, 16, 16], width=2)
@@ -40,8 +39,6 @@ class SpectralConv(nn.Module):
     def __init__(self, *, v_shape: Sequence[int], width: int = 64, negative_slope: float = 0.1) -> None:
         super().__init__()
         n = halvings(v_shape)
-        if width < 1:
-            raise ConfigError(f"A convolutional energy needs width >= 1, not {width}.")
         self.event_shape, self.out_dim = tuple(v_shape), width * 2**n
         layers: list[nn.Module] = []
         n_in = v_shape[0]
@@ -76,7 +73,7 @@ class BatchNormEncoder(nn.Module):
         negative_slope: Slope of the rectifier below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ..., or a width below one.
+        ConfigError: For an image whose side is not 8, 16, 32, ....
 
     Example:
         >>> network = BatchNormEncoder(v_shape=[3, 16, 16], width=2)
@@ -87,8 +84,6 @@ class BatchNormEncoder(nn.Module):
     def __init__(self, *, v_shape: Sequence[int], width: int = 48, negative_slope: float = 0.2) -> None:
         super().__init__()
         n = halvings(v_shape)
-        if width < 1:
-            raise ConfigError(f"A convolutional encoder needs width >= 1, not {width}.")
         self.event_shape, self.out_dim = tuple(v_shape), 16 * width * 2**n
         convolutions = [nn.Conv2d(v_shape[0], width, 3, padding=1, bias=False)]
         for i in range(n):
@@ -120,7 +115,7 @@ class ConvGenerator(nn.Module):
         width: w.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ..., or a size below one.
+        ConfigError: For an image whose side is not 8, 16, 32, ....
 
     Example:
         >>> generator = ConvGenerator(v_shape=[3, 16, 16], h_dim=5, width=2)
@@ -131,8 +126,6 @@ class ConvGenerator(nn.Module):
     def __init__(self, *, v_shape: Sequence[int], h_dim: int = 100, width: int = 48) -> None:
         super().__init__()
         n = halvings(v_shape)
-        if width < 1 or h_dim < 1:
-            raise ConfigError(f"A generator needs width >= 1 and h_dim >= 1, not {width} and {h_dim}.")
         self.event_shape, self.h_dim = tuple(v_shape), h_dim
         convolutions = [nn.ConvTranspose2d(h_dim, width * 2**n, 4, bias=False)]
         for i in range(n):

@@ -67,7 +67,7 @@ class SpectralResNet(nn.Module):
             so. The usual block, and that of Miyato et al. 2018, starts them from x.
 
     Raises:
-        ConfigError: For an image that cannot be halved so often, a width below one, or more halvings than blocks.
+        ConfigError: For an image that cannot be halved so often.
 
     Example:
         >>> network = SpectralResNet(v_shape=[3, 16, 16], widths=[4, 6, 6], n_down=2)
@@ -84,11 +84,6 @@ class SpectralResNet(nn.Module):
         rectified_shortcut: bool = False,
     ) -> None:
         super().__init__()
-        if not widths or min(widths) < 1 or not 1 <= n_down <= len(widths):
-            raise ConfigError(
-                "A residual network needs widths >= 1, and n_down between 1 and their number, "
-                f"not {list(widths)} and {n_down}."
-            )
         self.event_shape, self.out_dim = image_shape(v_shape, 2**n_down), widths[-1]
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
         for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
@@ -136,7 +131,7 @@ class ResidualGenerator(nn.Module):
         widths: Channels at 4x4 pixels, then of each block's output.
 
     Raises:
-        ConfigError: For an image of another size than the widths make, or a size below one.
+        ConfigError: For an image of another size than the widths make.
 
     Example:
         >>> generator = ResidualGenerator(v_shape=[3, 16, 16], h_dim=5, widths=[4, 4, 2])
@@ -148,8 +143,6 @@ class ResidualGenerator(nn.Module):
         self, *, v_shape: Sequence[int], h_dim: int = 128, widths: Sequence[int] = (256, 256, 256, 256)
     ) -> None:
         super().__init__()
-        if not widths or min([h_dim, *widths]) < 1:
-            raise ConfigError(f"A generator needs h_dim >= 1 and widths >= 1, not {h_dim} and {list(widths)}.")
         side = 4 * 2 ** (len(widths) - 1)
         self.event_shape, self.h_dim, self.width = image_shape(v_shape, 1), h_dim, widths[0]
         if self.event_shape[1:] != (side, side):

@@ -1,4 +1,4 @@
-"""The convolutional network of the posteriors of images."""
+"""The convolutional feature network of posteriors of images."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ConvEncoder"]
 
 
 class ConvEncoder(nn.Module):
-    """3x3 convolutions with a leaky rectifier after each, and what they give flattened.
+    """3x3 convolutions with a leaky rectifier after each; the output is flattened.
 
     With its defaults the published posterior's (Bao et al. 2020, code): three convolutions, each of which halves the
     resolution, and (H/8)(W/8) 256 features.
@@ -28,7 +27,7 @@ class ConvEncoder(nn.Module):
         negative_slope: Slope of the rectifier below zero.
 
     Raises:
-        ConfigError: For a shape that is not an image's or that the strides do not divide, or unfit numbers.
+        ConfigError: For a shape that the strides do not divide.
 
     Example:
         >>> encoder = ConvEncoder(v_shape=[1, 16, 16])
@@ -46,11 +45,6 @@ class ConvEncoder(nn.Module):
     ) -> None:
         super().__init__()
         strides = [2] * len(widths) if strides is None else list(strides)
-        if not widths or min([*widths, *strides]) < 1 or len(widths) != len(strides):
-            raise ConfigError(
-                "An encoder needs one width >= 1 and one stride >= 1 for each convolution, "
-                f"not {list(widths)} and {strides}."
-            )
         factor = math.prod(strides)
         self.event_shape = image_shape(v_shape, factor)
         depth, height, width = self.event_shape

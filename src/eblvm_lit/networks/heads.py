@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from eblvm_lit.core.functional import at_least_float32
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.tensors import at_least_float32
 
 __all__ = ["QuadraticHead", "SquaredNormHead"]
 
@@ -21,17 +20,12 @@ class SquaredNormHead(nn.Linear):
         in_dim: Size of x.
         width: Rows of A.
 
-    Raises:
-        ConfigError: For a size below one.
-
     Example:
         >>> SquaredNormHead(in_dim=6, width=4)(torch.zeros(7, 5, 6)).shape
         torch.Size([7, 5])
     """
 
     def __init__(self, *, in_dim: int, width: int) -> None:
-        if in_dim < 1 or width < 1:
-            raise ConfigError(f"A squared-norm head needs in_dim >= 1 and width >= 1, not {in_dim} and {width}.")
         super().__init__(in_dim, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,9 +46,6 @@ class QuadraticHead(nn.Module):
     Args:
         in_dim: Size of f.
 
-    Raises:
-        ConfigError: For a size below one.
-
     Example:
         >>> QuadraticHead(in_dim=6)(torch.zeros(7, 5, 6)).shape
         torch.Size([7, 5])
@@ -62,8 +53,6 @@ class QuadraticHead(nn.Module):
 
     def __init__(self, *, in_dim: int) -> None:
         super().__init__()
-        if in_dim < 1:
-            raise ConfigError(f"A quadratic head needs in_dim >= 1, not {in_dim}.")
         self.first, self.second, self.square = (nn.Linear(in_dim, 1) for _ in range(3))
 
     def forward(self, f: Tensor) -> Tensor:

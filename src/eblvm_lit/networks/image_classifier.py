@@ -25,7 +25,7 @@ class ImageClassifier(nn.Module):
         out_dim: Number of features, which the logits are linear in.
 
     Raises:
-        ConfigError: For smaller images, or a number below one.
+        ConfigError: For smaller images.
 
     Example:
         >>> features, logits = ImageClassifier(v_shape=[3, 8, 10], n_classes=5)(torch.zeros(7, 3, 8, 10))
@@ -38,10 +38,6 @@ class ImageClassifier(nn.Module):
         channels, *sides = v_shape
         if min(sides) < SMALLEST:
             raise ConfigError(f"A classifier needs images of at least {SMALLEST} x {SMALLEST} pixels, not {sides}.")
-        if min(n_classes, width, out_dim) < 1:
-            raise ConfigError(
-                f"A classifier needs n_classes, width and out_dim >= 1, not {n_classes}, {width} and {out_dim}."
-            )
         layers: list[nn.Module] = []
         sizes = (channels, width, 1), (width, width, 2), (width, 2 * width, 1), (2 * width, 2 * width, 2)
         for n_in, n_out, stride in sizes:
@@ -49,7 +45,7 @@ class ImageClassifier(nn.Module):
         layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, out_dim), nn.ReLU()]
         self.body, self.head = nn.Sequential(*layers), nn.Linear(out_dim, n_classes)
         for layer in self.modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's own start is too small for few steps of training
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's initial weights are too small for short training
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(cast(Tensor, layer.bias))
         self.to(memory_format=torch.channels_last)  # the format of a convolution's output is its kernel's

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ImageMLP"]
@@ -29,7 +28,7 @@ class ImageMLP(nn.Module):
         widths: Width of each layer's output; the last is the number of features.
 
     Raises:
-        ConfigError: For a shape that is not an image's, no layer, or a width below one.
+        ConfigError: For an open ``data.size``.
 
     Example:
         >>> import torch
@@ -40,8 +39,6 @@ class ImageMLP(nn.Module):
 
     def __init__(self, *, v_shape: Sequence[int], widths: Sequence[int] = (1024, 1024, 1024)) -> None:
         super().__init__()
-        if not widths or min(widths) < 1:
-            raise ConfigError(f"An MLP of images needs a layer, and widths >= 1, not {list(widths)}.")
         self.event_shape, self.out_dim = image_shape(v_shape, 1), widths[-1]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise([math.prod(self.event_shape), *widths]):

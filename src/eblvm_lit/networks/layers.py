@@ -45,7 +45,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     minibatch: Minibatch = WHOLE
-    # torch allows layers without statistics, which this one is not
+    # torch allows layers without running statistics; this one has them
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -143,7 +143,7 @@ def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
 
 
 class _SpectralNormInPlace(_SpectralNorm):
-    r"""Torch's own, but for an assignment to its buffers of what is there already, which no compiler follows in a view.
+    r"""torch's spectral norm, moved in place: torch also assigns the buffers, which no compiler follows in a view.
 
     .. math:: u \leftarrow W v / \|W v\|, \quad v \leftarrow W^\top u / \|W^\top u\|
 

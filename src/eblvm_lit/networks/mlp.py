@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
-
 __all__ = ["MLP"]
 
 
@@ -19,9 +17,6 @@ class MLP(nn.Module):
         sizes: Width of the input, of each hidden layer and of the output.
         negative_slope: Slope of the rectifier below zero.
 
-    Raises:
-        ConfigError: With fewer than two sizes.
-
     Example:
         >>> import torch
         >>> MLP(sizes=[2, 8, 4])(torch.zeros(5, 2)).shape
@@ -30,8 +25,6 @@ class MLP(nn.Module):
 
     def __init__(self, *, sizes: Sequence[int], negative_slope: float = 0.2) -> None:
         super().__init__()
-        if len(sizes) < 2:
-            raise ConfigError(f"An MLP needs at least an input and an output size, not {list(sizes)}.")
         self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):

@@ -9,8 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import elu, leaky_relu
 
-from eblvm_lit.errors import ConfigError
-
 __all__ = ["ResidualMLP"]
 
 
@@ -44,9 +42,6 @@ class ResidualMLP(nn.Module):
         negative_slope: Slope below zero of a leaky rectifier; null: a is ELU.
         activate_last: Whether a is applied to the features, too.
 
-    Raises:
-        ConfigError: With fewer than two sizes.
-
     Example:
         >>> import torch
         >>> ResidualMLP(sizes=[2, 8, 4])(torch.zeros(5, 2)).shape
@@ -57,8 +52,6 @@ class ResidualMLP(nn.Module):
         self, *, sizes: Sequence[int], negative_slope: float | None = None, activate_last: bool = False
     ) -> None:
         super().__init__()
-        if len(sizes) < 2:
-            raise ConfigError(f"A residual MLP needs at least an input and an output size, not {list(sizes)}.")
         self.event_shape, self.out_dim, self.activate_last = (sizes[0],), sizes[-1], activate_last
         self.blocks: Any = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 

@@ -15,8 +15,6 @@ from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ResNet"]
 
-MAX_BLOCKS = 10_000  # more would take hours to build, or all memory
-
 
 class _Block(nn.Module):
     """Two convolutions with ELU before each, beside a 1x1 convolution, at half the resolution if ``down``."""
@@ -58,8 +56,7 @@ class ResNet(nn.Module):
             would take twice the memory.
 
     Raises:
-        ConfigError: For a shape that is not an image's or cannot be halved three times, a number below one, or an odd
-            stride above one; and, in training, where recomputing activations saves no memory.
+        ConfigError: For a shape that cannot be halved three times, or where recomputing activations saves no memory.
 
     Example:
         >>> network = ResNet(v_shape=[3, 32, 32], n_blocks=1, channels=4)
@@ -71,13 +68,7 @@ class ResNet(nn.Module):
         self, *, v_shape: Sequence[int], n_blocks: int, channels: int, stem_stride: int = 1, checkpoint: bool = False
     ) -> None:
         super().__init__()
-        if stem_stride != 1 and (stem_stride < 2 or stem_stride % 2):
-            raise ConfigError(f"A ResNet's stem_stride is 1 or an even number, not {stem_stride}.")
         self.event_shape, total = image_shape(v_shape, 8 * stem_stride), 8 * stem_stride
-        if n_blocks < 1 or channels < 1:
-            raise ConfigError(f"A ResNet needs n_blocks >= 1 and channels >= 1, not {n_blocks} and {channels}.")
-        if n_blocks > MAX_BLOCKS:
-            raise ConfigError(f"A ResNet has at most {MAX_BLOCKS:,} blocks in a stage, not {n_blocks:,}.")
         depth, height, width = self.event_shape
         self.checkpoint, self.out_dim = checkpoint, (height // total) * (width // total) * 8 * channels
         size, padding = (3, 1) if stem_stride == 1 else (2 * stem_stride, stem_stride // 2)

@@ -1,4 +1,4 @@
-"""What an image's shape must be."""
+"""Checks of the shape of images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["halvings", "image_shape"]
 
 
 def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
-    """The shape of one image, once it is known to fit.
+    """The shape (C, H, W) of one image, checked.
 
     Args:
         v_shape: Channels, height and width.
@@ -26,10 +26,10 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
         eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] must have a height and a width that are multiples of 8: ...
     """
     shape = tuple(v_shape)
-    if None in shape:  # as in a folder of images that are left as large as they are
+    if None in shape:  # images of a folder that are not resized
         raise ConfigError(f"v_shape {list(shape)} leaves open how large an image is: set data.size.")
-    if len(shape) != 3 or not all(isinstance(n, int) and n >= 1 for n in shape):
-        raise ConfigError(f"v_shape is [channels, height, width] of an image, all >= 1, not {list(shape)}.")
+    if len(shape) != 3:
+        raise ConfigError(f"v_shape is [channels, height, width] of an image, not {list(shape)}.")
     if shape[1] % factor or shape[2] % factor:
         raise ConfigError(
             f"v_shape {list(shape)} must have a height and a width that are multiples of {factor}: "

@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
-
 __all__ = ["SmoothMLP"]
 
 
@@ -20,9 +18,6 @@ class SmoothMLP(nn.Module):
     Args:
         sizes: Number of latents, width of each hidden layer, and number of outputs.
 
-    Raises:
-        ConfigError: With fewer than two sizes, or one below 1.
-
     Example:
         >>> import torch
         >>> generator = SmoothMLP(sizes=[3, 8, 2])
@@ -32,8 +27,6 @@ class SmoothMLP(nn.Module):
 
     def __init__(self, *, sizes: Sequence[int]) -> None:
         super().__init__()
-        if len(sizes) < 2 or min(sizes) < 1:
-            raise ConfigError(f"An MLP of latents needs an input and an output size >= 1, not {list(sizes)}.")
         self.h_dim, self.event_shape = sizes[0], (sizes[-1],)
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):

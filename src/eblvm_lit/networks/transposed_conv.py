@@ -1,4 +1,4 @@
-"""A generator of images whose rows do not see one another."""
+"""A generator of images without batch normalisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import halvings
 
 __all__ = ["TransposedConv"]
@@ -32,7 +31,7 @@ class TransposedConv(nn.Module):
         negative_slope: Slope of the rectifier below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ..., or a size below one.
+        ConfigError: For an image whose side is not 8, 16, 32, ....
 
     Example:
         >>> generator = TransposedConv(v_shape=[3, 16, 16], h_dim=5, width=2)
@@ -45,8 +44,6 @@ class TransposedConv(nn.Module):
     ) -> None:
         super().__init__()
         n = halvings(v_shape)
-        if width < 1 or h_dim < 1:
-            raise ConfigError(f"A generator needs width >= 1 and h_dim >= 1, not {width} and {h_dim}.")
         self.event_shape, self.h_dim, self.first = tuple(v_shape), h_dim, (width * 2**n, 4, 4)
         # a transposed convolution of one pixel is a product of matrices, which a CPU does faster
         layers: list[nn.Module] = [nn.Linear(h_dim, 16 * self.first[0]), nn.Unflatten(1, self.first)]

@@ -100,7 +100,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.dim, self.grid = dim, grid
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
-        self.mask_token = nn.Parameter(torch.zeros(1, dim))  # of training alone, and part of the weights
+        self.mask_token = nn.Parameter(torch.zeros(1, dim))  # used in training alone, but part of the released weights
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid**2, dim))
         self.patch_embed = Patches(dim, patch)
         self.blocks = nn.Sequential(*(Block(dim, n_heads or dim // HEAD_DIM) for _ in range(depth)))

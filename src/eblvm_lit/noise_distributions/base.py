@@ -1,4 +1,4 @@
-"""What every noise distribution of noise-contrastive estimation offers."""
+"""The base class of the noise distributions of noise-contrastive estimation."""
 
 from __future__ import annotations
 

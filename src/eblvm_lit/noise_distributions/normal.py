@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import sum_event
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 
 __all__ = ["FittedNormal", "StandardNormal"]
@@ -53,9 +52,6 @@ class FittedNormal(NoiseDistribution):
     Args:
         min_std: Lowest standard deviation in any direction, in units of v.
 
-    Raises:
-        ConfigError: If ``min_std`` is not positive.
-
     Example:
         >>> noise_distribution = FittedNormal()
         >>> noise_distribution.prepare((2,))
@@ -71,8 +67,6 @@ class FittedNormal(NoiseDistribution):
 
     def __init__(self, *, min_std: float = 0.01) -> None:
         super().__init__()
-        if not min_std > 0:
-            raise ConfigError(f"A fitted normal distribution needs min_std > 0, not {min_std}.")
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:

@@ -54,7 +54,7 @@ class Objective(ABC):
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
     def on_minibatch(self, minibatch: Minibatch) -> Objective:  # noqa: ARG002 - of objectives of pairs
-        """This objective of the rows of one minibatch; itself, unless its loss couples examples."""
+        """The objective on one minibatch: itself, or a copy that knows the minibatch if its loss couples examples."""
         return self
 
     def check_batch_size(self, n: int) -> None:  # noqa: B027 - most take any

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import sum_event
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["DSM"]
@@ -23,9 +22,6 @@ class DSM(Objective):
     Args:
         noise_std: sigma, in the units of v.
 
-    Raises:
-        ConfigError: If sigma is not positive.
-
     Example:
         >>> objective, eps = DSM(noise_std=0.5), {"eps": torch.ones(1, 2)}
         >>> objective.loss(lambda v: -v, objective.perturb(torch.zeros(1, 2), eps), eps).tolist()  # (1/2) 2 (2 - 0.5)^2
@@ -37,8 +33,6 @@ class DSM(Objective):
     perturbs = True
 
     def __init__(self, *, noise_std: float) -> None:
-        if not noise_std > 0:
-            raise ConfigError(f"DSM needs noise_std > 0, not {noise_std}.")
         self.noise_std = noise_std
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:

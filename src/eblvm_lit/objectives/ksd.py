@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["KSD", "median_distance", "stein_kernel"]
@@ -67,11 +67,11 @@ class KSD(Objective):
 
     Pairs are the two halves of the minibatch, as published, or all B (B - 1) of them, a U-statistic. The loss of an
     example is the mean over the pairs it is in. The gradient goes through the scores of both examples of a pair. The
-    released code holds the score of the first example (``one_sided``):
+    released code takes the score of the first example for a constant (``one_sided``):
 
     .. math:: \nabla_\theta \approx E_{v, v'}\, [\partial s(v') / \partial \theta]^\top (k\, s(v) + \nabla_v k)
 
-    Its mean is half of the two-sided gradient, and the gradients that hold the first and the second example add up to
+    Its mean is half of the two-sided gradient, and the one-sided gradients of both examples add up to
     the two-sided one. Shards of a minibatch exchange what pairs need: nothing for halves, which stay together in a
     shard, unless the bandwidth is the median. Reference: Bao et al. 2021, section 3.2; Liu et al. 2016.
 
@@ -80,7 +80,7 @@ class KSD(Objective):
         pairs: ``halves``, ``all`` or ``one_sided``.
 
     Raises:
-        ConfigError: For a bandwidth that is not positive, an unknown option, or a minibatch that cannot be paired.
+        ConfigError: For an unknown option, or a minibatch that cannot be paired.
 
     Example:
         >>> KSD(bandwidth=1.0).loss(lambda v: -v, torch.tensor([[1.0], [1.0]]), {}).tolist()  # u = s^2 + d / b^2
@@ -96,10 +96,7 @@ class KSD(Objective):
         bandwidth: float | Literal["median"] = 0.1,
         pairs: Literal["halves", "all", "one_sided"] = "halves",
     ) -> None:
-        if bandwidth != "median" and not (isinstance(bandwidth, int | float) and bandwidth > 0):
-            raise ConfigError(f"KSD needs a bandwidth > 0 or 'median', not {bandwidth!r}.")
-        if pairs not in ("halves", "all", "one_sided"):
-            raise ConfigError(f"KSD pairs are 'halves', 'all' or 'one_sided', not {pairs!r}.")
+        one_of("objective.pairs", pairs, ("halves", "all", "one_sided"))
         self.bandwidth: float | Literal["median"] = bandwidth
         self.pairs: Literal["halves", "all", "one_sided"] = pairs
         self.minibatch = WHOLE

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import sum_event
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.tensors import sum_event
+from eblvm_lit.errors import one_of
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["MDSM"]
@@ -53,12 +53,7 @@ class MDSM(Objective):
         ladder: Literal["linear", "geometric"] = "linear",
         lower_weighting: bool = True,
     ) -> None:
-        if not (0 < sigma_min <= sigma_max and sigma0 > 0):
-            raise ConfigError(
-                f"MDSM needs 0 < sigma_min <= sigma_max and sigma0 > 0, not {sigma_min}, {sigma_max} and {sigma0}."
-            )
-        if ladder not in ("linear", "geometric"):
-            raise ConfigError(f"MDSM ladder is 'linear' or 'geometric', not {ladder!r}.")
+        one_of("objective.ladder", ladder, ("linear", "geometric"))
         self.sigma_min, self.sigma_max, self.sigma0 = sigma_min, sigma_max, sigma0
         self.ladder, self.lower_weighting = ladder, lower_weighting
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import divergence, sum_event
+from eblvm_lit.core.functional import divergence
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["SM"]

@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import grad, sum_event
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import grad
+from eblvm_lit.core.tensors import sum_event
+from eblvm_lit.errors import one_of
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["SSM"]
@@ -20,7 +21,7 @@ class SSM(Objective):
     .. math:: \tfrac12 \|s(v)\|^2 + u^\top (\nabla_v s(v))\, u
 
     The mean of either form over u is score matching. This one, the default, is sliced score matching with variance
-    reduction: the squared norm stands where the plain form has its projection, whose mean over u it is.
+    reduction: the squared norm replaces the squared projection of the plain form, whose mean over u it is.
 
     .. math:: \tfrac12 (u^\top s(v))^2 + u^\top (\nabla_v s(v))\, u
 
@@ -47,10 +48,8 @@ class SSM(Objective):
         projection: Literal["rademacher", "gaussian"] = "rademacher",
         norm: Literal["exact", "projected"] = "exact",
     ) -> None:
-        if norm not in ("exact", "projected"):
-            raise ConfigError(f"SSM norm is 'exact' or 'projected', not {norm!r}.")
-        if projection not in ("rademacher", "gaussian"):
-            raise ConfigError(f"SSM projection is 'rademacher' or 'gaussian', not {projection!r}.")
+        one_of("objective.norm", norm, ("exact", "projected"))
+        one_of("objective.projection", projection, ("rademacher", "gaussian"))
         self.projection, self.norm = projection, norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:

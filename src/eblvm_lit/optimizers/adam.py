@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
-from eblvm_lit.core.functional import Params, tree_map
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import Params
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.schedules import Schedule
 
@@ -36,9 +36,6 @@ class Adam(Optimizer):
         schedule: Factor on lr over the run; constant if not given.
         clip_norm: Largest norm of a gradient, or null.
 
-    Raises:
-        ConfigError: For values outside their ranges.
-
     Example:
         >>> import torch
         >>> adam, params = Adam(lr=0.1), {"x": torch.zeros(1)}
@@ -59,10 +56,6 @@ class Adam(Optimizer):
         clip_norm: float | None = None,
     ) -> None:
         super().__init__(lr=lr, schedule=schedule, clip_norm=clip_norm)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ConfigError(f"Adam needs two betas in [0, 1), not {list(betas)}.")
-        if not eps > 0 or weight_decay < 0:
-            raise ConfigError(f"Adam needs eps > 0 and weight_decay >= 0, not {eps} and {weight_decay}.")
         self.betas, self.eps, self.weight_decay = (betas[0], betas[1]), eps, weight_decay
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:

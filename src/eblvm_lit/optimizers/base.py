@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, copy_tree, tree_map
+from eblvm_lit.core.functional import Params
+from eblvm_lit.core.tensors import copy_tree, tree_map
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.schedules import Constant, Schedule
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
-from eblvm_lit.errors import ConfigError
-
 __all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step", "Warmup"]
 
 
@@ -46,8 +44,6 @@ class Cosine(Schedule):
     """
 
     def __init__(self, *, floor: float | None = 1e-6) -> None:
-        if floor is not None and floor < 0:
-            raise ConfigError(f"The floor of a cosine schedule must be >= 0, not {floor}.")
         self.floor = floor
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -74,8 +70,6 @@ class Step(Schedule):
     """
 
     def __init__(self, *, factor: float = 0.1, n_stages: int = 6) -> None:
-        if not factor > 0 or n_stages < 1:
-            raise ConfigError(f"A step schedule needs factor > 0 and n_stages >= 1, not {factor} and {n_stages}.")
         self.factor, self.n_stages = factor, n_stages
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -96,8 +90,6 @@ class Exponential(Schedule):
     """
 
     def __init__(self, *, factor: float, every: int = 1) -> None:
-        if not factor > 0 or every < 1:
-            raise ConfigError(f"An exponential schedule needs factor > 0 and every >= 1, not {factor} and {every}.")
         self.factor, self.every = factor, every
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
@@ -120,8 +112,6 @@ class Warmup(Schedule):
     """
 
     def __init__(self, *, n_iterations: int, schedule: Schedule) -> None:
-        if n_iterations < 1:
-            raise ConfigError(f"A warm-up needs n_iterations >= 1, not {n_iterations}.")
         self.n_iterations, self.schedule = n_iterations, schedule
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eblvm_lit.core.functional import Params, tree_map
+from eblvm_lit.core.functional import Params
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 
 __all__ = ["SGD"]
@@ -21,7 +22,7 @@ class SGD(Optimizer):
     """
 
     def metric(self, grads: Params) -> Params:
-        """What a gradient is multiplied by, beside the learning rate: a fixed symmetric matrix, here 1."""
+        """A fixed symmetric matrix times the gradient: the matrix by which a step multiplies it, here 1."""
         return grads
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:

@@ -1,4 +1,4 @@
-"""What every variational posterior offers."""
+"""The base class of variational posteriors q(h|v; phi)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.core.functional import at_least_float32
+from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
@@ -29,7 +29,7 @@ class BernoulliPosterior(Posterior):
         temperature: Relaxation temperature :math:`\tau`.
 
     Raises:
-        ConfigError: For a negative temperature, or sizes below 1.
+        ConfigError: For a negative temperature.
 
     Example:
         >>> q = BernoulliPosterior(v_dim=2, h_dim=3)
@@ -46,8 +46,6 @@ class BernoulliPosterior(Posterior):
         super().__init__()
         if temperature < 0:
             raise ConfigError(f"The relaxation temperature must be >= 0, not {temperature}.")
-        if v_dim < 1 or h_dim < 1:
-            raise ConfigError(f"A Bernoulli posterior needs v_dim >= 1 and h_dim >= 1, not {v_dim} and {h_dim}.")
         self.h_dim, self.temperature = h_dim, temperature
         self.linear = nn.Linear(v_dim, h_dim)
 

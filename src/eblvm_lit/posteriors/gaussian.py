@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from eblvm_lit.core.functional import at_least_float32, jacobian_diagonal
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.functional import jacobian_diagonal
+from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
@@ -23,13 +23,6 @@ __all__ = [
     "NetworkGaussianPosterior",
     "SpectralEncoderPosterior",
 ]
-
-
-def _check_sizes(**sizes: int) -> None:
-    """Refuse sizes below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ConfigError(f"A Gaussian posterior needs {name} >= 1, not {size}.")
 
 
 class GaussianPosterior(Posterior):
@@ -117,7 +110,6 @@ class LinearGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, v_dim: int, h_dim: int) -> None:
         super().__init__()
-        _check_sizes(v_dim=v_dim, h_dim=h_dim)
         self.h_dim = h_dim
         self.linear = nn.Linear(v_dim, h_dim)
         self.log_std = nn.Parameter(torch.zeros(h_dim))
@@ -144,9 +136,6 @@ class NetworkGaussianPosterior(GaussianPosterior):
         h_dim: Number of latents.
         std_range: Bounds of s; null, as published: none.
 
-    Raises:
-        ConfigError: Unless 0 < a < b.
-
     Example:
         >>> from eblvm_lit.networks.mlp import MLP
         >>> q = NetworkGaussianPosterior(network=MLP(sizes=[2, 8, 8]), h_dim=3)
@@ -156,9 +145,6 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int, std_range: Sequence[float] | None = None) -> None:
         super().__init__()
-        _check_sizes(h_dim=h_dim)
-        if std_range is not None and not (len(std_range) == 2 and 0 < std_range[0] < std_range[1]):
-            raise ConfigError(f"posterior.std_range is [a, b] with 0 < a < b, or null, not {list(std_range)}.")
         self.h_dim, self.network, self.std_range = h_dim, network, std_range
         self.mean_head = nn.Linear(network.out_dim, h_dim)
         self.log_std_head = nn.Linear(network.out_dim, h_dim)
@@ -194,7 +180,6 @@ class EncoderPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: int = 100) -> None:
         super().__init__()
-        _check_sizes(h_dim=h_dim)
         self.h_dim, self.network = h_dim, network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
 

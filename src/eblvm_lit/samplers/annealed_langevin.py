@@ -55,10 +55,6 @@ class AnnealedLangevin:
         denoise_std: sigma_0; 0 for no such step.
         capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
-    Raises:
-        ConfigError: For negative numbers of steps, no step at all, a temperature below 1, or a step size that is not
-            positive.
-
     Example:
         >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
         >>> noise = SampleNoise(0, range(4))
@@ -79,16 +75,6 @@ class AnnealedLangevin:
         denoise_std: float = 0.1,
         capture: bool = False,
     ) -> None:
-        if min(n_hot, n_falling, n_cold) < 0 or n_hot + n_falling + n_cold < 1:
-            raise ConfigError(
-                "Annealed Langevin dynamics need n_hot, n_falling, n_cold >= 0 and a step in all, "
-                f"not {n_hot}, {n_falling} and {n_cold}."
-            )
-        if not step_size > 0 or not temperature >= 1 or not denoise_std >= 0:
-            raise ConfigError(
-                "Annealed Langevin dynamics need step_size > 0, temperature >= 1 and denoise_std >= 0, "
-                f"not {step_size}, {temperature} and {denoise_std}."
-            )
         self.step_size, self.denoise_std, self.capture = step_size, denoise_std, capture
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(

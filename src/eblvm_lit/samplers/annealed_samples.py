@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
 from eblvm_lit.samplers.base import Sampler
@@ -60,10 +60,7 @@ class AnnealedSamples(Sampler):
         batch_size: int = 100,
         denoise_latents: bool = False,
     ) -> None:
-        if kind not in ("auto", "marginal", "joint", "posterior", "score"):
-            raise ConfigError(f"Samples are auto, marginal, joint, posterior or score, not {kind!r}.")
-        if batch_size < 1:
-            raise ConfigError(f"Samples need batch_size >= 1, not {batch_size}.")
+        one_of("sampler.kind", kind, ("auto", "marginal", "joint", "posterior", "score"))
         self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
         self.denoise_latents = denoise_latents
 
@@ -226,8 +223,6 @@ class AnnealedSamples(Sampler):
         Raises:
             ConfigError: Without any sample, or if the chains diverge.
         """
-        if len(samples) < 1:
-            raise ConfigError("Annealed Langevin dynamics were asked for no sample: ask for n >= 1.")
         device, ends = next(energy.parameters()).device, []
         with eval_mode(energy):
             for first in range(0, len(samples), self.batch_size):

@@ -36,7 +36,7 @@ class CapturedGrad:
 
     Args:
         energy: Maps the variables to a scalar; its parameters must stay at their addresses.
-        x: Variables of the shapes and types to come, on a GPU.
+        x: Variables of the shapes and types of all calls, on a GPU.
     """
 
     def __init__(self, energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> None:

@@ -26,7 +26,7 @@ class Gibbs(Sampler):
         n_steps: Number of sweeps.
 
     Raises:
-        ConfigError: With fewer than one sweep, or (at sampling) for an energy without drawable conditionals.
+        ConfigError: At sampling, for an energy without drawable conditionals.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -35,8 +35,6 @@ class Gibbs(Sampler):
     """
 
     def __init__(self, *, n_steps: int = 1000) -> None:
-        if n_steps < 1:
-            raise ConfigError(f"Gibbs sampling needs n_steps >= 1, not {n_steps}.")
         self.n_steps = n_steps
 
     @staticmethod

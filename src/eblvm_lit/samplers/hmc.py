@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo moves with a Metropolis step, of which Langevin moves are the shortest."""
+"""Hamiltonian Monte Carlo with a Metropolis step; one leapfrog step is a Metropolis-adjusted Langevin move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad, plain_autograd
-from eblvm_lit.errors import ConfigError
 
 __all__ = ["HMC", "Move", "MoveNoise"]
 
@@ -48,9 +47,6 @@ class HMC:
         step_size: epsilon at first, in the units of x.
         target_acceptance: The mean acceptance that :meth:`adapt` steers to.
 
-    Raises:
-        ConfigError: With fewer than one step, a step size that is not positive, or a target outside of (0, 1).
-
     Example:
         >>> hmc, x, g = HMC(n_leapfrog=5, step_size=0.3), torch.zeros(2000, 1), torch.Generator().manual_seed(0)
         >>> for _ in range(20):
@@ -60,11 +56,6 @@ class HMC:
     """
 
     def __init__(self, *, n_leapfrog: int = 3, step_size: float = 0.3, target_acceptance: float = 0.65) -> None:
-        if n_leapfrog < 1 or not step_size > 0 or not 0 < target_acceptance < 1:
-            raise ConfigError(
-                "Hamiltonian moves need n_leapfrog >= 1, step_size > 0 and a target_acceptance between 0 and 1, "
-                f"not {n_leapfrog}, {step_size} and {target_acceptance}."
-            )
         self.n_leapfrog, self.step_size, self.target_acceptance = n_leapfrog, step_size, target_acceptance
 
     def noise(self, x: Tensor, generator: torch.Generator) -> MoveNoise:

@@ -74,7 +74,7 @@ class PosteriorChain(nn.Module):
         return self.draws(v, 1)[0]
 
     def draws(self, v: Tensor, n: int) -> Tensor:
-        """Some h of each v, shape (n, B, H), of chains of their own; the first is that of :meth:`forward`."""
+        """Some h of each v, shape (n, B, H), of different chains; the first is that of :meth:`forward`."""
         found = []
         for i in range(n):
             generator = keyed_generator(self.seed, "posterior chain", i)

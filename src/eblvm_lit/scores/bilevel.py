@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import Energy, EnergyAt, LatentEnergy
 from eblvm_lit.posteriors.base import DistributionParams, Posterior
-from eblvm_lit.scores.base import ScoreEstimator
 
-__all__ = ["Bilevel", "BilevelScore", "Refinement"]
+__all__ = ["BilevelScore", "Refinement"]
 
 # (v, E(v, .), the parameters of q(h|v)) -> the parameters of another distribution in q's family
 Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionParams]
@@ -24,8 +22,8 @@ class BilevelScore:
 
     .. math:: \hat s(x) = \nabla_x [-E(x, h) - \log q(h|x)], \quad h \sim q(h|v)
 
-    h does not move with x: it is drawn at v, once, and held; the density of q does move. Equal to the marginal score
-    for every h when q is the true posterior. Reference: Bao et al. 2020, Eq. 8.
+    h is drawn once, at v, and does not move with x; the density of q does. Equal to the marginal score for every h when
+    q is the true posterior. Reference: Bao et al. 2020, Eq. 8.
 
     Args:
         energy: Gives E.
@@ -62,32 +60,8 @@ class BilevelScore:
                 q_params = self.refine(y, energy, q_params)
             return (-energy(self.h) - self.posterior.log_prob_given(q_params, self.h)).sum()
 
-        if self.refine is None and self.energy.passed is None:  # E at one h alone
-            return grad(partial(log_weight, partial(partial, self.energy.energy)))(x)
+        if (
+            self.refine is None and self.energy.shared_features is None
+        ):  # E is needed at one h: energy.at would cost more
+            return grad(partial(log_weight, lambda y: partial(self.energy.energy, y)))(x)
         return self.energy.gradient(log_weight, x)
-
-
-class Bilevel(ScoreEstimator):
-    """The bi-level score, for any energy with latents and any posterior of them.
-
-    Example:
-        >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-        >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
-        >>> Bilevel().function(p, q, v, Bilevel().noise(p, q, v, torch.Generator()))(v).shape
-        torch.Size([5, 2])
-    """
-
-    words = "bi-level score"
-    needs_posterior = True
-
-    def check(self, energy: Energy) -> None:
-        """Refuse nothing: the posterior is checked against the energy where it is fitted."""
-
-    def noise(self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Noise of one latent per example, shape (B, H)."""
-        return posterior.noise((), v, generator)
-
-    def function(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> BilevelScore:
-        """The surrogate score with h drawn at v."""
-        return BilevelScore(energy, posterior, v, noise)

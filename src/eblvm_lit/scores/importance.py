@@ -53,7 +53,7 @@ class Importance(ScoreEstimator):
         n_particles: L.
 
     Raises:
-        ConfigError: With fewer than one particle, or (by :meth:`check`) for continuous latents.
+        ConfigError: By :meth:`check`, for continuous latents.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -65,12 +65,10 @@ class Importance(ScoreEstimator):
     words = "score by importance sampling"
 
     def __init__(self, *, n_particles: int = 5) -> None:
-        if n_particles < 1:
-            raise ConfigError(f"An importance-sampled score needs n_particles (L) >= 1, not {n_particles}.")
         self.n_particles = n_particles
 
     def check(self, energy: Energy) -> None:
-        """Refuse continuous latents, of which none are drawn uniformly."""
+        """Refuse continuous latents, which have no uniform distribution."""
         if energy.continuous:
             raise ConfigError(
                 f"The importance-sampled score draws binary latents, {type(energy).__name__} has continuous ones: "

@@ -1,4 +1,4 @@
-"""Where the latents of a variational estimate come from."""
+"""Sources of the latents of a variational estimate: q(h|v), q refined by Langevin steps, and p(h|v)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Particles(ABC):
     follow_posterior = True
 
     def check(self, energy: Energy) -> None:  # noqa: B027 - most fit every energy
-        """Refuse an energy these particles cannot be had for."""
+        """Refuse an energy whose latents cannot be drawn so."""
 
     @abstractmethod
     def noise(self, energy: Energy, posterior: Posterior | None, shape: tuple[int, ...], v: Tensor, generator) -> Any:
@@ -93,14 +93,10 @@ class RefinedParticles(Particles):
         noise_std: s, apart from a.
 
     Raises:
-        ConfigError: For binary latents, or values outside their ranges.
+        ConfigError: For binary latents.
     """
 
     def __init__(self, *, n_refine_steps: int, step_size: float, noise_std: float) -> None:
-        if n_refine_steps < 0:
-            raise ConfigError(
-                f"Refinement needs n_refine_steps (C) >= 0, not {n_refine_steps}: use particles=posterior."
-            )
         self.langevin = Langevin(n_steps=n_refine_steps, step_size=step_size, noise_std=noise_std)
         self.follow_posterior = n_refine_steps == 0
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, EnergyAt
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.particles import Particles, PosteriorParticles
@@ -37,7 +37,7 @@ __all__ = [
     "vages_product",
 ]
 
-# Which of the particle sets serve the score, the mean and the covariance.
+# The particle sets of the score, the mean and the covariance.
 SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
@@ -159,13 +159,13 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
 
-    All directional derivatives are one forward-mode pass: what the energy computes of v alone is computed once. Where
-    a pass through v is known, it is that one; see :meth:`~eblvm_lit.energies.base.Energy.one_pass`.
+    All directional derivatives are one forward-mode pass: what the energy computes of v alone is computed once, or not
+    here where an iteration shares it; see :meth:`~eblvm_lit.energies.base.Energy.share_features`.
 
     Args:
         energy: The model as a function of theta, which is differentiated outside.
         v: Shape (B, *event).
-        z: Cotangent of the score, shape (B, *event); held constant.
+        z: Cotangent of the score, shape (B, *event); a constant.
         h: Particles of the mean, shape (L, B, H).
         h_cov: Particles of the covariance, shape (L, B, H).
         covariance: Gives the weights w.
@@ -190,7 +190,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
 class VariationalFunction:
     """VaES as a score function, and VaGES as the theta-gradient of a product with it.
 
-    Particles are drawn once and held. With separate sets the product of the two estimates is unbiased where they are.
+    Particles are drawn once. With separate sets the product of the two estimates is unbiased where they are.
 
     Args:
         estimator: Says how the score and the covariance are estimated.
@@ -218,7 +218,7 @@ class VariationalFunction:
         Args:
             energy: The model as a function of the theta that is differentiated.
             x: Shape (B, *event).
-            z: The objective's derivative by the score, shape (B, *event); held constant.
+            z: The objective's derivative by the score, shape (B, *event); a constant.
         """
         return vages_product(energy, x, z, self.h_mean, self.h_cov, self.estimator.covariance)
 
@@ -269,8 +269,7 @@ class VariationalScore(ScoreEstimator):
                 f"n_particles (L) >= {self.covariance.min_particles}, not {n_particles}: "
                 "raise score.n_particles, or use covariance=none."
             )
-        if sets not in SETS:
-            raise ConfigError(f"score.sets is one of {', '.join(SETS)}, not {sets!r}.")
+        one_of("score.sets", sets, SETS)
         if self.estimate.needs_posterior and not self.particles.follow_posterior:
             raise ConfigError(
                 f"{type(self.estimate).__name__} is for latents that are distributed as q, and those of "

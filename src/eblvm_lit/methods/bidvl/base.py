@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, part, prefixed, vjp
+from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, vjp
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
@@ -32,7 +33,7 @@ class Networks(NamedTuple):
     Attributes:
         energy: E'(v; psi'), or E(v, h; psi) where it is not decoupled.
         encoder: q(h|v; omega_1).
-        frozen_encoder: The encoder with its parameters held fixed: gradients go through its inputs alone.
+        frozen_encoder: The encoder with constant parameters: gradients go through its inputs alone.
         generator: G(h; omega_2), which maps h_hat ~ N(0, I) to v_hat.
         mean: Turns a mean over this process' rows into the mean over the whole minibatch.
 

@@ -1,4 +1,4 @@
-"""The variants whose energy is not decoupled: E(v, h) stands where E'(v) q(h|v) does otherwise."""
+"""BiDVL's losses of a joint energy E(v, h), where the others have E'(v) and q(h|v)."""
 
 from __future__ import annotations
 

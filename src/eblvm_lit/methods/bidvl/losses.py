@@ -12,8 +12,8 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from eblvm_lit.core.functional import at_least_float32, sum_event
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.tensors import at_least_float32, sum_event
+from eblvm_lit.errors import one_of
 from eblvm_lit.methods.bidvl.base import Networks, Noise, Terms
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
 from eblvm_lit.posteriors.base import DistributionParams
@@ -150,7 +150,7 @@ class BiDVLLoss(ABC):
         latent_weight: c of term C; null: 1 / dim h, as published in convolutional networks (1e-4 in residual ones).
 
     Raises:
-        ConfigError: For an unknown critic_loss, or a negative weight.
+        ConfigError: For an unknown critic_loss.
 
     Attributes:
         joint: Whether the energy is E(v, h).
@@ -167,10 +167,7 @@ class BiDVLLoss(ABC):
         critic_loss: CriticLoss = "difference",
         latent_weight: float | None = None,
     ) -> None:
-        if critic_loss not in CRITIC_LOSSES:
-            raise ConfigError(f"critic_loss is one of {', '.join(CRITIC_LOSSES)}, not {critic_loss!r}.")
-        if latent_weight is not None and not latent_weight >= 0:
-            raise ConfigError(f"latent_weight must be >= 0, or null for 1 / dim h, not {latent_weight}.")
+        one_of("critic_loss", critic_loss, CRITIC_LOSSES)
         self.ratio, self.critic_loss, self.latent_weight = ratio, critic_loss, latent_weight
 
     @abstractmethod

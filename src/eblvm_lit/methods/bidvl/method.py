@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from eblvm_lit.core.functional import Params, grad
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import ParamGroup, TrainState
@@ -88,8 +88,7 @@ class BiDVL(GeneratorMethod):
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
         if n_lower_steps < 1:
             raise ConfigError(f"n_lower_steps must be >= 1, or the generator never learns, not {n_lower_steps}.")
-        if encoder_optimizer not in ("own", "shared"):
-            raise ConfigError(f"method.encoder_optimizer is 'own' or 'shared', not {encoder_optimizer!r}.")
+        one_of("method.encoder_optimizer", encoder_optimizer, ("own", "shared"))
         check_fit(energy, posterior, generator, loss)
         self.loss, self.n_lower_steps = loss, n_lower_steps
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
@@ -142,7 +141,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder in the place of term E, if the loss says so."""
+        """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder instead of term E, if the loss has one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss, grads = found.loss, found.grads
         if self.unroll.n_draws > 0:
@@ -153,7 +152,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
-        """The encoder's step in the upper level, with an optimizer of its own or with the lower level's."""
+        """The encoder's step in the upper level, with a separate optimizer or the lower level's."""
         if not self.shares_optimizer:
             return self.descend_terms(state, "upper_encoder", v, noise, samples)
         found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)

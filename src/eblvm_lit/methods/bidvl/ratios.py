@@ -10,7 +10,6 @@ from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
 
 __all__ = ["ClampedExponentialRatio", "ConstantRatio", "SigmoidRatio"]
 
@@ -25,17 +24,12 @@ class ConstantRatio:
     Args:
         scale: r'; published as 0.05 at 32 pixels and in the residual networks, and 0.1 at 64.
 
-    Raises:
-        ConfigError: For r' outside of [0, 1].
-
     Example:
         >>> ConstantRatio(scale=0.05)(None, torch.zeros(2, 3))
         tensor([0.0500, 0.0500])
     """
 
     def __init__(self, *, scale: float = 0.05) -> None:
-        if not 0 <= scale <= 1:
-            raise ConfigError(f"The basic ratio r' must be in [0, 1], not {scale}.")
         self.scale = scale
 
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:  # noqa: ARG002
@@ -66,9 +60,6 @@ class SigmoidRatio(_BiasedRatio):
     Args:
         scale: r'.
 
-    Raises:
-        ConfigError: For r' outside of [0, 1].
-
     Example:
         >>> SigmoidRatio(scale=0.1).bias(torch.tensor([0.0, 100.0]))
         tensor([0.5000, 1.0000])
@@ -91,9 +82,6 @@ class ClampedExponentialRatio(_BiasedRatio):
         low: a.
         high: b.
 
-    Raises:
-        ConfigError: For r' outside of [0, 1], or bounds out of order.
-
     Example:
         >>> ClampedExponentialRatio(scale=0.1).bias(torch.tensor([-5.0, 0.0, 5.0]))
         tensor([0.8000, 1.0000, 1.2000])
@@ -101,8 +89,6 @@ class ClampedExponentialRatio(_BiasedRatio):
 
     def __init__(self, *, scale: float = 0.05, low: float = 0.8, high: float = 1.2) -> None:
         super().__init__(scale=scale)
-        if not 0 <= low <= high:
-            raise ConfigError(f"A clamped ratio needs 0 <= low <= high, not {low} and {high}.")
         self.low, self.high = low, high
 
     def bias(self, excess: Tensor) -> Tensor:

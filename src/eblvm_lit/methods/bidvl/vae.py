@@ -67,7 +67,7 @@ class VAE(GeneratorMethod):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Encoder and generator."""
-        return {"lower": ParamGroup("omega", self.optimizer)}
+        return {"model": ParamGroup("omega", self.optimizer)}
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         """The random numbers of one latent an example."""
@@ -75,16 +75,16 @@ class VAE(GeneratorMethod):
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Noise]:
         """The random numbers of the step."""
-        return {"lower": self.draw(v, generator)}
+        return {"model": self.draw(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Noise]) -> TrainState:
         """One step on encoder and generator."""
-        return self.descend_terms(state, "lower", v, noise["lower"])
+        return self.descend_terms(state, "model", v, noise["model"])
 
     @property
     def terms(self) -> dict[str, TermFunction]:
         """The bound's two terms."""
-        return {"lower": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
+        return {"model": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod
     def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:

@@ -22,9 +22,6 @@ class GibbsChain(Chain):
     Args:
         n_steps: k.
 
-    Raises:
-        ConfigError: With fewer than one sweep.
-
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> grbm, chain, g, v = GRBM(v_dim=2, h_dim=3), GibbsChain(n_steps=5), torch.Generator(), torch.zeros(7, 2)
@@ -37,8 +34,6 @@ class GibbsChain(Chain):
     keeps_latents = False
 
     def __init__(self, *, n_steps: int = 1) -> None:
-        if n_steps < 1:
-            raise ConfigError(f"A Gibbs chain needs n_steps >= 1, not {n_steps}.")
         self.n_steps = n_steps
 
     def check(self, energy: Energy) -> None:

@@ -32,9 +32,6 @@ class LangevinChain(Chain):
         n_latent_steps: Steps of the positive phase's latents; not used where F is tractable.
         uniform_start: The range of the uniform noise at which new chains start; null: they start at the data.
 
-    Raises:
-        ConfigError: With fewer than one step, values outside of Langevin dynamics' ranges, or an empty range of noise.
-
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> grbm, chain, g = GRBM(v_dim=2, h_dim=3), LangevinChain(n_steps=5, step_size=0.01), torch.Generator()
@@ -55,14 +52,6 @@ class LangevinChain(Chain):
         n_latent_steps: int = 20,
         uniform_start: Sequence[float] | None = None,
     ) -> None:
-        if n_steps < 1 or n_latent_steps < 1:
-            raise ConfigError(
-                f"A Langevin chain needs n_steps >= 1 and n_latent_steps >= 1, not {n_steps} and {n_latent_steps}."
-            )
-        if uniform_start is not None and not (len(uniform_start) == 2 and uniform_start[0] < uniform_start[1]):
-            raise ConfigError(
-                f"A Langevin chain's uniform_start is [low, high] with low < high, or null, not {uniform_start}."
-            )
         self.n_steps, self.uniform_start = n_steps, uniform_start
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
         self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)

@@ -15,7 +15,7 @@ from eblvm_lit.evaluation.directions import direction
 __all__ = ["Panel", "Section", "build", "layout", "main"]
 
 CURVES = ("val/loss", "val/fisher", "val/posterior_fisher", "val/posterior_kl", "val/log_likelihood", "val/fid")
-TRAINING = ("train/upper_loss", "train/lower_loss", "train/upper_grad_norm", "train/iterations_per_second")
+TRAINING = tuple(f"train/{name}" for name in ("model_loss", "upper_loss", "lower_loss", "iterations_per_second"))
 RESULTS = (
     *("test/log_likelihood", "test/fisher", "test/posterior_fisher", "test/fid", "test/inception_score"),
     *("test/auroc_svhn", "test/rmse", "test/probe_accuracy"),

@@ -1,0 +1,187 @@
+"""Helpers for tensors (sums over events, blocks of rows) and for trees of them (map, norm, clip, copy, flatten)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Params",
+    "at_least_float32",
+    "by_rows",
+    "clip",
+    "copy_tree",
+    "flatten",
+    "norm",
+    "part",
+    "prefixed",
+    "sum_event",
+    "tree_map",
+    "unflatten",
+]
+
+Params = dict[str, Tensor]
+
+
+def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
+    """Sum over all event dimensions, whatever their number.
+
+    Args:
+        x: Shape (*batch, *event).
+        batch_dims: How many leading dimensions are kept.
+
+    Returns:
+        Shape (*batch,).
+
+    Example:
+        >>> import torch
+        >>> sum_event(torch.ones(2, 3, 4, 5)).tolist()
+        [60.0, 60.0]
+    """
+    return x.flatten(batch_dims).sum(-1) if x.dim() > batch_dims else x
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """What autocast computed in half precision, for what must not be: sums, squared norms and densities.
+
+    Example:
+        >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
+        [torch.float32, torch.float64]
+    """
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
+    """A function of rows that do not see one another, of some rows at a time: what it makes on the way is small.
+
+    Args:
+        fn: Maps tensors (B, ...) to a tensor (B, ...).
+        n_rows: Largest B; one where it is below.
+        *tensors: Its arguments, each of shape (n, ...).
+
+    Example:
+        >>> by_rows(lambda v: v.sum(-1), 2, torch.arange(6.0).view(3, 2))
+        tensor([1., 5., 9.])
+    """
+    n_rows = max(n_rows, 1)
+    if len(tensors[0]) <= n_rows:
+        return fn(*tensors)
+    blocks = []
+    for block in zip(*(x.split(n_rows) for x in tensors), strict=True):
+        blocks.append(fn(*block))
+    return torch.cat(blocks)
+
+
+def part(named: Mapping[str, Tensor], prefix: str) -> Params:
+    """The tensors whose names begin with a prefix, without it.
+
+    Example:
+        >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))
+        ['weight']
+    """
+    found = {}
+    for name, value in named.items():
+        if name.startswith(prefix):
+            found[name.removeprefix(prefix)] = value
+    return found
+
+
+def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
+    """The tensors with a prefix before their names.
+
+    Example:
+        >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
+        ['encoder.weight']
+    """
+    found = {}
+    for name, value in named.items():
+        found[prefix + name] = value
+    return found
+
+
+def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
+    """Apply ``fn`` to the tensors at the same place of nested dicts, lists and tuples; other leaves stay as they are.
+
+    Example:
+        >>> tree_map(torch.add, {"a": torch.ones(1), "b": [torch.zeros(1)]}, {"a": torch.ones(1), "b": [torch.ones(1)]})
+        {'a': tensor([2.]), 'b': [tensor([1.])]}
+    """
+    if isinstance(first, Tensor):
+        return fn(first, *rest)
+    if isinstance(first, Mapping):
+        mapped = {}
+        for key, value in first.items():
+            others = map(itemgetter(key), rest)
+            mapped[key] = fn(value, *others) if isinstance(value, Tensor) else tree_map(fn, value, *others)
+        return mapped
+    if isinstance(first, list | tuple):
+        parts = []
+        for values in zip(first, *rest, strict=True):
+            parts.append(tree_map(fn, *values))
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return first
+
+
+def norm(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The Euclidean norm of all tensors together.
+
+    Example:
+        >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
+        tensor(5.)
+    """
+    squares = []
+    for x in tensors.values():
+        squares.append(x.square().sum())
+    return torch.stack(squares).sum().sqrt()
+
+
+def clip(grads: Params, max_norm: float) -> Params:
+    """The gradient, scaled down to ``max_norm`` where its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Example:
+        >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)
+        {'a': tensor([0.6000, 0.8000])}
+    """
+    factor = (max_norm / (norm(grads) + 1e-6)).clamp(max=1.0)
+    return tree_map(lambda g: g * factor, grads)
+
+
+def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+    """Copy tensors of one nested mapping into those of another with the same keys.
+
+    Example:
+        >>> target = {"a": {"b": torch.zeros(1)}}
+        >>> copy_tree(target, {"a": {"b": torch.ones(1)}})
+        >>> target
+        {'a': {'b': tensor([1.])}}
+    """
+    for key, value in target.items():
+        if isinstance(value, Tensor):
+            value.copy_(source[key])
+        else:
+            copy_tree(value, source[key])
+
+
+def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
+    """All tensors in one vector, in their order.
+
+    Example:
+        >>> flatten({"a": torch.ones(1, 2), "b": torch.zeros(1)})
+        tensor([1., 1., 0.])
+    """
+    return torch.cat([x.flatten() for x in tensors.values()])
+
+
+def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Params:
+    """The inverse of :func:`flatten`: views of a vector with the names and shapes of other tensors.
+
+    Example:
+        >>> unflatten(torch.tensor([1.0, 1.0, 0.0]), {"a": torch.ones(1, 2), "b": torch.zeros(1)})
+        {'a': tensor([[1., 1.]]), 'b': tensor([0.])}
+    """
+    parts = vector.split([x.numel() for x in like.values()])
+    return {name: part.view(x.shape) for (name, x), part in zip(like.items(), parts, strict=True)}
