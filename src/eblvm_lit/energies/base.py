@@ -77,7 +77,7 @@ class Energy(nn.Module, ABC):
         """
         return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
 
-    def share_features(self, theta: Params, v: Tensor) -> Params:  # noqa: ARG002 - of those that compute features
+    def share_features(self, theta: Params, v: Tensor) -> Params:
         """theta with the features of v, where the energy has a network of v: computed once for all that follows.
 
         E(v, .) and its gradients in v and in theta, of this energy bound to the result, use these features.

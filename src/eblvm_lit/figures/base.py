@@ -55,12 +55,7 @@ class Picture(ABC):
             The figure; None where it does not apply to this method or these data.
         """
 
-    def animate(
-        self,
-        method: Method,  # noqa: ARG002 - most figures do not move
-        data: ArrayDataModule,  # noqa: ARG002
-        generator: torch.Generator,  # noqa: ARG002
-    ) -> Sequence[Figure]:
+    def animate(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Sequence[Figure]:
         """Draw the frames of an animation, all of one size; none unless a figure has one and was asked for it."""
         return ()
 

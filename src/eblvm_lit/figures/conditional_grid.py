@@ -53,7 +53,7 @@ class Conditional(Picture):
     def __init__(self, *, sampler: AnnealedSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
         self.sampler, self.n, self.labels = sampler, n, labels
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
         if not encodes_images(method, data):
             return None

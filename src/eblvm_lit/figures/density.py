@@ -85,7 +85,7 @@ class Density(Picture):
     def __init__(self, *, n_cells: int = 300, n_bins: int = 60) -> None:
         self.n_cells, self.n_bins = n_cells, n_bins
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""
         energy = method.parts.energy
         if data.bounds is None or not isinstance(energy, MarginalEnergy):

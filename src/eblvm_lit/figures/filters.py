@@ -36,7 +36,7 @@ class Filters(Picture):
         self.n = n
 
     @torch.no_grad()
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For a GRBM on images, coupled or not."""
         energy = method.parts.energy
         if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):

@@ -33,7 +33,7 @@ class ResultPicture(Picture):
     def __init__(self, *, folder: str) -> None:
         self.folder = Path(folder)
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`."""
         for name in RESULTS:
             path = self.folder / name

@@ -49,7 +49,7 @@ class GeneratedInterpolation(Picture):
     def __init__(self, *, n: int = 10, n_lines: int = 10) -> None:
         self.n, self.n_lines = n, n_lines
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
         if data.image_shape is None or not reconstructs(method.parts):
             return None

@@ -75,7 +75,7 @@ class Inpainting(Picture):
         """Let the mask check its files."""
         self.mask.prepare()
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
         if data.image_shape is None or not can_inpaint(method.parts.energy):
             return None

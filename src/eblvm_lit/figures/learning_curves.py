@@ -166,6 +166,6 @@ class LearningCurves(Picture):
     def __init__(self, *, csv_path: str | Path = "metrics.csv") -> None:
         self.csv_path = csv_path
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :func:`draw_curves`."""
         return draw_curves(self.csv_path)

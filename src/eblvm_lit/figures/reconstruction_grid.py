@@ -41,7 +41,7 @@ class Reconstructions(Picture):
     def __init__(self, *, n: int = 40, columns: int = 5) -> None:
         self.n, self.columns = n, columns
 
-    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:  # noqa: ARG002
+    def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
         if data.image_shape is None or not reconstructs(method.parts):
             return None

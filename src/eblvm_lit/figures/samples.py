@@ -108,12 +108,7 @@ class Samples(Picture):
         figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
         return figure
 
-    def animate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        generator: torch.Generator,  # noqa: ARG002 - the noise is a function of the run's seed
-    ) -> list[Figure]:
+    def animate(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> list[Figure]:
         """Frames of annealed samples at equal numbers of steps, if ``gif`` is true; the last one shows the samples."""
         if not self.gif or data.image_shape is None:
             return []

@@ -111,7 +111,7 @@ class Hypergradient(ABC):
             ConfigError: Saying what fits.
         """
 
-    def init_state(self, phi: Params) -> dict[str, Tensor]:  # noqa: ARG002 - most keep nothing
+    def init_state(self, phi: Params) -> dict[str, Tensor]:
         """What it keeps from one iteration to the next, before the first one; saved in checkpoints."""
         return {}
 

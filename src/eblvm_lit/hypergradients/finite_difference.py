@@ -75,12 +75,7 @@ class AdamAdjoint(AdjointHypergradient):
         needs_adam(lower)
 
     def adjoint(
-        self,
-        problem: BilevelProblem,
-        theta: Params,  # noqa: ARG002 - of products
-        phi: Params,  # noqa: ARG002
-        outer: Params,
-        state: Mapping[str, Tensor],  # noqa: ARG002
+        self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
         """The scaled gradient."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}

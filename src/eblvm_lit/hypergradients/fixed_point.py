@@ -112,11 +112,7 @@ class FixedPoint(Hypergradient):
         return q_params
 
     def __call__(
-        self,
-        problem: BilevelProblem,
-        theta: Params,
-        phi: Params,
-        state: Mapping[str, Tensor] | None = None,  # noqa: ARG002 - it keeps nothing
+        self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)

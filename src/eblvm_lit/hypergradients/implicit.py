@@ -251,12 +251,7 @@ class Implicit(CurvatureHypergradient):
         return f"implicit hypergradient of {self.n_terms} terms"
 
     def adjoint(
-        self,
-        problem: BilevelProblem,
-        theta: Params,
-        phi: Params,
-        outer: Params,
-        state: Mapping[str, Tensor],  # noqa: ARG002 - it keeps nothing
+        self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
         """The chosen approximation of the inverse curvature times -dJ/dphi."""
         matvec, b = self.curvature_product(problem, theta, phi), tree_map(torch.neg, outer)

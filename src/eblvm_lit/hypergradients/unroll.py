@@ -73,11 +73,7 @@ class Unroll(Hypergradient):
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 
     def __call__(
-        self,
-        problem: BilevelProblem,
-        theta: Params,
-        phi: Params,
-        state: Mapping[str, Tensor] | None = None,  # noqa: ARG002 - it keeps nothing
+        self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
         """J at the unrolled phi, and its gradient with respect to theta."""
         descended = problem.lower_gradient or grad(problem.lower, argnums=1)

@@ -329,7 +329,7 @@ class Method(pl.LightningModule, ABC):
             ConfigError: If the method cannot use them.
         """
 
-    def failure_hint(self, quantity: str) -> str | None:  # noqa: ARG002 - part of the contract
+    def failure_hint(self, quantity: str) -> str | None:
         """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
         return None
 
@@ -556,7 +556,7 @@ class Method(pl.LightningModule, ABC):
         if choice.compiled:
             self.compile_iteration()
 
-    def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:
         """Compute the learning rates of the iterations of this call."""
         first, total = self.iterations_done, self.trainer.max_steps
         n = 1 if isinstance(batches, Tensor) else len(batches)
@@ -565,7 +565,7 @@ class Method(pl.LightningModule, ABC):
             [rule.schedule(rule.lr, i + ahead, total) for rule, ahead in rules] for i in range(first, first + n)
         ]
 
-    def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:  # noqa: ARG002 - iterations count
+    def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
         for v, rates in zip([batches] if isinstance(batches, Tensor) else batches, self._rates, strict=True):

@@ -135,7 +135,7 @@ class ContrastiveDivergence(Method):
         """What is low at the data and high at the chains, shape (B,)."""
         return energy_of(energy, state)
 
-    def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:  # noqa: ARG002
+    def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
         """The persistent buffers after an iteration's phases."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
@@ -162,7 +162,7 @@ class ContrastiveDivergence(Method):
             start = {name: x[chains.rows] for name, x in start.items()}
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
-    def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:  # noqa: ARG002
+    def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
         """The minibatch, and latents for it where the chain has them."""
         return self.chain.start(energy, v, noise)
 
@@ -184,7 +184,7 @@ class ContrastiveDivergence(Method):
         drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)
         return sum_event((v - drawn).square())
 
-    def check_batch_size(self, n: int) -> None:  # noqa: ARG002 - of the chains
+    def check_batch_size(self, n: int) -> None:
         """Refuse more devices than chains are enough for."""
         if self.n_chains is not None:
             shard_of(self.n_chains, what="persistent chains (method.n_chains)")

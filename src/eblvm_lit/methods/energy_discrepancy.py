@@ -89,7 +89,7 @@ class EnergyDiscrepancy(LossMethod):
         xi = noise["perturbation"]
         return v + self.noise_std * (xi[:1] + xi[1:])
 
-    def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:  # noqa: ARG002
+    def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
         """F(v) - F(u_i), shape (M, B), of v (B, *event) and u (M, B, *event)."""
         energy = cast(MarginalEnergy, bind(self.energy, state.theta))
         at_v, at_u = energy.free_energy(torch.cat([v, u.flatten(0, 1)])).tensor_split([len(v)])

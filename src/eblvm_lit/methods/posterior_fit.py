@@ -232,7 +232,7 @@ class LossWithPosterior(LossMethod):
         """The random numbers of the K lower steps."""
         return self.fit.noise(v, self.n_lower_steps, generator)
 
-    def lower_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:  # noqa: ARG002 - of subclasses
+    def lower_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
         """Where the k-th lower step fits q: the data."""
         return v
 

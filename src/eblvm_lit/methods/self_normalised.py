@@ -113,7 +113,7 @@ class SelfNormalisedMethod(LossMethod):
         """The random numbers of one evaluation of the loss."""
         return {"noise_distribution": self.noise_distribution.noise((self.n_noise,), v, generator)}
 
-    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """Log of the density up to Z, at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""
         energy = cast(MarginalEnergy, self.energy_at(state.theta))
         return -energy.free_energy(v), -energy.free_energy(y)

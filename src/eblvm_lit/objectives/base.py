@@ -41,7 +41,7 @@ class Objective(ABC):
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """All random numbers of one evaluation, each of shape (*shape, B, ...)."""
 
-    def perturb(self, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002 - part of the contract
+    def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """The points at which the score is matched, shape (B, *event)."""
         return v
 
@@ -53,7 +53,7 @@ class Objective(ABC):
         """Why mixed precision does not fit: a loss that differentiates the score takes second derivatives of E."""
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
-    def on_minibatch(self, minibatch: Minibatch) -> Objective:  # noqa: ARG002 - of objectives of pairs
+    def on_minibatch(self, minibatch: Minibatch) -> Objective:
         """The objective on one minibatch: itself, or a copy that knows the minibatch if its loss couples examples."""
         return self
 

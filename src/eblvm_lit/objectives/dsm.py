@@ -43,7 +43,7 @@ class DSM(Objective):
         """v + sigma eps."""
         return v + self.noise_std * noise["eps"]
 
-    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """d loss / d s at the score's value s, shape (B, *event)."""
         return s + noise["eps"] / self.noise_std
 

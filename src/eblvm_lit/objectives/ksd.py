@@ -119,7 +119,7 @@ class KSD(Objective):
         if n < 2:
             raise ConfigError("KSD is a mean over pairs, and one example has none: choose another data.batch_size.")
 
-    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:  # noqa: ARG002
+    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Nothing is random."""
         return {}
 
@@ -133,7 +133,7 @@ class KSD(Objective):
         rows = self.minibatch.rows
         return points, scores, 1 - (itself if rows is None else itself[rows])
 
-    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
+    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
         x, s = v.flatten(1), score(v).flatten(1)
         b, n = self._bandwidth(x), len(v)
@@ -147,7 +147,7 @@ class KSD(Objective):
         u = stein_kernel(x.unsqueeze(1), s.unsqueeze(1), points, scores, b)
         return (u * others).sum(1) / (len(points) - 1)
 
-    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         r""":math:`2 (k\, s(v') + \nabla_{v'} k)`, averaged over the partners v' of each v, shape (B, *event)."""
         x, t = v.flatten(1), s.flatten(1)
         b, n = self._bandwidth(x), len(v)

@@ -87,7 +87,7 @@ class MDSM(Objective):
         """v_i + sigma_i eps_i."""
         return v + self._sigma(noise) * noise["eps"]
 
-    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """d loss / d s at the score's value s, shape (B, *event)."""
         return self._residual(s, noise) / self._sigma(noise)
 

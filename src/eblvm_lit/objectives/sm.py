@@ -29,11 +29,11 @@ class SM(Objective):
     words = "score matching"
     pointwise = False
 
-    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:  # noqa: ARG002
+    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Nothing is random."""
         return {}
 
-    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:  # noqa: ARG002
+    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
         exact = getattr(score, "divergence", None)
         trace = exact(v) if exact is not None else divergence(score, v)

@@ -24,7 +24,7 @@ class Constant(Schedule):
         0.1
     """
 
-    def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
         return lr
 
@@ -92,7 +92,7 @@ class Exponential(Schedule):
     def __init__(self, *, factor: float, every: int = 1) -> None:
         self.factor, self.every = factor, every
 
-    def __call__(self, lr: float, iteration: int, total: int) -> float:  # noqa: ARG002
+    def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
         return lr * self.factor ** (iteration // self.every)
 

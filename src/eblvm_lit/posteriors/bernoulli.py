@@ -91,7 +91,7 @@ class BernoulliPosterior(Posterior):
         noise: Tensor | None = None,
         *,
         step_size: float = 1.0,
-        move_precision: bool = False,  # noqa: ARG002 - of a Gaussian
+        move_precision: bool = False,
     ) -> DistributionParams:
         r""":math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
 

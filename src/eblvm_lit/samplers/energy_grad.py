@@ -51,7 +51,7 @@ class CapturedGrad:
         with torch.cuda.graph(self.graph):
             self.gradient = energy_grad(energy, self.x)
 
-    def __call__(self, energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # noqa: ARG002
+    def __call__(self, energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The gradient at x of the captured energy."""
         for place, part in zip(self.x, x, strict=True):
             place.copy_(part)

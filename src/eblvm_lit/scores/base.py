@@ -38,7 +38,7 @@ class ScoreEstimator(ABC):
             ConfigError: Saying what can.
         """
 
-    def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:  # noqa: ARG002
+    def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
         """The random numbers of one estimate at v, shape (B, *event)."""
         return None
 

@@ -61,6 +61,6 @@ class Exact(ScoreEstimator):
                 "use a bi-level or variational method."
             )
 
-    def function(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: Any) -> ExactScore:  # noqa: ARG002
+    def function(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: Any) -> ExactScore:
         """The exact score."""
         return ExactScore(energy)

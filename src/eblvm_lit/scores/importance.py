@@ -75,11 +75,11 @@ class Importance(ScoreEstimator):
                 "use a variational method."
             )
 
-    def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:
         """Uniform bits, shape (L, B, m)."""
         shape = (self.n_particles, len(v), energy.h_dim)
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 
-    def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:  # noqa: ARG002
+    def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:
         """The estimate with these latents."""
         return ImportanceScore(energy, noise)

@@ -43,7 +43,7 @@ class Particles(ABC):
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
         """Latents, shape (*shape, B, H)."""
 
-    def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:  # noqa: ARG002
+    def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
         """Numbers to record about the draw h, by name."""
         return {}
 
@@ -65,17 +65,12 @@ class PosteriorParticles(Particles):
     """
 
     def noise(
-        self,
-        energy: Energy,  # noqa: ARG002
-        posterior: Posterior,
-        shape: tuple[int, ...],
-        v: Tensor,
-        generator: torch.Generator,
+        self, energy: Energy, posterior: Posterior, shape: tuple[int, ...], v: Tensor, generator: torch.Generator
     ) -> Tensor:
         """The posterior's noise."""
         return posterior.noise(shape, v, generator)
 
-    def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """h ~ q(h|v)."""
         return posterior.rsample(v, noise).detach()
 
@@ -109,12 +104,7 @@ class RefinedParticles(Particles):
             )
 
     def noise(
-        self,
-        energy: Energy,  # noqa: ARG002
-        posterior: Posterior,
-        shape: tuple[int, ...],
-        v: Tensor,
-        generator: torch.Generator,
+        self, energy: Energy, posterior: Posterior, shape: tuple[int, ...], v: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """The posterior's noise and that of each step."""
         start = posterior.noise(shape, v, generator)
@@ -165,7 +155,7 @@ class ExactParticles(Particles):
     def noise(
         self,
         energy: ConditionalEnergy,
-        posterior: Posterior | None,  # noqa: ARG002
+        posterior: Posterior | None,
         shape: tuple[int, ...],
         v: Tensor,
         generator: torch.Generator,
@@ -173,6 +163,6 @@ class ExactParticles(Particles):
         """The conditional's noise."""
         return energy.latent_noise((*shape, len(v)), v, generator)
 
-    def draw(self, energy: ConditionalEnergy, posterior: Posterior | None, v: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def draw(self, energy: ConditionalEnergy, posterior: Posterior | None, v: Tensor, noise: Tensor) -> Tensor:
         """h ~ p(h|v)."""
         return energy.draw_latent(v, noise).detach()

@@ -66,7 +66,7 @@ class VaES(Estimate):
         torch.Size([5, 2])
     """
 
-    def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+    def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, h: Tensor) -> Tensor:
         """The estimate, shape (B, *event)."""
         return energy.gradient(lambda at, x: -at(x)(h).mean(0).sum(), v)
 

@@ -292,6 +292,6 @@ class Adversarial(BiDVLLoss):
     def __init__(self, *, critic_loss: CriticLoss = "hinge") -> None:
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
-    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:  # noqa: ARG002 - part of the contract
+    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """B."""
         return {"energy": networks.energy.free_energy(networks.samples(noise))}

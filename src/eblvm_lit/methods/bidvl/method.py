@@ -191,7 +191,7 @@ class BiDVL(GeneratorMethod):
             mean=None if state.minibatch is WHOLE else state.minibatch.mean_of,
         )
 
-    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is drawn
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 

@@ -32,7 +32,7 @@ class ConstantRatio:
     def __init__(self, *, scale: float = 0.05) -> None:
         self.scale = scale
 
-    def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:  # noqa: ARG002
+    def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
         """r(v), shape (B,), of v (B, *event); ``mean`` turns a mean over these rows into one over the minibatch."""
         return v.new_full((len(v),), self.scale)
 

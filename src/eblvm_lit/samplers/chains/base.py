@@ -78,7 +78,7 @@ class Chain(ABC):
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
         """Noise for :meth:`run` of n chains, of like's type and device."""
 
-    def begin(self, positive: State, noise: Any) -> State:  # noqa: ARG002 - most start at the positive phase
+    def begin(self, positive: State, noise: Any) -> State:
         """Where new chains start, given the positive phase and the noise of :meth:`run`."""
         return positive
 
