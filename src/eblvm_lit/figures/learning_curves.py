@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,24 +38,14 @@ def read_curves(csv_path: str | Path) -> dict[str, Curve]:
     Returns:
         Iterations and values by column name, training first, then by name; non-finite values are left out.
     """
-    with open(csv_path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    table = pd.read_csv(csv_path).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
+    names = [name for name in table if name not in NOT_CURVES]
     curves: dict[str, Curve] = {}
-    for name in rows[0] if rows else ():
-        if name in NOT_CURVES or name is None:
-            continue
-        points = [(_number(row.get(X_AXIS)), _number(row.get(name))) for row in rows]
-        points = sorted((x, y) for x, y in points if math.isfinite(x) and math.isfinite(y))
+    for name in sorted(names, key=lambda name: (not name.startswith("train/"), name)):
+        points = table[[X_AXIS, name]].dropna().sort_values(X_AXIS)
         if len(points) > 1:
-            curves[name] = tuple(np.array(points).T)
-    return dict(sorted(curves.items(), key=lambda item: (not item[0].startswith("train/"), item[0])))
-
-
-def _number(cell: str | None) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return math.nan
+            curves[name] = tuple(points.to_numpy(float).T)
+    return curves
 
 
 @styled_text
