@@ -150,7 +150,7 @@ def exact_of_mean_field(energy, objective, points, noise):
 @pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5]], ids=str)
 def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction(objective):
     energy, v, rule = coupled(0.5), torch.randn(6, V_DIM), objective.make()
-    noise = noise_of(bism(energy, MeanField(energy), rule, FixedPoint()), v)
+    noise = noise_of(bism(energy, MeanField(energy), rule, FixedPoint()), v)["upper"]
     points = rule.perturb(v, noise["data"])
     reference = flat(exact_of_mean_field(energy, rule, points, noise))
     errors = []
