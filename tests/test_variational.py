@@ -184,7 +184,7 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
     method = VaGES(energy=energy, objective=objective, score=score, optimizer=Adam(lr=1e-3))
     noise = {"data": objective.noise(v, (), keyed_generator(0)), "latent": None}
     (step,), theta = (
-        iterating.found(method, iterating.start(method), v, {"upper": noise})[method.level],
+        iterating.found(method, iterating.start(method), v, {method.level: noise})[method.level],
         params_of(energy),
     )
     points = objective.perturb(v, noise["data"])
