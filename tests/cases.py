@@ -613,9 +613,9 @@ PAIRED_OBJECTIVES = [
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDistributionCase(Case):
-    """A noise distribution of v (B, 2). law(p_n): it, as torch has it; fitted: whether to the data."""
+    """A noise distribution of v (B, 2). truth(p_n): it, as torch has it; fitted: whether to the data."""
 
-    law: Callable
+    truth: Callable
     fitted: bool = False
 
 
@@ -626,7 +626,7 @@ def make_fitted_normal():
     return p_n
 
 
-def fitted_law(p_n):
+def fitted_truth(p_n):
     scale_tril = torch.linalg.cholesky(p_n.axes @ torch.diag(p_n.std**2) @ p_n.axes.T)
     return torch.distributions.MultivariateNormal(p_n.mean, scale_tril=scale_tril)
 
@@ -635,9 +635,9 @@ NOISE_DISTRIBUTIONS = [
     NoiseDistributionCase(
         name="standard-normal",
         make=lambda: StandardNormal(),
-        law=lambda p_n: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
+        truth=lambda p_n: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
     ),
-    NoiseDistributionCase(name="fitted-normal", make=make_fitted_normal, law=fitted_law, fitted=True),
+    NoiseDistributionCase(name="fitted-normal", make=make_fitted_normal, truth=fitted_truth, fitted=True),
 ]
 
 # --- hypergradients ---------------------------------------------------------------------------------------

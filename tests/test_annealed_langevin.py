@@ -177,8 +177,8 @@ def test_marginal_samples_of_a_gaussian_have_its_moments():
     with torch.no_grad():
         model.b.copy_(torch.tensor([2.0, -1.0]))
         model.W.copy_(torch.tensor([[0.6, 0.0], [0.3, 0.2]]))
-    law = model.marginal()
-    mean, covariance = law.mean.detach(), law.covariance_matrix.detach()
+    truth = model.marginal()
+    mean, covariance = truth.mean.detach(), truth.covariance_matrix.detach()
     sampler = short("marginal", 2000, step_size=0.2, temperature=1.0, n_hot=300, n_falling=0, n_cold=0, denoise_std=0.0)
     v = sampler.draw(model, range(2000), seed=0)
     torch.testing.assert_close(v.mean(0), mean, rtol=0, atol=4 * (covariance.diagonal().max() / 2000).sqrt().item())

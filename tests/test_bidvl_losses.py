@@ -199,7 +199,7 @@ def indicators(counts):
 
 @pytest.fixture
 def toy(float64):
-    """The laws q(v) q(h|v) and p(v, h) of the generator, and rows over which means are exact expectations of both."""
+    """The distributions q(v) q(h|v) and p(v, h) of the generator, and rows over which means are exact expectations of both."""
     data = torch.tensor([[3, 2, 10], [7, 5, 3], [1, 8, 6], [4, 2, 9]], dtype=torch.float64)
     made = torch.tensor([[9, 1, 2], [6, 7, 4], [3, 3, 8], [5, 2, 10]], dtype=torch.float64)
     (v, h), (v_hat, h_hat) = indicators(data), indicators(made)

@@ -246,15 +246,15 @@ def test_fisher_equals_autograd_and_the_mean_of_sliced_score_matching(parametris
 def test_fisher_plus_a_constant_of_the_data_is_the_fisher_divergence_of_two_gaussians():
     """For data N(m, S): loss + 1/2 tr S^-1 = 1/2 E||s_D - s_model||^2, both sides in closed form."""
     model = random_gaussian_model()
-    law, n, d = model.marginal(), 6, 3
+    truth, n, d = model.marginal(), 6, 3
     root = torch.eye(d, dtype=F64) + 0.4 * normal(d, d, seed=5)
     mean, covariance = normal(d, seed=6), root @ root.T
     # 2d points with exactly this mean and covariance: a quadratic of v has its exact expectation there
     v = torch.cat([mean + math.sqrt(d) * root.T, mean - math.sqrt(d) * root.T])
     assert len(v) == n
     torch.testing.assert_close((v - mean).T @ (v - mean) / n, covariance)
-    data_precision, gap = covariance.inverse(), law.precision_matrix - covariance.inverse()
-    shift = law.precision_matrix @ (law.mean - mean)
+    data_precision, gap = covariance.inverse(), truth.precision_matrix - covariance.inverse()
+    shift = truth.precision_matrix @ (truth.mean - mean)
     divergence = 0.5 * ((gap @ covariance @ gap.T).trace() + shift.square().sum())
     assert divergence > 0.1
     assert fisher(model, v) + 0.5 * data_precision.trace() == pytest.approx(divergence.item(), abs=1e-9)
@@ -339,17 +339,17 @@ def test_gaussian_laws_of_any_scale_agree_with_quadrature():
     q = GaussianLatents(torch.tensor([[0.3]], dtype=F64), torch.tensor([[-0.4]], dtype=F64))
     p = GaussianLatents(torch.tensor([[-0.5]], dtype=F64), torch.tensor([[0.6]], dtype=F64))
     h = torch.linspace(-12, 12, 20001, dtype=F64)
-    laws = [torch.distributions.Normal(x.mean.squeeze(), x.log_std.exp().squeeze()) for x in (q, p)]
-    weight = laws[0].log_prob(h).exp() * (h[1] - h[0])
-    gap = (laws[1].loc - h) / laws[1].variance - (laws[0].loc - h) / laws[0].variance
+    truths = [torch.distributions.Normal(x.mean.squeeze(), x.log_std.exp().squeeze()) for x in (q, p)]
+    weight = truths[0].log_prob(h).exp() * (h[1] - h[0])
+    gap = (truths[1].loc - h) / truths[1].variance - (truths[0].loc - h) / truths[0].variance
     values = q.divergences(p)
-    expected = (weight * (laws[0].log_prob(h) - laws[1].log_prob(h))).sum()
+    expected = (weight * (truths[0].log_prob(h) - truths[1].log_prob(h))).sum()
     assert values["posterior_kl"].item() == pytest.approx(expected.item(), abs=1e-9)
     assert values["posterior_fisher"].item() == pytest.approx((0.5 * weight * gap.square()).sum().item(), abs=1e-9)
 
 
 def test_estimates_agree_with_the_closed_forms():
-    """The Monte Carlo path, for energies whose law is hidden behind a wrapper, is unbiased."""
+    """The Monte Carlo path, for energies whose distribution is hidden behind a wrapper, is unbiased."""
     v = normal(200, 3)
     grbm = random_grbm(3, 6)
     q = bernoulli_posterior(grbm, seed=7)

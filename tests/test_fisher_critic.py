@@ -290,8 +290,8 @@ def test_refusals(make, words, model):
 
 def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
     method, v = exact(model), torch.randn(2500, 2)  # more rows than one block of the metric
-    law = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
-    found = CriticDivergence(data_energy=law).compute(method, v, keyed_generator(1))
+    truth = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
+    found = CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)
     expected = torch.cat([method.bracket(rows, generator) for rows in v.split(1000)]).mean()
     assert found["fisher_divergence"] == pytest.approx(expected.item(), rel=1e-12)
@@ -300,18 +300,18 @@ def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
     error = abs(found["fisher_divergence"] - truth) / truth
     assert found["fisher_divergence_relative_error"] == pytest.approx(error, rel=1e-12)
     assert all(type(value) is float for value in found.values())
-    assert CriticDivergence(data_energy=law).compute(method, v, keyed_generator(1)) == found
+    assert CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1)) == found
 
 
 def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float64):
-    law, v = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
-    zero = CriticDivergence(data_energy=law).compute(exact(law), v, keyed_generator(0))
+    truth, v = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
+    zero = CriticDivergence(data_energy=truth).compute(exact(truth), v, keyed_generator(0))
     assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
     assert zero["fisher_divergence_true"] == 0
-    assert list(CriticDivergence().compute(exact(law), v, keyed_generator(0))) == ["fisher_divergence"]
+    assert list(CriticDivergence().compute(exact(truth), v, keyed_generator(0))) == ["fisher_divergence"]
     other = StandIn()
-    other.energy = law
-    assert CriticDivergence(data_energy=law).compute(other, v, keyed_generator(0)) == {}
+    other.energy = truth
+    assert CriticDivergence(data_energy=truth).compute(other, v, keyed_generator(0)) == {}
 
 
 # --- data and model ---------------------------------------------------------------------------------------
@@ -349,8 +349,8 @@ def test_data_are_standard_normal_and_have_the_score_of_that_density():
     assert (splits.train[:2000] != splits.val).all()
     torch.testing.assert_close(splits.train.mean(0), torch.zeros(5), atol=5 / math.sqrt(16_000), rtol=0)
     torch.testing.assert_close(splits.train.T.cov(), torch.eye(5), atol=0.06, rtol=0)
-    law = PerturbedGRBM(v_dim=5, h_dim=4, perturbation=0.0)
-    torch.testing.assert_close(ExactScore(law)(splits.test), data.score(splits.test))
+    truth = PerturbedGRBM(v_dim=5, h_dim=4, perturbation=0.0)
+    torch.testing.assert_close(ExactScore(truth)(splits.test), data.score(splits.test))
     v = splits.test[:3].clone().requires_grad_()
     log_p = torch.distributions.Normal(0.0, 1.0).log_prob(v).sum()
     torch.testing.assert_close(torch.autograd.grad(log_p, v)[0], data.score(v).detach())

@@ -48,8 +48,8 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
 
     def lower(theta, phi, i):
         q = posterior(v_dim=3, h_dim=4)
-        law = type(latent_distribution(q, points))(*bind(q, phi).distribution_params(points))
-        kl = law.divergences(latent_distribution(method.energy, points))["posterior_kl"]
+        truth = type(latent_distribution(q, points))(*bind(q, phi).distribution_params(points))
+        kl = truth.divergences(latent_distribution(method.energy, points))["posterior_kl"]
         return (method.objective.lower_weight(data) * kl).mean()
 
     phi = params_of(method.posterior)

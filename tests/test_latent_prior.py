@@ -70,17 +70,17 @@ def gaussian(precision=None):
 
 
 def closed(theta):
-    """Mean and precision of h, those of h given v (the mean a function of v), and the law of v."""
+    """Mean and precision of h, those of h given v (the mean a function of v), and the distribution of v."""
     A, b, W, c = (theta[name] for name in ("prior.A", "prior.b", "generator.weight", "generator.bias"))
     prior = torch.eye(H) + 0.5 * (A + A.T)
     mean = -torch.linalg.solve(prior, b)
     posterior = prior + W.T @ W / STD**2
-    law = MultivariateNormal(W @ mean + c, STD**2 * torch.eye(V) + W @ torch.linalg.solve(prior, W.T))
+    truth = MultivariateNormal(W @ mean + c, STD**2 * torch.eye(V) + W @ torch.linalg.solve(prior, W.T))
 
     def posterior_mean(v):
         return torch.linalg.solve(posterior, (W.T @ (v - c).T / STD**2 - b[:, None])).T
 
-    return mean, prior, posterior_mean, posterior, law
+    return mean, prior, posterior_mean, posterior, truth
 
 
 def exact_posterior(energy, theta=None):
@@ -107,8 +107,8 @@ def by_closed_form(energy, fn):
 
 
 def score_of(theta, v):
-    law = closed(theta)[-1]
-    return torch.linalg.solve(law.covariance_matrix, (law.mean - v).T).T
+    truth = closed(theta)[-1]
+    return torch.linalg.solve(truth.covariance_matrix, (truth.mean - v).T).T
 
 
 def assert_equal(found, expected):
@@ -124,11 +124,11 @@ def test_the_marginal_is_the_closed_one():
     x, w = hermite(24, H)  # an integral over h, centred at the origin
     log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
     free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
-    mean, prior, *_, law = closed(params_of(energy))
+    mean, prior, *_, truth = closed(params_of(energy))
     # log Z = log of the integrals of N(v; g, sigma^2) without its constant, and of the prior
     log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
     log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
-    torch.testing.assert_close(-free_energy - log_z, law.log_prob(v), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
 
 
 @double

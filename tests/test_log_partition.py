@@ -171,8 +171,8 @@ def test_the_base_is_the_normal_distribution_of_the_examples():
     base = NormalBase.fitted(v)
     torch.testing.assert_close(base.root @ base.root.T, torch.cov(v.T))
     torch.testing.assert_close(base.whiten(base.colour(v)), v)
-    law = torch.distributions.MultivariateNormal(base.mean, scale_tril=base.root)
-    expected = law.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # -log Z at every point
+    truth = torch.distributions.MultivariateNormal(base.mean, scale_tril=base.root)
+    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # -log Z at every point
     torch.testing.assert_close(expected, torch.full_like(expected, -base.log_partition()))
 
 
@@ -259,9 +259,9 @@ def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(make):
 
 def test_exact_samples_of_the_gaussian_model_are_of_its_marginal():
     model, n = random_gaussian_model(), 40_000
-    law = model.marginal()
+    truth = model.marginal()
     v = model.sample_exact(n, generator(6))
-    z = torch.linalg.solve_triangular(law.scale_tril, (v - law.loc).T, upper=False).T
+    z = torch.linalg.solve_triangular(truth.scale_tril, (v - truth.loc).T, upper=False).T
     assert z.mean(0).abs().max() < 4 / math.sqrt(n)
     assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n)
 

@@ -71,14 +71,14 @@ def skewed(n, d, seed=0):
 @every_noise_distribution
 def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
     p_n = noise_case.make()
-    law = noise_case.law(p_n)
+    truth = noise_case.truth(p_n)
     y = skewed(7, V_DIM)
-    torch.testing.assert_close(p_n.log_prob(y), law.log_prob(y))
+    torch.testing.assert_close(p_n.log_prob(y), truth.log_prob(y))
     # a sample is an affine map of standard normal noise: its offset is the mean, its matrix gives the covariance
     origin, basis = p_n.sample(torch.zeros(1, V_DIM)), p_n.sample(torch.eye(V_DIM))
     jacobian = (basis - origin).T
-    torch.testing.assert_close(origin[0], law.mean)
-    torch.testing.assert_close(jacobian @ jacobian.T, law.covariance_matrix)
+    torch.testing.assert_close(origin[0], truth.mean)
+    torch.testing.assert_close(jacobian @ jacobian.T, truth.covariance_matrix)
     shape = p_n.noise((3,), y, keyed_generator(0)).shape
     assert shape == (3, 7, V_DIM)
 
@@ -171,7 +171,7 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
     # noise whose samples are the nodes of the grid
-    eps = ((grid - noise_case.law(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
+    eps = ((grid - noise_case.truth(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
     noise = {"noise_distribution": eps.expand(nu, -1, -1)}
     torch.testing.assert_close(p_n.sample(eps), grid)
 

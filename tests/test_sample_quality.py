@@ -102,9 +102,9 @@ def test_distance_of_any_two_normal_distributions_by_the_root_of_a_matrix():
 
 @pytest.mark.parametrize("n", [20, 500], ids=["fewer images than dimensions", "full rank"])
 def test_distance_of_a_set_from_itself_is_zero(n):
-    law = moments_of(3 + 10 * normal(n, 60))
-    assert frechet_distance(law, law) < 1e-6
-    assert frechet_distance(law, Gaussian(law.mean + 1, law.covariance)) == pytest.approx(60, abs=1e-6)
+    truth = moments_of(3 + 10 * normal(n, 60))
+    assert frechet_distance(truth, truth) < 1e-6
+    assert frechet_distance(truth, Gaussian(truth.mean + 1, truth.covariance)) == pytest.approx(60, abs=1e-6)
 
 
 def test_dimensions_that_nothing_varies_in_do_not_count():
@@ -121,9 +121,9 @@ def test_moments_are_those_of_the_whole_in_whatever_batches():
     parts = Moments(4)
     for part in rows.split(5):
         parts.update(part)
-    law = parts.gaussian()
-    np.testing.assert_allclose(law.mean, rows.mean(0), rtol=1e-14)
-    np.testing.assert_allclose(law.covariance, np.cov(rows, rowvar=False), atol=1e-10)
+    truth = parts.gaussian()
+    np.testing.assert_allclose(truth.mean, rows.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(truth.covariance, np.cov(rows, rowvar=False), atol=1e-10)
 
 
 # --- the other criteria -----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_kid_is_what_it_is_defined_to_be():
 
 
 def test_kid_is_unbiased():
-    # two laws on two points each: all sets of two, with their probabilities, against the discrepancy of the laws
+    # two distributions on two points each: all sets of two, with their probabilities, against the discrepancy of the distributions
     points, p, q = normal(2, 3), (0.3, 0.7), (0.8, 0.2)
     criterion, mean = KernelDistance(n_subsets=1, subset_size=2), 0.0
     for i, j, k, m in product(range(2), repeat=4):

@@ -66,9 +66,9 @@ def test_gibbs_hits_the_marginal_of_the_gaussian_latent_model():
     g = generator(1)
     for p in (model.b, model.c, model.log_std):
         p.copy_(0.3 * torch.randn(p.shape, generator=g, dtype=p.dtype))
-    law = model.marginal()
+    truth = model.marginal()
     v = Gibbs(n_steps=60).sample(model, N_CHAINS, g)
-    check_moments(v, law.mean, law.covariance_matrix)
+    check_moments(v, truth.mean, truth.covariance_matrix)
 
 
 def test_one_sweep_starts_from_mean_latents_of_uniform_visibles():

@@ -50,7 +50,7 @@ DOUBLE = torch.float64
 
 
 def sampler(n_steps=120, batch_size=N, kind="auto", **options):
-    """Dynamics at temperature one, whose stationary law is known."""
+    """Dynamics at temperature one, whose stationary distribution is known."""
     options = {"step_size": STEP, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
     return AnnealedSamples(langevin=AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
 
@@ -174,8 +174,8 @@ KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
 
 def test_completions_by_the_free_energy_have_the_moments_of_the_conditional():
     model = gaussian()
-    law = model.marginal()
-    precision, mean = law.precision_matrix.detach(), law.mean.detach()
+    truth = model.marginal()
+    precision, mean = truth.precision_matrix.detach(), truth.mean.detach()
     v = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
     full = inpaint(sampler(200), model, v.expand(N, 4), KEEP.expand(N, 4), seed=0)
     inner = precision[:2, :2]
