@@ -408,7 +408,7 @@ def refusals():
     gibbs, langevin = GibbsChain(n_steps=1), LangevinChain(n_steps=1, step_size=0.1)
     return [
         (lambda: make(JointOnly(model), gibbs), "JointOnly has no conditionals .* use chain=langevin"),
-        (lambda: make(BinaryJointOnly(model), langevin), "binary latents and no free energy"),
+        (lambda: make(BinaryJointOnly(model), langevin), "binary latents, which Langevin dynamics cannot move"),
         (lambda: make(model, gibbs, n_chains=0), "n_chains must be >= 1, or null .*, not 0"),
     ]
 

@@ -66,14 +66,10 @@ class LangevinChain(Chain):
 
     def check(self, energy: Energy) -> None:
         """Refuse binary latents that would have to move."""
-        if self.joint and not energy.continuous and isinstance(energy, MarginalEnergy):
+        if not energy.continuous and "h" in self.shapes(energy):
             raise ConfigError(
-                f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs."
-            )
-        if not energy.continuous and not isinstance(energy, MarginalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has binary latents and no free energy: Langevin dynamics cannot move them; "
-                "use a model with continuous latents."
+                f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs, or a "
+                "model with continuous latents."
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
