@@ -68,8 +68,8 @@ class LangevinChain(Chain):
         """Refuse binary latents that would have to move."""
         if not energy.continuous and "h" in self.shapes(energy):
             raise ConfigError(
-                f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs, or a "
-                "model with continuous latents."
+                f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs, or "
+                "a model with continuous latents."
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
