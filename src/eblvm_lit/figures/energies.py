@@ -16,6 +16,7 @@ from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_e
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DASHES, frame, new_figure
 from eblvm_lit.methods.base import Method
+from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["Energies"]
 
@@ -56,13 +57,8 @@ class Energies(Picture):
         energy, posterior = method.parts.energy, method.parts.posterior
         if not has_free_energy_bound(energy, posterior):
             return None
-        examples = self._examples(data, generator)
-        found = {}
-        for name, v in examples.items():
-            v = v.to(device=method.device, dtype=method.dtype)
-            bound = free_energy_bound(energy, posterior, v, generator, n_particles=self.n_particles)
-            found[name] = bound.double().cpu().numpy()
-        if not all(np.isfinite(values).all() for values in found.values()):
+        found = free_energies(method, posterior, self._examples(data, generator), generator, self.n_particles)
+        if found is None:
             return None
         figure = new_figure(7.6, 3.1)
         left, right = figure.subplots(1, 2)
@@ -83,6 +79,22 @@ class Energies(Picture):
         u = torch.rand((self.n, *test.shape[1:]), generator=generator, device=generator.device).cpu()
         low, high = train.min(), train.max()
         return {"training data": train, "test data": test, "uniform noise": low + (high - low) * u}
+
+
+def free_energies(
+    method: Method,
+    posterior: Posterior | None,
+    examples: dict[str, Tensor],
+    generator: torch.Generator,
+    n_particles: int = 1,
+) -> dict[str, np.ndarray] | None:
+    """F(v) of examples by name, or its bound by a posterior; None where a number is not finite."""
+    found = {}
+    for name, v in examples.items():
+        v = v.to(device=method.device, dtype=method.dtype)
+        bound = free_energy_bound(method.parts.energy, posterior, v, generator, n_particles=n_particles)
+        found[name] = bound.double().cpu().numpy()
+    return found if all(np.isfinite(values).all() for values in found.values()) else None
 
 
 def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture, new_figure
-from eblvm_lit.figures.energies import histograms
+from eblvm_lit.figures.energies import free_energies, histograms
 from eblvm_lit.methods.base import Method
 
 __all__ = ["GeneratedEnergies"]
@@ -53,15 +51,10 @@ class GeneratedEnergies(Picture):
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For marginal energies beside a generator of images."""
-        energy = method.parts.energy
-        if not isinstance(energy, MarginalEnergy) or not self.images.supports(method, data):
+        if not isinstance(method.parts.energy, MarginalEnergy) or not self.images.supports(method, data):
             return None
-        found = {}
-        for name, v in self._examples(method, data).items():
-            # free_energy_bound of a marginal energy is F itself, in chunks
-            values = free_energy_bound(energy, None, v, generator, n_particles=1)
-            found[name] = values.double().cpu().numpy()
-        if not all(np.isfinite(values).all() for values in found.values()):
+        found = free_energies(method, None, self._examples(method, data), generator)
+        if found is None:
             return None
         figure = new_figure(4.6, 3.1)
         panel = figure.subplots()
