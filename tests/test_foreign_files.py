@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from eblvm_lit.errors import DataError
-from eblvm_lit.utils.foreign_files import read_bounded
 from eblvm_lit.utils.tensor_files import check_tensors, load_tensors
 from hostile_worker import CPU
 
@@ -76,14 +74,3 @@ def test_a_tensor_is_within_its_memory_to_the_last_number():
     x.untyped_storage().resize_(20)  # of the 24 bytes that it ends at
     with pytest.raises(ValueError, match="x lies beyond its memory"):
         check_tensors({"x": x})
-
-
-# --- bounds -----------------------------------------------------------------------------------------------
-
-
-def test_a_file_is_read_up_to_the_bound_and_not_beyond(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"12345")
-    assert read_bounded(path, "", 5) == b"12345"
-    with pytest.raises(DataError, match="a has more than 4 bytes: mend it"):
-        read_bounded(path, "mend it.", 4)
