@@ -32,7 +32,7 @@ class Metric(ABC):
     def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
         """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
 
-    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002 - part of the contract
+    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """How numbers are computed that can be computed in several ways, in words, for the table of results.
 
         Args:

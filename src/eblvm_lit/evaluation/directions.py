@@ -12,11 +12,7 @@ LOWER = frozenset(("fisher", "fid", "kid", "fd", "kd", "fpr95", "rmse", "ksd", "
 # A standard error and a deviation say how sure another number is, and the norm of a gradient how long a step is.
 SPREADS = frozenset(("standard", "std", "norm"))
 # Two words that say together what neither says alone. The error of a log Z has a sign: the best is zero.
-PAIRS = {
-    frozenset(("classifier", "score")): 1,
-    frozenset(("divergence", "error")): -1,
-    frozenset(("z", "error")): 0,
-}
+PAIRS = {frozenset(("classifier", "score")): 1, frozenset(("divergence", "error")): -1, frozenset(("z", "error")): 0}
 # A critic's estimate of a divergence is a lower bound: the higher the better the critic, and the lower the better the
 # model.
 NEITHER = frozenset(("divergence",))

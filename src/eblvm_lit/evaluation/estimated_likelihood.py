@@ -54,7 +54,7 @@ class EstimatedLogLikelihood(ExampleMetric):
         by_ais = self.hamiltonian_ais is not None and self.hamiltonian_ais.supports(energy)
         return by_ais or self._of_grid(energy)
 
-    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002
+    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """Which estimator it is; see :meth:`Metric.describe`."""
         energy = method.parts.energy
         if not self._applies(energy):

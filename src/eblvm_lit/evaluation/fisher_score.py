@@ -40,7 +40,7 @@ class FisherScore(ExampleMetric):
         self.max_differentiated = max_differentiated
 
     @torch.no_grad()
-    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean loss of v; see :meth:`ExampleMetric.compute`."""
         energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ class HamiltonianAIS:
         hmc: The move; None: three leapfrog steps.
         base: Of v: ``fitted``, the mean and covariance of the examples, or ``standard``, N(0, I); of h it is N(0, I).
         n_adapting: Chains that adapt the step sizes.
-        progress: Whether a terminal shows a progress bar.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -56,9 +55,8 @@ class HamiltonianAIS:
         hmc: HMC | None = None,
         base: Literal["fitted", "standard"] = "fitted",
         n_adapting: int = 100,
-        progress: bool = False,
     ) -> None:
-        self.n_chains, self.n_betas, self.n_adapting, self.progress = n_chains, n_betas, n_adapting, progress
+        self.n_chains, self.n_betas, self.n_adapting = n_chains, n_betas, n_adapting
         self.hmc, self.base = HMC() if hmc is None else hmc, base
 
     @staticmethod
@@ -75,27 +73,19 @@ class HamiltonianAIS:
             generator: Source of all randomness, on the energy's device.
         """
         target, base = self._target(energy, v)
-        schedule = self._schedule(target, len(base.mean), v, generator)
-        start = self._draw(self.n_chains, len(base.mean), v, generator)
-        return estimate_from_log_weights(self._anneal(target, schedule, start, generator), base.log_partition())
+        log_w, _ = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)
+        return estimate_from_log_weights(log_w, base.log_partition())
 
     @torch.no_grad()
-    def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich | None:
+    def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:
         """Bounds of log Z from both sides: from the base to the model, and from exact samples of the model to the base.
 
         Arguments as for :meth:`estimate`.
-
-        Returns:
-            None for a model without exact samples.
         """
-        if not hasattr(energy, "sample_exact"):
-            return None
         target, base = self._target(energy, v)
-        schedule = self._schedule(target, len(base.mean), v, generator)
-        start = self._draw(self.n_chains, len(base.mean), v, generator)
-        up = self._anneal(target, schedule, start, generator)
-        samples = energy.sample_exact(self.n_chains, generator)  # pyright: ignore[reportCallIssue]
-        down = self._anneal(target, schedule[::-1], base.whiten(samples.flatten(1)), generator)
+        up, schedule = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)
+        samples = cast(Any, energy).sample_exact(self.n_chains, generator)
+        down = anneal(target, self.hmc, schedule[::-1], base.whiten(samples.flatten(1)), generator)
         log_z_base = base.log_partition()
         return Sandwich(estimate_from_log_weights(up, log_z_base), reversed_estimate(down, log_z_base))
 
@@ -110,10 +100,9 @@ class HamiltonianAIS:
         Returns:
             Shape (B,), float64; its mean is at least that of F.
         """
-        base, n = NormalBase.standard(energy.h_dim, v), min(len(v), self.n_adapting)
-        schedule = self._schedule(energy.at(v[:n]), energy.h_dim, v, generator, n)
-        start = self._draw(len(v), energy.h_dim, v, generator)
-        return -self._anneal(energy.at(v), schedule, start, generator, "F(v) by AIS") - base.log_partition()
+        pilot = energy.at(v[: self.n_adapting])
+        log_w, _ = self._ascend(energy.at(v), energy.h_dim, v, generator, n=len(v), pilot=pilot)
+        return -log_w - NormalBase.standard(energy.h_dim, v).log_partition()
 
     def _target(self, energy: Energy, v: Tensor) -> tuple[RowEnergy, NormalBase]:
         """The energy of the whitened variable, and the base."""
@@ -129,24 +118,24 @@ class HamiltonianAIS:
 
         return joint, both
 
-    def _schedule(
-        self, target: RowEnergy, dim: int, like: Tensor, generator: torch.Generator, n: int | None = None
-    ) -> list[tuple[float, float]]:
-        """Inverse temperatures and step sizes, by n chains that adapt the latter."""
-        betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
-        pilot = self._draw(self.n_adapting if n is None else n, dim, like, generator)
-        return list(zip(betas, step_sizes(target, self.hmc, betas, pilot, generator), strict=True))
-
-    def _draw(self, n: int, dim: int, like: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.randn((n, dim), generator=generator, dtype=like.dtype, device=like.device)
-
-    def _anneal(
+    def _ascend(
         self,
         target: RowEnergy,
-        schedule: list[tuple[float, float]],
-        start: Tensor,
+        dim: int,
+        like: Tensor,
         generator: torch.Generator,
-        title: str = "log Z by AIS",
-    ) -> Tensor:
-        with progress_bar(title, self.n_betas - 1, visible=self.progress) as on_step:
-            return anneal(target, self.hmc, schedule, start, generator, on_step)
+        *,
+        n: int,
+        pilot: RowEnergy | None = None,
+    ) -> tuple[Tensor, list[tuple[float, float]]]:
+        """log w of n chains from the base to the target, and the inverse temperatures with their adapted step sizes.
+
+        The chains that adapt the sizes move on the target, or on the pilot, whose rows may be fewer.
+        """
+        n_adapting = self.n_adapting if pilot is None else min(n, self.n_adapting)
+        options: dict[str, Any] = {"generator": generator, "dtype": like.dtype, "device": like.device}
+        betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
+        sizes = step_sizes(pilot or target, self.hmc, betas, torch.randn((n_adapting, dim), **options), generator)
+        schedule = list(zip(betas, sizes, strict=True))
+        with progress_bar("annealed importance sampling", self.n_betas - 1) as on_step:
+            return anneal(target, self.hmc, schedule, torch.randn((n, dim), **options), generator, on_step), schedule

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, grad, grad_and_value, params_of
-from eblvm_lit.core.tensors import tree_map
+from eblvm_lit.core.tensors import flatten, tree_map
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.latent_distributions import posterior_divergences
@@ -22,7 +21,6 @@ from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.scores.exact import ExactScore
 
@@ -30,29 +28,11 @@ __all__ = ["HypergradientBias"]
 
 
 def _distance(a: Params, b: Params) -> float:
-    return float(torch.stack([(a[key] - b[key]).square().sum() for key in a]).sum().sqrt())
+    return float(torch.linalg.vector_norm(flatten(tree_map(torch.sub, a, b))))
 
 
 def _norm(a: Params) -> float:
-    return _distance(a, tree_map(torch.zeros_like, a))
-
-
-class _ExactKL(nn.Module):
-    """Mean KL(q(h|v) || p(h|v)), without sampling."""
-
-    def __init__(self, energy: Energy, posterior: Posterior) -> None:
-        super().__init__()
-        self.energy, self.posterior = energy, posterior
-
-    @staticmethod
-    def params(theta: Params, phi: Params) -> Params:
-        named = (("energy", theta), ("posterior", phi))
-        return {f"{network}.{name}": value for network, params in named for name, value in params.items()}
-
-    def forward(self, v: Tensor) -> Tensor:
-        found = posterior_divergences(self.energy, self.posterior, v)
-        assert found is not None  # compute() has asked
-        return found["posterior_kl"].mean()
+    return float(torch.linalg.vector_norm(flatten(a)))
 
 
 class HypergradientBias(ExampleMetric):
@@ -87,7 +67,6 @@ class HypergradientBias(ExampleMetric):
         n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
         n_terms: Conjugate-gradient steps of the reference hypergradient there.
         whiten: Whether the descent is that of whitened coordinates.
-
     """
 
     def __init__(
@@ -118,14 +97,15 @@ class HypergradientBias(ExampleMetric):
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
         """The bi-level problem of one minibatch and one draw of noise, still without an update rule."""
         points = method.objective.perturb(v, noise["data"])
-        pair = _ExactKL(method.energy, method.posterior)
-        return BilevelProblem(
-            upper=lambda theta, phi: method.upper_loss(theta, phi, v, noise).mean(),
-            lower=lambda theta, phi, i: bind(pair, pair.params(theta, phi)).forward(points),  # noqa: ARG005
-            optimizer=cast(SGD, None),
-            state={},
-            lr=0.0,
-        )
+
+        def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: it draws nothing
+            found = posterior_divergences(bind(method.energy, theta), bind(method.posterior, phi), points)
+            return cast(dict[str, Tensor], found)["posterior_kl"].mean()
+
+        def upper(theta: Params, phi: Params) -> Tensor:
+            return method.upper_loss(theta, phi, v, noise).mean()
+
+        return BilevelProblem(upper=upper, lower=lower, optimizer=cast(SGD, None), state={}, lr=0.0)
 
     def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
         """The update rule of the lower level; its step size is chosen later."""
@@ -201,11 +181,7 @@ class HypergradientBias(ExampleMetric):
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
     def evaluate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        split: str,  # noqa: ARG002 - other splits are too small
-        generator: torch.Generator,
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The study on training examples, for any split: their number exceeds the dimension of v."""
         return super().evaluate(method, data, "train", generator)

@@ -111,11 +111,8 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
         >>> closed_divergences(q, q), closed_divergences(q, None)
         ({'posterior_kl': tensor([0.])}, None)
     """
-    if isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents | EnumeratedLatents):
-        return q.divergences(p)
-    if isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents):
-        return q.divergences(p)
-    return None
+    known = {BernoulliLatents: BernoulliLatents | EnumeratedLatents, GaussianLatents: GaussianLatents}.get(type(q))
+    return None if known is None or not isinstance(p, known) else q.divergences(p)
 
 
 def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:

@@ -62,7 +62,6 @@ class LogLikelihood(ExampleMetric):
         max_enumerated: Largest number of a GRBM's latents that are enumerated.
         n_chains: Chains of annealed importance sampling with Gibbs sweeps.
         n_betas: Its inverse temperatures.
-        progress: Whether it shows a progress bar.
 
     Example:
         >>> from types import SimpleNamespace
@@ -74,16 +73,9 @@ class LogLikelihood(ExampleMetric):
         {'log_likelihood': 'log Z by enumeration'}
     """
 
-    def __init__(
-        self,
-        *,
-        max_enumerated: int = 20,
-        n_chains: int = 2000,
-        n_betas: int = 2000,
-        progress: bool = False,
-    ) -> None:
+    def __init__(self, *, max_enumerated: int = 20, n_chains: int = 2000, n_betas: int = 2000) -> None:
         self.max_enumerated = max_enumerated
-        self.ais = AIS(n_chains=n_chains, n_betas=n_betas, progress=progress)
+        self.ais = AIS(n_chains=n_chains, n_betas=n_betas)
 
     def estimator(self, energy: object) -> str | None:
         """How log Z is found, in words; None where it is neither known nor estimated."""
@@ -91,7 +83,7 @@ class LogLikelihood(ExampleMetric):
             return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
         return "AIS with Gibbs sweeps" if isinstance(energy, GRBM) else None
 
-    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:  # noqa: ARG002
+    def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """Which estimator it is; see :meth:`Metric.describe`."""
         how = self.estimator(method.parts.energy)
         return {} if how is None else {"log_likelihood": f"log Z by {how}"}

@@ -94,22 +94,13 @@ class Modes(Metric):
     """
 
     def __init__(
-        self,
-        *,
-        n_samples: int = 2500,
-        n_steps: int = 1000,
-        step_size: float = 1e-3,
-        min_share: float = 0.1,
+        self, *, n_samples: int = 2500, n_steps: int = 1000, step_size: float = 1e-3, min_share: float = 0.1
     ) -> None:
         self.n_samples, self.min_share = n_samples, min_share
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
 
     def evaluate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        split: str,  # noqa: ARG002 - samples are compared with the mixture itself
-        generator: torch.Generator,
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers; see :meth:`Metric.evaluate`."""
         energy = method.parts.energy

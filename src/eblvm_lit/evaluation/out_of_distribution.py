@@ -111,7 +111,7 @@ class DataSet(OutlierSet):
         check_images(data.event_shape, type(self.data).__name__)
         self.data.setup()
 
-    def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 - nothing is random
+    def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Shape (m, *event)."""
         self.data.setup()
         rows = self.data.splits.test[: self.n_max]
@@ -185,7 +185,7 @@ class OutOfDistribution(ExampleMetric):
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
 
-    def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: ARG002
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load the other data sets, and refuse those that cannot be resized to the shape of these data."""
         for outliers in self.sets.values():
             outliers.prepare(data)

@@ -88,24 +88,14 @@ class PlaneQuadrature(Metric):
     """
 
     def __init__(
-        self,
-        *,
-        n_cells: int = 210,
-        scale: int = 3,
-        tolerance: float = 1e-3,
-        half_width: float = 8.0,
-        n_nodes: int = 41,
+        self, *, n_cells: int = 210, scale: int = 3, tolerance: float = 1e-3, half_width: float = 8.0, n_nodes: int = 41
     ) -> None:
         self.n_cells, self.scale, self.tolerance = n_cells, scale, tolerance
         self.half_width, self.n_nodes = half_width, n_nodes
 
     @torch.no_grad()
     def evaluate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        split: str,
-        generator: torch.Generator,  # noqa: ARG002 - nothing is random
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers of a split; see :meth:`Metric.evaluate`."""
         energy = method.parts.energy

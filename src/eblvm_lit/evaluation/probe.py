@@ -70,11 +70,7 @@ class LinearProbe(Metric):
         self.standardize, self.pixels = standardize, pixels
 
     def evaluate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        split: str,
-        generator: torch.Generator,  # noqa: ARG002 - nothing is random
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
         encoding, labels, n = method.parts.encoding, data.labels, data.n_train_without(split)

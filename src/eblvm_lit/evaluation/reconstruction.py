@@ -44,7 +44,7 @@ class ReconstructionError(ExampleMetric):
         self.batch_statistics = batch_statistics
 
     @torch.no_grad()
-    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The error at v; see :meth:`ExampleMetric.compute`. Nothing without an encoder and a generator."""
         if not reconstructs(method.parts):
             return {}

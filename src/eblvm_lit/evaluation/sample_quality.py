@@ -80,11 +80,7 @@ class SampleQuality(Metric):
         return self.reference.load(data, self.features, device=method.device, rows=self.rows)
 
     def evaluate(
-        self,
-        method: Method,
-        data: ArrayDataModule,
-        split: str,
-        generator: torch.Generator,  # noqa: ARG002 - the images are keyed by the run's seed
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Compare the model's images with data; see :meth:`Metric.evaluate`."""
         if not self.images.supports(method, data):

@@ -142,13 +142,14 @@ class ScoreBias(ExampleMetric):
             for name in rows[0]:
                 logs = torch.tensor([row[name] for row in rows]).log()
                 curves.setdefault(name, []).append(float(logs.mean().exp()))
-        return {**_flat(curves), **_slopes(curves), "score_bias_bound_ratio": worst}
+        flat = {f"score_bias_{name}_t{i}": x for name, values in curves.items() for i, x in enumerate(values)}
+        return {**flat, **_slopes(curves), "score_bias_bound_ratio": worst}
 
     @staticmethod
     def _measure(coupling: Tensor, v: Tensor, p: IndependentLatents, direction: Tensor) -> dict[str, float]:
         """Biases, bounds and divergences of one posterior, all of whose parameters are perturbed."""
         q = _perturbed(p, v, direction)
-        divergences = {name.removeprefix("posterior_"): float(x) for name, x in closed_divergences(q, p).items()}
+        divergences = {k.removeprefix("posterior_"): float(x) for k, x in (closed_divergences(q, p) or {}).items()}
         vaes, vages = bias_norms(coupling, v, _mean_variance(p), _mean_variance(q))
         kl = torch.tensor(divergences["kl"], dtype=v.dtype, device=v.device)
         bounds = bias_bounds(coupling, v, kl, binary=isinstance(p, BernoulliLatents))
@@ -171,10 +172,6 @@ def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> Independe
     if isinstance(p, BernoulliLatents):
         return BernoulliLatents(p.logits + shift)
     return GaussianLatents(p.mean + shift, p.log_std + direction[1].unsqueeze(0))
-
-
-def _flat(curves: dict[str, list[float]]) -> dict[str, float]:
-    return {f"score_bias_{name}_t{i}": value for name, values in curves.items() for i, value in enumerate(values)}
 
 
 def _slopes(curves: dict[str, list[float]]) -> dict[str, float]:

@@ -43,7 +43,7 @@ class SteinDiscrepancy(ExampleMetric):
         self.max_points = max_points
 
     @torch.no_grad()
-    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
         energy, v = method.parts.energy, v[: self.max_points].double()
         if not isinstance(energy, MarginalEnergy) or len(v) < 2:

@@ -38,7 +38,7 @@ class InceptionScore(SampleCriterion):
     def __init__(self, *, n_splits: int = 10, seed: int = 2020) -> None:
         self.n_splits, self.seed, self.fewest = n_splits, seed, n_splits
 
-    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:  # noqa: ARG002
+    def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The score; see :meth:`SampleCriterion.compute`."""
         from torch_fidelity.metric_isc import (  # takes a second: paid by those who use it
             KEY_METRIC_ISC_MEAN,

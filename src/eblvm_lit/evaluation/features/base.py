@@ -47,6 +47,7 @@ class FeatureExtractor(ABC):
         resize: How it resizes images.
         batch_size: Images at a time.
         classifies: Whether it gives logits of classes; final after :meth:`prepare`.
+        fingerprint: A digest of its weights, in hexadecimal digits; set by :meth:`prepare`.
     """
 
     name: str
@@ -55,6 +56,7 @@ class FeatureExtractor(ABC):
     resize: str
     batch_size: int
     classifies: bool = True
+    fingerprint: str = ""
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:
@@ -63,11 +65,6 @@ class FeatureExtractor(ABC):
         Args:
             data: The reference data, set up.
         """
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """A digest of its weights, in hexadecimal digits; available after :meth:`prepare`."""
 
     @abstractmethod
     def extract(self, images: Tensor) -> Features:

@@ -65,7 +65,6 @@ class ClassifierFeatures(FeatureExtractor):
         self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed
         self.accuracy: float | None = None
         self._network: ImageClassifier | None = None
-        self._fingerprint = ""
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Read the trained network, or train it, once.
@@ -83,13 +82,8 @@ class ClassifierFeatures(FeatureExtractor):
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
         self.classifies = data.labels.train.dim() == 1  # attributes do not exclude each other
-        self._fingerprint = digest(self._network)
+        self.fingerprint = digest(self._network)
         log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
-
-    @property
-    def fingerprint(self) -> str:
-        """Of its weights."""
-        return self._fingerprint
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:

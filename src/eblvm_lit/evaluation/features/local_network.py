@@ -43,19 +43,18 @@ class LocalNetwork(FeatureExtractor):
 
     def __init__(self, *, cache_dir: str, weights: str | None, sha256: str | None, batch_size: int) -> None:
         self.cache_dir, self.weights, self.sha256, self.batch_size = cache_dir, weights, sha256, batch_size
-        self._fingerprint = ""
 
     @abstractmethod
     def build(self, content: bytes) -> nn.Module:
         """The network of a file's bytes; sets :attr:`dim`."""
 
-    def prepare(self, data: ArrayDataModule) -> None:  # noqa: ARG002 - the network is the same for all data
+    def prepare(self, data: ArrayDataModule) -> None:
         """Find or download the weights and build the network, once.
 
         Raises:
             DataError: The file is missing, or another one.
         """
-        if self._fingerprint:
+        if self.fingerprint:
             return
         path = first_rank_first(self.find)
         # the network is built from the bytes that were checked, and not from the file, which may have changed since
@@ -67,7 +66,7 @@ class LocalNetwork(FeatureExtractor):
                 f"{self.sha256[:8]}...): put the right one there, or set sha256=null for weights of your own."
             )
         self.network = self.build(content).float().requires_grad_(False).eval()
-        self._fingerprint = found[:16]
+        self.fingerprint = found[:16]
 
     def find(self) -> Path:
         """The file of weights: where the user says, in ``cache_dir``, in the folder of torch's hub, or downloaded."""
@@ -88,11 +87,6 @@ class LocalNetwork(FeatureExtractor):
             except Exception as error:  # download errors have no common base class
                 reason = f"which could not be downloaded ({error})"
         raise DataError(f"{self.label} needs its weights, {reason}: put the file {self.url} at {target}.")
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the file of weights."""
-        return self._fingerprint
 
 
 def as_tensors(content: bytes) -> dict[str, Any]:

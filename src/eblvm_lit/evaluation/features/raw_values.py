@@ -28,7 +28,7 @@ class RawValues(FeatureExtractor):
     name = "raw"
     titles = Titles("fd_raw", "kd_raw", "raw_score", "_raw")
     resize = "none"
-    classifies = False
+    classifies, fingerprint = False, "raw"  # there are no weights
 
     def __init__(self, *, batch_size: int = 1000) -> None:
         self.batch_size = batch_size
@@ -36,11 +36,6 @@ class RawValues(FeatureExtractor):
     def prepare(self, data: ArrayDataModule) -> None:
         """Note the number of values."""
         self.dim = math.prod(data.event_shape if data.image_shape is None else data.image_shape)
-
-    @property
-    def fingerprint(self) -> str:
-        """There are no weights."""
-        return "raw"
 
     def extract(self, images: Tensor) -> Features:
         """The values (B, D); see :meth:`FeatureExtractor.extract`."""

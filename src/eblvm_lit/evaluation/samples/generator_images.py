@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, plain_autograd
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.eval_mode import eval_mode
@@ -80,11 +79,6 @@ class GeneratedImages(ImageSource):
         energy = method.parts.energy
         if not isinstance(energy, LatentPriorEnergy):
             return noise((cast(Any, method).h_dim,))
-        if self.langevin is None:
-            raise ConfigError(
-                "This model learns the prior of its latents: give Langevin steps to draw them by, as "
-                "langevin={_target_: eblvm_lit.samplers.langevin.Langevin, n_steps: 60, step_size: 0.16} does."
-            )
         drawn = noise((1 + self.langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
         with plain_autograd():
             return run_chain(self.langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})

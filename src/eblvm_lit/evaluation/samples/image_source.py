@@ -25,7 +25,7 @@ class ImageSource(ABC):
         torch.Size([5, 1, 8, 8])
     """
 
-    def supports(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - subclasses use it
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether it can give images of the method; by default, whether the data are images."""
         return data.image_shape is not None
 
