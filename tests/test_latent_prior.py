@@ -341,8 +341,6 @@ def test_generated_images_start_at_the_prior_of_the_model():
     assert torch.equal(images[:5], GeneratedImages(langevin=steps, batch_size=2).images(method, data, 5))
     still = GeneratedImages(langevin=Langevin(n_steps=0, step_size=0.2)).images(method, data, 6)
     assert not torch.equal(images, still)
-    with pytest.raises(ConfigError, match=r"^This model learns the prior of its latents: give Langevin steps"):
-        GeneratedImages().images(method, data, 2)
 
 
 def test_drawn_latents_follow_a_learnt_prior():
