@@ -38,7 +38,7 @@ def float64():
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory):
     """An honest checkpoint's content."""
-    from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+    from eblvm_lit.training.checkpoint_io import load_checkpoint
     from shell import train
 
     folder = tmp_path_factory.mktemp("honest")

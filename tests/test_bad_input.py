@@ -13,8 +13,8 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.training.checkpoint_io import load_checkpoint
 from image_files import write_frey
 from shell import checkpoint, configure, evaluate, start, tiny, train
 

@@ -1,15 +1,14 @@
 """Averages of the parameters: their recursion, what they leave alone, going on with them, and metrics of them."""
 
-import copy
-
 import pytest
 import torch
 
 from eblvm_lit.cli import run
 from eblvm_lit.cli.build import build, iterations_per_batch
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.checkpoint_weights import averages_of, load_weights, parameters_of
+from eblvm_lit.training.callbacks.ema import averaged_of
+from eblvm_lit.training.checkpoint_io import restore
 from image_files import write_cifar10
 from shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, tiny, train
 
@@ -34,7 +33,7 @@ def record_parameters(monkeypatch):
     found, step = [], Method.step
 
     def copied(method):
-        return {name: {k: p.detach().clone() for k, p in own.items()} for name, own in parameters_of(method).items()}
+        return {name: p.detach().clone() for name, p in averaged_of(method).items()}
 
     def step_and_record(self, *args):
         if not found:
@@ -54,16 +53,14 @@ def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every,
     train(tmp_path, *QUICK, *EMA, *blocks, UNTESTED, "trainer.precision=64-true")
     assert len(path) == 21
     found = checkpoint(tmp_path)["averages"]
-    assert found.keys() == {"theta", "phi"}
-    for network, parameters in found.items():
-        assert parameters.keys() == path[0][network].keys()
-        for name, average in parameters.items():
-            expected = path[0][network][name]
-            for t in range(every, 21, every):
-                expected = 0.9**every * expected + (1 - 0.9**every) * path[t][network][name]
-            torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
-        last = path[-1][network]
-        assert any(not torch.allclose(average, last[name], rtol=1e-3) for name, average in parameters.items())
+    assert found.keys() == path[0].keys()
+    assert {name.partition(".")[0] for name in found} == {"energy", "posterior"}
+    for name, average in found.items():
+        expected = path[0][name]
+        for t in range(every, 21, every):
+            expected = 0.9**every * expected + (1 - 0.9**every) * path[t][name]
+        torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
+    assert any(not torch.allclose(average, path[-1][name], rtol=1e-3) for name, average in found.items())
 
 
 def test_blocks_give_way_to_averages():
@@ -111,9 +108,8 @@ def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplo
     train(tmp_path / "more", *again, "trainer.max_steps=12")
     assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
     content = checkpoint(tmp_path / "more")
-    for network, prefix in (("theta", "energy"), ("phi", "posterior")):
-        for name, average in content["averages"][network].items():
-            assert torch.equal(average, content["state_dict"][f"{prefix}.{name}"])  # a decay of 0 keeps the last
+    for name, average in content["averages"].items():
+        assert torch.equal(average, content["state_dict"][name])  # a decay of 0 keeps the last
 
 
 # --- running statistics -----------------------------------------------------------------------------------
@@ -141,7 +137,7 @@ def images(tmp_path_factory):
     write_cifar10(folder)
 
     def statistics(method):
-        buffers = method.omega.named_buffers()
+        buffers = method.named_buffers()
         return {name: value.clone() for name, value in buffers if name.endswith(STATISTICS)}
 
     def step_and_record(self, *args):
@@ -160,7 +156,7 @@ def images(tmp_path_factory):
 def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of_the_buffers(images):
     _, content, path = images
     assert len(path) == 7
-    averages = content["averages"]["omega"]
+    averages = content["averages"]
     assert {name for name in averages if name.endswith(STATISTICS)} == path[0].keys()
     assert len(path[0]) > 8
     for name in path[0]:
@@ -176,24 +172,9 @@ def test_averages_are_loaded_with_their_own_statistics(images, monkeypatch):
     folder, content, _ = images
     monkeypatch.setenv("EBLVM_DATA", str(folder))
     method = build(configure(*IMAGES, f"run_dir={folder / 'x'}")).method
-    load_weights(method, content, "ema")
-    loaded = {**dict(method.omega.named_parameters()), **dict(method.omega.named_buffers())}
-    for name, average in content["averages"]["omega"].items():
-        assert torch.equal(loaded[name], average)
-    # a checkpoint written before they were averaged
-    old = copy.deepcopy(content)
-    for name in STATISTICS:
-        old["averages"]["omega"] = {k: p for k, p in old["averages"]["omega"].items() if not k.endswith(name)}
-    load_weights(method, old, "ema")
-    for name, value in method.omega.named_buffers():
-        assert torch.equal(value, content["state_dict"][f"omega.{name}"])
-    for name, value in method.omega.named_parameters():
-        assert torch.equal(value, content["averages"]["omega"][name])
-    # and one that lost a part of them
-    key = next(name for name in content["averages"]["omega"] if name.endswith("running_var"))
-    old["averages"]["omega"] = {k: p for k, p in content["averages"]["omega"].items() if k != key}
-    with pytest.raises(DataError, match="averages are not of this method's parameters"):
-        averages_of(old, method)
+    restore(method, content, "last.ckpt", "ema")
+    for name, value in method.state_dict().items():
+        assert torch.equal(value, content["averages"].get(name, content["state_dict"][name]))
 
 
 def test_a_crashed_run_goes_on_with_the_averages_of_its_statistics_bit_by_bit(images, tmp_path, monkeypatch):
@@ -205,15 +186,6 @@ def test_a_crashed_run_goes_on_with_the_averages_of_its_statistics_bit_by_bit(im
     assert checkpoint(tmp_path / "crashed")["global_step"] == 3
     resumed = train_images(tmp_path / "resumed", f"ckpt={last}")
     assert same(resumed["averages"], whole["averages"])
-    # of a checkpoint without them, they begin with the statistics it holds
-    old = checkpoint(tmp_path / "crashed")
-    averages = old["averages"]["omega"]
-    old["averages"]["omega"] = {k: p for k, p in averages.items() if not k.endswith(STATISTICS)}
-    torch.save(old, tmp_path / "crashed" / "checkpoints" / "old.ckpt")
-    later = train_images(tmp_path / "later", f"ckpt={tmp_path}/crashed/checkpoints/old.ckpt")
-    assert later["averages"]["omega"].keys() == whole["averages"]["omega"].keys()
-    for name, value in later["averages"]["omega"].items():
-        assert torch.equal(value, whole["averages"]["omega"][name]) == (not name.endswith(STATISTICS)), name
 
 
 # --- metrics of them --------------------------------------------------------------------------------------
@@ -223,9 +195,7 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
     folder, metrics = straight
     last = folder / "checkpoints" / "last.ckpt"
     content = checkpoint(folder)
-    for network, prefix in (("theta", "energy"), ("phi", "posterior")):
-        for name, average in content["averages"][network].items():
-            content["state_dict"][f"{prefix}.{name}"] = average
+    content["state_dict"].update(content["averages"])
     torch.save(content, tmp_path / "averaged.ckpt")
     expected = evaluate(tmp_path / "averaged", tmp_path / "averaged.ckpt")
     found = evaluate(tmp_path / "ema", last, "eval_weights=ema")
@@ -253,19 +223,18 @@ def test_after_both_the_method_holds_its_parameters_again_for_figures(straight):
     content = checkpoint(straight[0])
     method = build(tiny("x", *LONG)).method
     for kind in ("ema", "raw"):
-        load_weights(method, content, kind)
+        restore(method, content, "last.ckpt", kind)
     assert same(dict(method.state_dict()), dict(content["state_dict"]))
 
 
 def test_persistent_chains_are_left_alone(tmp_path):
     train(tmp_path, "method=pcd", "callbacks=ema", UNTESTED)
     content = checkpoint(tmp_path)
-    assert content["averages"].keys() == {"theta"}
-    assert not any("chain" in name for name in content["averages"]["theta"])
+    assert not any("chain" in name for name in content["averages"])
     method = build(tiny("x", "method=pcd")).method
-    load_weights(method, content, "ema")
+    restore(method, content, "last.ckpt", "ema")
     assert torch.equal(method.chain_h, content["state_dict"]["chain_h"])
-    assert torch.equal(method.energy.W, content["averages"]["theta"]["W"])
+    assert torch.equal(method.energy.W, content["averages"]["energy.W"])
     assert not torch.equal(method.energy.W, content["state_dict"]["energy.W"])
 
 
@@ -277,12 +246,11 @@ def test_persistent_chains_are_left_alone(tmp_path):
     [
         (
             ["eval_weights=ema"],
-            "eval_weights=ema needs averages of the parameters: add callbacks=ema, or use eval_weights=raw",
+            "eval_weights=ema needs averages of the parameters: add callbacks=ema",
         ),
         (["eval_weights=both"], "eval_weights=both needs averages"),
         (["eval_weights=swa"], "eval_weights is raw, ema or both, not 'swa'"),
         (["callbacks=ema", "callbacks.ema.decay=1.0"], r"callbacks.ema.decay must be in \[0, 1\), not 1.0"),
-        (["callbacks=ema", "callbacks.ema.every=0"], "callbacks.ema.every must be at least 1, not 0"),
     ],
 )
 def test_refusals_before_the_first_iteration(overrides, sentence, tmp_path):
@@ -298,21 +266,3 @@ def test_a_checkpoint_without_averages_has_no_metrics_of_them(tmp_path):
         evaluate(tmp_path / "e", last, "eval_weights=ema")
     with pytest.raises(ConfigError, match="eval_weights is raw, ema or both, not 'mean'"):
         evaluate(tmp_path / "e", last, "eval_weights=mean")
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda averages: averages.pop("phi"),
-        lambda averages: averages["theta"].update(W=torch.zeros(2, 2)),
-        lambda averages: averages["theta"].pop("b"),
-        lambda averages: averages.update(theta=[1.0]),
-        lambda averages: averages["theta"].update(W="W"),
-    ],
-)
-def test_averages_of_something_else_are_refused(spoil, straight):
-    content = copy.deepcopy(checkpoint(straight[0]))
-    spoil(content["averages"])
-    method = build(tiny("x", *LONG)).method
-    with pytest.raises(DataError, match="averages are not of this method's parameters"):
-        averages_of(content, method)

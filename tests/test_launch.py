@@ -16,7 +16,7 @@ from eblvm_lit.core import compile_choice, fast_paths
 from eblvm_lit.core.compile_choice import Choice
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training import processes
-from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.training.loggers.csv import read_curves
 from launching import RUN, Launch, gone, run_script
 from processes import in_processes

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+from eblvm_lit.training.forecast import warn_of_counts
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
@@ -17,7 +18,6 @@ from eblvm_lit.cli.validate import check_config, check_types
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.training.forecast import warn_of_counts
 from eblvm_lit.utils.memory import lacks_memory, total_memory, within_memory
 from image_files import write_images, write_mnist
 from leaves import COMBINATIONS, VALUES, outcome, parts, paths, trained_with

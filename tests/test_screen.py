@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from eblvm_lit.training.forecast import iteration_seconds
 
 from eblvm_lit.cli import forecast, run
 from eblvm_lit.cli.build import build
@@ -13,8 +14,7 @@ from eblvm_lit.cli.start_screen import next_steps
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.methods.base import Method
-from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
-from eblvm_lit.training.forecast import iteration_seconds
+from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from shell import CONF, configured, start, tiny, train

@@ -43,6 +43,8 @@ def read_run(path):
         if kind == "run":
             found.run = record.run
             found.config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        elif kind == "config":
+            found.config |= {item.key: json.loads(item.value_json) for item in record.config.update}
         elif kind == "metric":
             definition = record.metric
             found.metrics[definition.name or definition.glob_name] = definition

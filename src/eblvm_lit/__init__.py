@@ -12,7 +12,7 @@ Example:
 
 import lazy_loader
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # __init__.pyi lists the public names: one list for imports, editors and type checkers.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,8 +19,7 @@ from eblvm_lit.cli.own_packages import import_packages
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.training.callbacks.checkpoints import AtomicCheckpointIO
-from eblvm_lit.training.callbacks.group import grouped
+from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
 from eblvm_lit.training.processes import OwnReductions
 
 __all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
@@ -180,7 +179,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
-        "callbacks": grouped(parts.callbacks),
+        "callbacks": list(parts.callbacks.values()),
         "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],
     }

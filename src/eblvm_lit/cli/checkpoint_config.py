@@ -9,9 +9,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.cli.renamed import RENAMED
+from eblvm_lit.cli.results import WEIGHTS
 from eblvm_lit.cli.validate import check_integer, refuse_urls
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.methods.checkpoint_weights import check_eval_weights
 from eblvm_lit.utils.plain_files import check_plain
 
 __all__ = ["stored_config"]
@@ -50,7 +50,8 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
-    check_eval_weights(stored.eval_weights)
+    if stored.eval_weights not in WEIGHTS:
+        raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
     _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
     if cfg.data_root is not None:  # also of the outlier sets in the metrics

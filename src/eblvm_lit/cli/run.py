@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.cli.adapt import adapt
 from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes
 from eblvm_lit.cli.checkpoint_config import stored_config
-from eblvm_lit.cli.console import prepare_folder, quiet, show_config
+from eblvm_lit.cli.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.cli.instantiate import LIGHTNING
+from eblvm_lit.cli.results import estimators, final_metrics, test, write_results
 from eblvm_lit.cli.start_screen import show_next_steps, show_start
 from eblvm_lit.cli.sweeps.jobs import earlier_checkpoint, earlier_metrics
 from eblvm_lit.cli.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.checkpoint_weights import check_resumable, make_room
-from eblvm_lit.training.callbacks.checkpoints import Checkpoints
-from eblvm_lit.training.callbacks.ema import ExponentialAverage
-from eblvm_lit.training.callbacks.group import state_in
-from eblvm_lit.training.checkpoint_io import check_restorable, load_checkpoint
-from eblvm_lit.training.forecast import warn_of_counts, warn_of_days
-from eblvm_lit.training.lightning_errors import lightning_errors
-from eblvm_lit.training.loggers.base import RunLogger, closing, of_runs
-from eblvm_lit.training.precision import AUTO, choose_precision, stored_precision
+from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
+from eblvm_lit.training.loggers.csv import CSVCurves
+from eblvm_lit.training.loggers.wandb import WandbRun
+from eblvm_lit.training.precision import AUTO, choose_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
-from eblvm_lit.training.provenance import Job, this_job
-from eblvm_lit.training.results import as_best, costs, final_metrics, tested_checkpoint, write_results
 from eblvm_lit.training.resume import check_settings, find_checkpoint
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
@@ -62,10 +54,12 @@ def train(cfg: DictConfig) -> dict[str, float]:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
+    if is_first():
+        _open_folder(cfg, Path(cfg.run_dir))
     if (n := n_processes(cfg)) > 1:
         check_launch(cfg.trainer.num_nodes)
         if not started_outside():
-            prepare(cfg)
+            _prepare(cfg)  # once for all processes
             return run_in_processes(n, run, cfg)
     return run(cfg)
 
@@ -73,141 +67,112 @@ def train(cfg: DictConfig) -> dict[str, float]:
 def run(cfg: DictConfig) -> dict[str, float]:
     """Train in this process, which may be one of several."""
     quiet()
-    folder = Path(cfg.run_dir)
-    if is_first():
-        refuse_another_run(cfg, folder)  # before anything is written
-        prepare_folder(folder)
-        (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
-        for leftover in folder.rglob(".*.tmp"):  # of a process that was killed while it wrote
-            leftover.unlink()
-    with within_memory():
-        return _train(cfg)
-
-
-@lightning_errors()
-def prepare(cfg: DictConfig) -> None:
-    """Check the configuration once for all processes, download and decode the data, and choose the precision."""
-    check_config(cfg)
-    adapt(cfg)
-    parts = build(cfg, LIGHTNING)
-    parts.data.setup()
-    if cfg.trainer.precision == AUTO:
-        cfg.trainer.precision = choose_precision(cfg, parts, earlier_checkpoint(cfg) or find_checkpoint(cfg))
-
-
-@lightning_errors()
-def _train(cfg: DictConfig) -> dict[str, float]:
-    check_config(cfg)
-    adapt(cfg)
-    folder = Path(cfg.run_dir)
+    parts, resume_from = _prepare(cfg)
     if is_first():
         if cfg.show_config:
             show_config(cfg)
-        write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-    if is_first():
-        warn_of_counts(cfg)
+        write_text(Path(cfg.run_dir) / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+    trainer = build_trainer(cfg, parts)
+    try:
+        if resume_from is not None:
+            _resume(cfg, parts, trainer, resume_from)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(parts.method.description)
+        with within_memory():
+            return _fit(cfg, parts, trainer, resume_from)
+    finally:
+        _finish_wandb()
+
+
+def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
+    """Check the configuration, build its parts, decode the data, and choose the precision."""
+    check_config(cfg)
+    adapt(cfg)
     parts = build(cfg, LIGHTNING)
-    kinds = {type(callback) for callback in parts.callbacks.values()}
-    if cfg.test_checkpoint in ("best", "both") and Checkpoints not in kinds:
+    if cfg.test_checkpoint in ("best", "both") and "checkpoints" not in parts.callbacks:
         raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
-    if cfg.eval_weights != "raw" and ExponentialAverage not in kinds:
-        raise ConfigError(
-            f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema, or use "
-            "eval_weights=raw."
-        )
+    if cfg.eval_weights != "raw" and "ema" not in parts.callbacks:
+        raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     if cfg.trainer.precision == AUTO:
         cfg.trainer.precision = choose_precision(cfg, parts, resume_from)
-        if is_first():
-            write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
-    trainer = build_trainer(cfg, parts)
-    start = 0 if resume_from is None else resume(cfg, parts, trainer, resume_from)
-    with closing(trainer.loggers):
-        begin(trainer.loggers, this_job("train"), parts.method.description)
-        return _fit(cfg, parts, trainer, resume_from, start)
+    return parts, resume_from
 
 
-def begin(loggers: Sequence[Logger], job: Job, config: Mapping[str, Any]) -> None:
-    """Notify the loggers of the start; Lightning's own get the configuration."""
-    for logger in loggers:
-        if not isinstance(logger, RunLogger):
-            logger.log_hyperparams(dict(config))
-    for logger in of_runs(loggers):
-        logger.begin(job, config)
-
-
-def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None, start: int) -> dict[str, float]:
-    """Run the iterations from ``start`` on and write the results."""
-    with tf32(cfg.get("tf32")), flush_subnormals():
-        on_cpu = trainer.strategy.root_device.type == "cpu"
-        with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
-            if cfg.get("summary", True) and is_first():
-                show_start(cfg, parts, trainer)
-                warn_of_days(parts, trainer, start)
-            trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-        if trainer.strategy.root_device.type == "cuda":
-            parts.method.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU, where samples take hours
-        best = {}
-        if cfg.test_checkpoint == "both":  # before the last checkpoint, because figures show the last one
-            best = as_best(final_metrics(parts, tested_checkpoint("best", parts, trainer), cfg.eval_weights))
-        which = "best" if cfg.test_checkpoint == "best" else "last"
-        metrics = final_metrics(parts, tested_checkpoint(which, parts, trainer), cfg.eval_weights) | best | costs(parts)
-    write_results(Path(cfg.run_dir) / "metrics.json", metrics, parts, trainer.loggers)
-    if cfg.get("summary", True) and is_first():
-        show_next_steps(cfg)
-    return metrics
-
-
-def refuse_another_run(cfg: DictConfig, folder: Path) -> None:
-    """Refuse a new run in the folder of another one, as after the clock that names folders was set back.
+def _open_folder(cfg: DictConfig, folder: Path) -> None:
+    """Make the folder of a run, or refuse that of another one.
 
     Raises:
-        ConfigError: If the folder contains checkpoints and the run does not resume.
+        ConfigError: If the folder contains checkpoints and the run does not resume, or it cannot be written to.
     """
-    resumes = cfg.ckpt is not None or OmegaConf.select(cfg, "sweep.resume")
+    resumes = cfg.ckpt is not None or cfg.sweep.resume
     if not resumes and (folder / "checkpoints" / "last.ckpt").is_file():
         raise ConfigError(
             f"{folder} holds a run already: resume it with ckpt=last, or choose another folder by hydra.run.dir=... ."
         )
+    prepare_folder(folder)
+    (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
+    for leftover in folder.rglob(".*.tmp"):  # of a process that was killed while it wrote
+        leftover.unlink()
 
 
-def resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path) -> int:
-    """Validate a checkpoint, and restore what Lightning does not: the dtype, the best checkpoint and the logs.
+def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
+    """Run the iterations, test, and write the results."""
+    folder, on_cpu = Path(cfg.run_dir), trainer.strategy.root_device.type == "cpu"
+    with tf32(cfg.get("tf32")), flush_subnormals():
+        with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
+            if cfg.summary and is_first():
+                show_start(cfg, parts, trainer)
+            trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+        metrics = test(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
+    if is_first():
+        write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
+        _upload(trainer, folder)
+        show_results(metrics, folder, estimators(parts))
+        if cfg.summary:
+            show_next_steps(cfg)
+    return metrics
 
-    Returns:
-        The iteration of the checkpoint.
+
+def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> None:
+    """Check that a checkpoint is of this run, and continue its logs.
 
     Raises:
         ConfigError: If the checkpoint has another method, other sizes or settings that ``resume.allow`` does not
             name, or lies beyond the end of this run.
     """
-    checkpoint = load_checkpoint(resume_from)
-    make_room(parts.method, checkpoint)
-    start = check_resumable(parts.method, checkpoint, resume_from)
-    optimizers = [optimizer.state_dict() for optimizer in parts.method.configure_optimizers()]
-    own = {"optimizer_states": optimizers, "loops": {"fit_loop": trainer.fit_loop.state_dict()}}
-    check_restorable(checkpoint, resume_from, own)
-    # Lightning loads before it converts the dtype, which would round float64 parameters
-    parts.method.to(next(value.dtype for value in checkpoint["state_dict"].values() if value.is_floating_point()))
+    checkpoint = load_checkpoint(path)
+    start = restore(parts.method, checkpoint, path)  # with its type: Lightning would round float64 parameters
     if start > trainer.max_steps:
         raise ConfigError(
-            f"{resume_from} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, "
-            "or evaluate the checkpoint with evaluate.py."
+            f"{path} is of iteration {start}, beyond trainer.max_steps={trainer.max_steps}: raise that, or evaluate "
+            "the checkpoint with evaluate.py."
         )
-    check_settings(checkpoint, cfg, resume_from)
-    log.info("Resuming from iteration %d of %s.", start, resume_from)
-    before = stored_precision(checkpoint)
-    if before not in (None, trainer.precision):
-        log.warning("The checkpoint is of trainer.precision=%s; the run goes on with %s.", before, trainer.precision)
-    for name, callback in parts.callbacks.items():
-        if isinstance(callback, Checkpoints):
-            callback.adopt(resume_from, state_in(checkpoint, name))
-    for logger in of_runs(trainer.loggers):
-        logger.resume(checkpoint, resume_from)
-    return start
+    check_settings(checkpoint, cfg, path)
+    log.info("Resuming from iteration %d of %s.", start, path)
+    for logger in trainer.loggers:
+        if isinstance(logger, CSVCurves):
+            logger.resume(path.parent.parent, start)
+        elif isinstance(logger, WandbRun):
+            logger.resume(checkpoint["wandb"])
+
+
+def _upload(trainer: pl.Trainer, folder: Path) -> None:
+    """Upload the checkpoints to W&B, if asked."""
+    for logger in trainer.loggers:
+        if isinstance(logger, WandbRun) and logger.log_checkpoints:
+            artifact = sys.modules["wandb"].Artifact(f"checkpoint-{logger.version}", type="model")
+            artifact.add_dir(str(folder / "checkpoints"))
+            logger.experiment.log_artifact(artifact)
+
+
+def _finish_wandb() -> None:
+    """Close an open W&B run: the next job of this process would log into it."""
+    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
+        wandb.finish(exit_code=int(sys.exc_info()[0] is not None))
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:
@@ -227,30 +192,20 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
         raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     check_keys(cfg, EVALUATE_KEYS)
     check_types(cfg)
-    checkpoint = load_checkpoint(cfg.ckpt)
-    folder = prepare_folder(cfg.run_dir)
-    with within_memory():
-        return _evaluate(cfg, checkpoint, folder)
-
-
-def _evaluate(cfg: DictConfig, checkpoint: dict[str, Any], folder: Path) -> dict[str, float]:
-    """Build the run of a checkpoint, and write its final metrics."""
+    checkpoint, folder = load_checkpoint(cfg.ckpt), prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     # the kind that the run had, where there is one: random numbers differ between kinds
     on_gpu = torch.cuda.is_available() and OmegaConf.select(stored, "trainer.accelerator") != "cpu"
     device = find_device(cfg.device or ("cuda" if on_gpu else "cpu"))
-    parts = build(stored)
-    make_room(parts.method, checkpoint)
-    check_resumable(parts.method, checkpoint, Path(cfg.ckpt))
-    warn_of_counts(stored)
-    loggers = build_loggers(cfg)
-    for logger in loggers:
-        if not isinstance(logger, RunLogger):
-            raise ConfigError(f"logger={type(logger).__name__} logs training alone: use logger=csv, wandb or none.")
-    with closing(loggers):
-        begin(loggers, this_job("evaluate"), {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
-        parts.method.to(device)
-        with tf32(stored.get("tf32")), flush_subnormals():
-            metrics = final_metrics(parts, checkpoint, stored.eval_weights)
-        write_results(folder / "evaluation.json", metrics, parts, loggers)
+    parts, loggers = build(stored), build_loggers(cfg)
+    try:
+        for logger in loggers:
+            logger.log_hyperparams({**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
+        with tf32(stored.get("tf32")), flush_subnormals(), within_memory():
+            parts.method.to(device)
+            metrics = final_metrics(parts, checkpoint, cfg.ckpt, stored.eval_weights)
+            write_results(folder / "evaluation.json", metrics, parts, loggers)
+        show_results(metrics, folder, estimators(parts))
+    finally:
+        _finish_wandb()
     return metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +25,6 @@ from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.evaluation.samples.point_samples import PointSamples
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.checkpoint_weights import check_resumable, load_weights, make_room
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
@@ -37,7 +35,8 @@ from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import tensor_of
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
-from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint
+from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
+from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.run_files import read_curves, read_metrics
 from eblvm_lit.utils.torch_settings import find_device
 
@@ -78,7 +77,7 @@ class TrainedRun:
         self.latents = latents
         self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
         self.packages = list(packages)
-        self._known_log_z: tuple[list[Tensor], float] | None = None  # with the parameters that it is of
+        self._log_z: dict[str, float] = {}  # by the parameters that it is of
         if metrics is not None:
             self.metrics = metrics
 
@@ -116,8 +115,6 @@ class TrainedRun:
 
     def examples(self, split: str = "test") -> Tensor:
         """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
-        if split not in ("train", "val", "test"):
-            raise ConfigError(f"A split is train, val or test, not {split!r}.")
         v = self.data.as_float(getattr(self.data.splits, split))
         return v.to(self._like)
 
@@ -166,7 +163,9 @@ class TrainedRun:
         Raises:
             ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
         """
-        n = _count(n)
+        if n < 1:
+            raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+        n = int(n)  # of NumPy, too
         if sampler is None and self.generator is not None:
             node = self.config.get("latent_langevin")
             langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
@@ -259,24 +258,20 @@ class TrainedRun:
 
     def _log_partition(self) -> float:
         """Log Z of the present parameters, as the run's metric of that name computes it; once for each of them."""
-        state = [] if self.energy is None else [value.detach() for value in self.energy.state_dict().values()]
-        if self._known_log_z is None or not _equal(self._known_log_z[0], state):
-            self._known_log_z = [value.clone() for value in state], self._compute_log_partition()
-        return self._known_log_z[1]
-
-    def _compute_log_partition(self) -> float:
-        node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
-        metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
-        energy = self.energy
-        log_z = None
-        if isinstance(energy, MarginalEnergy):
-            log_z, _ = metric.log_partition(energy, self._generator(self.method.seed, "test", "log_likelihood"))
-        if log_z is None:
-            raise ConfigError(
-                f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free energy "
-                "and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
-            )
-        return log_z
+        energy, key = self.energy, digest(self.energy)
+        if key not in self._log_z:
+            node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
+            metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+            log_z, generator = None, self._generator(self.method.seed, "test", "log_likelihood")
+            if isinstance(energy, MarginalEnergy):
+                log_z, _ = metric.log_partition(energy, generator)
+            if log_z is None:
+                raise ConfigError(
+                    f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
+                    "energy and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
+                )
+            self._log_z[key] = log_z
+        return self._log_z[key]
 
     @torch.no_grad()
     def log_likelihood(self, v: Tensor) -> Tensor:
@@ -296,23 +291,6 @@ class TrainedRun:
         """
         log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
-
-
-def _count(n: Any) -> int:
-    """n as Python's integer, whatever integer it is, as one of NumPy."""
-    try:
-        found = operator.index(n)
-    except TypeError:
-        found = 0
-    if found < 1:
-        raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
-    return found
-
-
-def _equal(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether tensors are of the same type, on the same device and of the same values."""
-    kinds = ([(x.dtype, x.device) for x in tensors] for tensors in (ones, others))
-    return operator.eq(*kinds) and all(map(torch.equal, ones, others))
 
 
 def load(
@@ -342,8 +320,6 @@ def load(
     """
     conf = None if config_dir is None else own_folder(config_dir)
     packages, device = import_packages(allow_packages, conf), find_device(device)
-    if checkpoint not in ("last", "best"):
-        raise ConfigError(f"checkpoint is 'last' or 'best', not {checkpoint!r}.")
     file = checkpoint_file(path, checkpoint)
     content = load_checkpoint(file)
     folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
@@ -353,10 +329,7 @@ def load(
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
         method = instantiate(config.method, "method", packages)
-    make_room(method, content)
-    iteration = check_resumable(method, content, file)
-    method.to(next(value.dtype for value in content["state_dict"].values() if value.is_floating_point()))
-    load_weights(method, content, "ema" if config.eval_weights == "ema" else "raw")
+    iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
     # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}

@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from eblvm_lit.cli.annotations import check_value
 from eblvm_lit.cli.instantiate import chosen, unresolved
 from eblvm_lit.cli.renamed import new_name
+from eblvm_lit.cli.results import WEIGHTS
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.checkpoint_weights import check_eval_weights
 from eblvm_lit.utils.io import refuse_url
 
 __all__ = ["check_config", "check_integer", "check_keys", "check_types", "drop_unread", "refuse_unread", "refuse_urls"]
@@ -206,7 +206,8 @@ def check_config(cfg: DictConfig) -> None:
     check_integer("n_validations", cfg.n_validations, 1)  # more than there are iterations: see adapt
     if cfg.test_checkpoint not in ("best", "last", "both"):
         raise ConfigError(f"test_checkpoint is 'best', 'last' or 'both', not {cfg.test_checkpoint!r}.")
-    check_eval_weights(cfg.eval_weights)
+    if cfg.eval_weights not in WEIGHTS:
+        raise ConfigError(f"eval_weights is raw, ema or both, not {cfg.eval_weights!r}.")
 
 
 def _check_shapes(cfg: DictConfig) -> None:

@@ -17,6 +17,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit import __version__
 from eblvm_lit.core.compile_choice import Measurement, compiles
 from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
 from eblvm_lit.core.functional import Params, grad_and_value, params_of, plain_autograd
@@ -29,7 +30,6 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.methods.checkpoint_weights import class_name, count_in_batches
 from eblvm_lit.methods.checks import (
     check_optimizer,
     refuse_constant_losses,
@@ -669,13 +669,18 @@ class Method(pl.LightningModule, ABC):
         return method
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's counts to those of this run's calls."""
-        count_in_batches(checkpoint, self._data.iterations_per_batch)
+        """Set Lightning's counts of batches to those of this run's blocks of iterations."""
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        done = checkpoint["eblvm_lit"]["iteration"] // self._data.iterations_per_batch
+        for counts in (progress["total"], progress["current"]):
+            later = counts["ready"] - done
+            counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
         self._compile_kept = checkpoint["eblvm_lit"].get("compile")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the method's name, the iteration and the configuration: plain containers, which load as data."""
-        own = {"method": class_name(self), "iteration": self.iterations_done, "config": self.description}
+        """Add version, method, iteration and configuration: plain containers, which load as data."""
+        own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
+        own["config"] = self.description
         if self._measured is not None:
             own["compile"] = self._measured.kept()
         checkpoint["eblvm_lit"] = own

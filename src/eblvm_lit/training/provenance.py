@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-__all__ = ["Job", "code_version", "device_name", "environment", "this_job"]
+from eblvm_lit import __version__
+
+__all__ = ["Job", "device_name", "environment"]
 
 
 class Job(NamedTuple):
@@ -27,7 +29,7 @@ class Job(NamedTuple):
         choices: The chosen method, data and model.
     """
 
-    kind: Literal["train", "evaluate"]
+    kind: str = "train"
     experiment: str | None = None
     sweep: str | None = None
     name: str | None = None
@@ -38,49 +40,45 @@ class Job(NamedTuple):
         """The name of its group on dashboards: the experiment and the sweep.
 
         Example:
-            >>> Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00").group
+            >>> Job(experiment="bism_fig3", sweep="2026-01-01/10-00-00").group
             'bism_fig3 2026-01-01/10-00-00'
         """
         return " ".join(part for part in (self.experiment, self.sweep) if part) or None
 
+    @classmethod
+    def current(cls) -> Job:
+        """The identity of the present run, according to Hydra; without Hydra, nothing is known.
 
-def this_job(kind: Literal["train", "evaluate"]) -> Job:
-    """The identity of the present run, according to Hydra; without Hydra, only its kind is known.
-
-    Example:
-        >>> this_job("evaluate").group is None
-        True
-    """
-    if not HydraConfig.initialized():
-        return Job(kind)
-    hydra = HydraConfig.get()
-    chosen = {name: hydra.runtime.choices.get(name) for name in ("experiment", "method", "data", "model")}
-    choices = {name: str(value) for name, value in chosen.items() if value not in (None, "null")}
-    experiment = choices.pop("experiment", None)
-    sweep = "/".join(Path(hydra.sweep.dir).parts[-2:]) if hydra.mode == RunMode.MULTIRUN else None
-    return Job(kind, experiment, sweep, " ".join(hydra.overrides.task) or None, choices)
+        Example:
+            >>> Job.current().group is None
+            True
+        """
+        if not HydraConfig.initialized():
+            return cls()
+        hydra = HydraConfig.get()
+        chosen = {name: hydra.runtime.choices.get(name) for name in ("experiment", "method", "data", "model")}
+        choices = {name: str(value) for name, value in chosen.items() if value not in (None, "null")}
+        experiment = choices.pop("experiment", None)
+        sweep = "/".join(Path(hydra.sweep.dir).parts[-2:]) if hydra.mode == RunMode.MULTIRUN else None
+        return cls(hydra.job.name, experiment, sweep, " ".join(hydra.overrides.task) or None, choices)
 
 
 @functools.cache
-def code_version() -> dict[str, str | bool | None]:
-    """Versions of the package and its main dependencies, the git commit, and whether tracked files were changed.
+def environment() -> dict[str, str | None]:
+    """Machine and versions; the commit ends in ``-dirty`` if tracked files were changed, and is None elsewhere.
 
     Example:
-        >>> sorted(code_version())
-        ['changed', 'commit', 'eblvm_lit', 'pytorch_lightning', 'torch']
+        >>> sorted(environment())
+        ['commit', 'eblvm_lit', 'host', 'python', 'pytorch_lightning', 'torch']
     """
     tracked = _git("ls-files", "--error-unmatch", "__init__.py")  # not a repository that contains the environment
-    commit = _git("rev-parse", "HEAD") if tracked else None
-    try:
-        own = version("eblvm_lit")
-    except PackageNotFoundError:  # run from the source folder without installation
-        own = None
     return {
-        "eblvm_lit": own,
-        "commit": commit,
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
+        "eblvm_lit": __version__,
+        "commit": _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") if tracked else None,
         "torch": torch.__version__,
-        "pytorch_lightning": version("pytorch_lightning"),
+        "pytorch_lightning": pl.__version__,
+        "python": platform.python_version(),
+        "host": platform.node(),
     }
 
 
@@ -93,39 +91,11 @@ def _git(*arguments: str) -> str | None:
         return None
 
 
-def environment() -> dict[str, str | None]:
-    """Machine and versions for ``status.json``; the commit ends in ``-dirty`` if tracked files were changed.
-
-    Example:
-        >>> sorted(environment())
-        ['commit', 'host', 'python', 'torch']
-    """
-    code = code_version()
-    commit = code["commit"] and code["commit"][:12] + ("-dirty" if code["changed"] else "")
-    return {
-        "host": platform.node(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "commit": commit,
-    }
-
-
 def device_name(device: torch.device) -> str:
-    """The product name of a device of this machine.
+    """The product name of a GPU; the kind of another device.
 
     Example:
-        >>> bool(device_name(torch.device("cpu")))
-        True
+        >>> device_name(torch.device("cpu"))
+        'cpu'
     """
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return _processor() if device.type == "cpu" else device.type
-
-
-@functools.cache
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()  # on Linux; on other systems, Python reports it
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine() or "cpu"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -12,7 +12,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from eblvm_lit.cli.changed_settings import changed_settings
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.training.checkpoint_io import checkpoint_file
-from eblvm_lit.utils.io import refuse_url
 from eblvm_lit.utils.run_files import read_yaml
 
 __all__ = ["check_settings", "find_checkpoint"]
@@ -82,10 +81,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     allowed = _allowed(cfg)
     if cfg.ckpt is None:
         return None
-    refuse_url("ckpt", cfg.ckpt)
     if cfg.ckpt != "last":
-        if not Path(cfg.ckpt).exists():
-            raise DataError(f"ckpt={cfg.ckpt}: there is no such file; ckpt=last finds the newest run of this kind.")
         return checkpoint_file(cfg.ckpt)
     own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
     if own.is_file():

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-__all__ = ["PLAIN", "has_bars", "is_worker", "printable", "record", "say", "show"]
+__all__ = ["PLAIN", "is_worker", "printable", "record", "say", "show"]
 
 # Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
@@ -70,11 +70,6 @@ def show(*parts: RenderableType) -> None:
         console.print(part, soft_wrap=isinstance(part, str))
     console.file.flush()
     record("\n".join(line.rstrip() for line in console.export_text().splitlines()))
-
-
-def has_bars(console: Console) -> bool:
-    """Whether bars are drawn: in a terminal, except in the workers of a parallel sweep, whose bars would interleave."""
-    return console.is_terminal and not is_worker()
 
 
 def is_worker() -> bool:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.training.callbacks.checkpoints import load_checkpoint
+from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.training.status import has_finished
 from eblvm_lit.utils.plain_files import check_plain
 from eblvm_lit.utils.run_files import read_metrics, read_yaml

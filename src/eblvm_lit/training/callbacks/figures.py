@@ -20,7 +20,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import save
 from eblvm_lit.methods.base import Method
-from eblvm_lit.training.loggers.base import of_runs
+from eblvm_lit.training.loggers.base import log_figures
 from eblvm_lit.utils.io import copy_whole, write_whole
 
 __all__ = ["Figures"]
@@ -102,8 +102,7 @@ class Figures(pl.Callback):
                 logger.save()  # learning curves are drawn from its file
             if rank_and_size()[0] == 0:
                 paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
-                for logger in of_runs(trainer.loggers):
-                    logger.log_figures(paths, trainer.global_step)
+                log_figures(trainer.loggers, paths, trainer.global_step)
             barrier()
 
 

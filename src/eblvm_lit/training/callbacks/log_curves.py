@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 
 import pytorch_lightning as pl
+import torch
 
 from eblvm_lit.methods.base import Method
-from eblvm_lit.utils.memory import MemoryMeter
 
 __all__ = ["LogCurves"]
-
-# MiB of resident memory that come and go with a CPU process, whatever its tensors are.
-CPU_NOISE = 10.0
 
 
 class LogCurves(pl.Callback):
@@ -22,30 +19,24 @@ class LogCurves(pl.Callback):
     ``val/loss`` at each validation, which Lightning would log one iteration too early.
 
     Attributes:
-        rates: The iteration rates logged so far.
-        memory: Peak memory of iterations, in MiB, above the parameters, the optimizers' state and the compiled code,
-            between the end of the first batch, or of the one that compiled, and the first validation. None until then,
-            and on a CPU where it is below 10 MiB, which is the noise of the measurement.
+        rates: The iteration rates logged so far, without validations and the first batch, which may compile.
+        memory: Peak memory of the iterations on a GPU, in MiB; None on a CPU.
     """
 
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.memory: float | None = None
-        self._meter: MemoryMeter | None = None
-        self._measured = False
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the clock, which starts after the first batch: its first iteration warms up, or compiles."""
-        self._since, self._meter = None, None
+        """Reset the clock, which starts after the first batch."""
+        self._since = None
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002 - Lightning's
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Leave the validation out of the measured time and memory."""
         self._since = None
-        if self._meter is not None and not self._measured:
-            self.memory, self._measured = self._meter.peak(), True
-            if pl_module.device.type == "cpu" and (self.memory or 0.0) < CPU_NOISE:
-                self.memory = None
+        if pl_module.device.type == "cuda" and self.memory is None:
+            self.memory = torch.cuda.max_memory_allocated(pl_module.device) / 2**20
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Log the validation loss."""
@@ -56,11 +47,7 @@ class LogCurves(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Log, if it is due."""
         iteration, now = trainer.global_step, time.perf_counter()
-        compiled = self._since is not None and self._since[0] < pl_module.compiled_in
-        if self._since is None or compiled:
-            self._since = iteration, now
-        if self._meter is None or (compiled and not self._measured):
-            self._meter = MemoryMeter(pl_module.device)
+        self._since = self._since or (iteration, now)
         if iteration % trainer.log_every_n_steps:
             return
         metrics = {f"train/{name}": value.item() for name, value in pl_module.diagnostics.items()}

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.errors import EblvmError
 from eblvm_lit.methods.base import Method
 
 __all__ = ["NonFiniteError", "StopOnNonFinite"]
@@ -32,13 +32,10 @@ class StopOnNonFinite(pl.Callback):
             validation and each checkpoint: a larger number only makes the reported iteration less exact.
 
     Raises:
-        ConfigError: If ``every`` is below 1.
         NonFiniteError: Names level, quantity and iteration.
     """
 
     def __init__(self, *, every: int = 1) -> None:
-        if every < 1:
-            raise ConfigError(f"callbacks.nonfinite.every must be at least 1, not {every}.")
         self.every = every
 
     def check(self, method: Method) -> None:

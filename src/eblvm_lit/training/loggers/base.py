@@ -1,61 +1,18 @@
-"""The base class of loggers that follow a run from its start to its results."""
+"""What all loggers are told beside metrics: figures, and the final metrics of a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers.logger import Logger
+import numpy as np
+from PIL import Image
+from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.training.provenance import Job
-
-__all__ = ["RunLogger", "closing", "figure_tag", "of_runs"]
-
-
-class RunLogger(Logger):
-    """A Lightning logger that is also told about the start, the figures and the results of a run.
-
-    All of these methods are optional.
-    """
-
-    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Continue the log of a resumed run; called before :meth:`begin`.
-
-        Args:
-            checkpoint: The content of the checkpoint, which is untrusted.
-            path: The file of the checkpoint, in the folder of the earlier part.
-        """
-
-    def begin(self, job: Job, config: Mapping[str, Any]) -> None:
-        """Start the log.
-
-        Args:
-            job: The run's name, experiment and sweep.
-            config: The configuration, in plain containers.
-        """
-
-    def log_figures(self, paths: Sequence[Path], iteration: int) -> None:
-        """Log figures.
-
-        Args:
-            paths: Their files, as PNG.
-            iteration: The iteration that they show.
-        """
-
-    def conclude(self, metrics: Mapping[str, float], checkpoints: Sequence[Path]) -> None:
-        """Log the results of a finished run.
-
-        Args:
-            metrics: The final metrics.
-            checkpoints: The checkpoint files of the run.
-        """
-
-    def close(self, *, failed: bool) -> None:
-        """Close the log, whether the run has finished or failed."""
+__all__ = ["figure_tag", "log_figures", "log_results"]
 
 
 def figure_tag(path: Path, iteration: int) -> str:
@@ -68,20 +25,31 @@ def figure_tag(path: Path, iteration: int) -> str:
     return "figures/" + re.sub(rf"_0*{iteration}$", "", path.stem)
 
 
-def of_runs(loggers: Sequence[Logger]) -> list[RunLogger]:
-    """The loggers that are RunLoggers; none in all processes but the first."""
-    if rank_zero_only.rank:
-        return []
-    return [logger for logger in loggers if isinstance(logger, RunLogger)]
+@rank_zero_only
+def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int) -> None:
+    """Log figures to TensorBoard and W&B.
+
+    Args:
+        loggers: Those of the trainer.
+        paths: The files of the figures, as PNG.
+        iteration: The iteration that they show.
+    """
+    for logger in loggers:
+        for path in paths:
+            if isinstance(logger, WandbLogger):
+                logger.log_image(figure_tag(path, iteration), [str(path)], step=iteration)
+            elif isinstance(logger, TensorBoardLogger):
+                pixels = np.asarray(Image.open(path).convert("RGB"))
+                logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
 
 
-@contextmanager
-def closing(loggers: Sequence[Logger]) -> Iterator[None]:
-    """Close loggers at the end of a block: an open W&B run would receive the metrics of the next job."""
-    failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        for logger in of_runs(loggers):
-            logger.close(failed=failed)
+@rank_zero_only
+def log_results(loggers: Sequence[Logger], metrics: Mapping[str, float], config: Mapping[str, Any]) -> None:
+    """Log the final metrics, in TensorBoard beside the configuration, under HPARAMS."""
+    step, final = int(metrics["iteration"]), {k: v for k, v in metrics.items() if k.startswith("test")}
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(dict(config), final, step)
+        else:
+            logger.log_metrics(final, step)
+        logger.save()

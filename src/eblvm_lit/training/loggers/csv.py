@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers.logger import rank_zero_experiment
+from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.errors import DataError
-from eblvm_lit.training.loggers.base import RunLogger
 from eblvm_lit.utils.io import write_whole
 
 __all__ = ["CSVCurves", "earlier_rows", "read_curves"]
@@ -25,21 +23,14 @@ def read_curves(path: str | Path) -> list[dict[str, float]]:
 
 
 def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
+    """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file."""
     if not path.is_file():
         return {}
-    try:
-        rows = {int(row.pop("iteration")): row for row in read_curves(path)}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, csv.Error) as error:
-        raise DataError(f"{path} is damaged ({error}): repair it, or move it away to start new curves.") from None
+    rows = {int(row.pop("iteration")): row for row in read_curves(path)}
     return {at: row for at, row in rows.items() if at <= iteration}
 
 
-class CSVCurves(RunLogger):
+class CSVCurves(Logger):
     """Writes ``metrics.csv``: one row per iteration with logged values, sorted by ``iteration``.
 
     Lightning's CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps the
@@ -80,11 +71,9 @@ class CSVCurves(RunLogger):
         """The logger itself."""
         return self
 
-    def resume(self, checkpoint: Mapping[str, Any], path: Path) -> None:
-        """Copy the curves of the earlier part, if its run folder has any."""
-        earlier = earlier_rows(path.parent.parent / "metrics.csv", checkpoint["eblvm_lit"]["iteration"])
-        for at, row in earlier.items():
-            self.rows.setdefault(at, {}).update(row)
+    def resume(self, folder: Path, iteration: int) -> None:
+        """Take over the curves of the earlier part of a run, from its folder, up to an iteration."""
+        self.rows = earlier_rows(folder / "metrics.csv", iteration)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

@@ -1,8 +1,7 @@
-"""The results of a run: final metrics of a checkpoint, figures, and their files."""
+"""The results of a run: the final metrics of its checkpoints, figures, and their files."""
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,51 +13,56 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.cli.build import Parts
-from eblvm_lit.cli.console import show_results
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.checkpoint_weights import PREFIXES, load_weights
-from eblvm_lit.training.callbacks.checkpoints import Checkpoints, validation_metrics
 from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.training.callbacks.log_curves import LogCurves
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
-from eblvm_lit.training.checkpoint_io import load_checkpoint
-from eblvm_lit.training.loggers.base import of_runs
-from eblvm_lit.training.processes import is_first
+from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
+from eblvm_lit.training.loggers.base import log_figures, log_results
 from eblvm_lit.utils.io import write_json
 
-__all__ = [
-    "COSTS",
-    "as_best",
-    "best_name",
-    "costs",
-    "estimators",
-    "final_metrics",
-    "tested_checkpoint",
-    "write_results",
-]
+__all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "final_metrics", "test", "write_results"]
 
 COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
+# By eval_weights: what final metrics are of, in this order, and what stands before their names.
+WEIGHTS = {"raw": {"raw": "test"}, "ema": {"ema": "test"}, "both": {"ema": "test_ema", "raw": "test"}}
 
 
-def tested_checkpoint(which: str, parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """The content of the best or the last checkpoint; without checkpoint files, the present state of the method."""
-    checkpoints = next((c for c in parts.callbacks.values() if isinstance(c, Checkpoints)), None)
-    if which == "best" and checkpoints.best is None:  # for example if it was lost before the run was resumed
-        raise ConfigError("test_checkpoint=best, but this run has no best checkpoint: use test_checkpoint=last.")
-    if checkpoints is None:
-        state = copy.deepcopy(parts.method.state_dict())  # evaluation may load other weights into the method
-        unsaved = {"state_dict": state, "eblvm_lit": {"iteration": trainer.global_step}}
-        unsaved["validation"] = validation_metrics(trainer)
-        for callback in parts.callbacks.values():
-            if isinstance(callback, ExponentialAverage):
-                callback.on_save_checkpoint(trainer, parts.method, unsaved)
-        return unsaved
-    return load_checkpoint(checkpoints.best_path if which == "best" else checkpoints.last_path)
+def test(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folder: Path) -> dict[str, float]:
+    """The final metrics of a trained run, and what its iterations cost.
+
+    Args:
+        which: ``last``, ``best`` or ``both``, the best ones under ``test_best/``.
+        weights: As in :func:`final_metrics`.
+        parts: The parts of the run.
+        trainer: Its trainer.
+        folder: That of the run; without callbacks.checkpoints, the present state of the method is tested.
+    """
+    if trainer.strategy.root_device.type == "cuda":
+        parts.method.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU, where samples take hours
+    if "checkpoints" not in parts.callbacks:
+        return final_metrics(parts, _unsaved(parts, trainer), folder, weights) | _costs(parts)
+    files = {name: checkpoint_file(folder, name) for name in (("best", "last") if which == "both" else (which,))}
+    # the last one at the end, because figures show it
+    found = {name: final_metrics(parts, load_checkpoint(file), file, weights) for name, file in files.items()}
+    best = as_best(found["best"]) if which == "both" else {}
+    return found["best" if which == "best" else "last"] | best | _costs(parts)
 
 
-def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> dict[str, float]:
+def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
+    """What a checkpoint of the present state would hold."""
+    state = {name: value.clone() for name, value in parts.method.state_dict().items()}
+    content: dict[str, Any] = {"state_dict": state}
+    for part in (*parts.callbacks.values(), parts.method):
+        if isinstance(part, ExponentialAverage):
+            part.on_save_checkpoint(trainer, parts.method, content)
+    parts.method.on_save_checkpoint(content)
+    found = trainer.callback_metrics.items()
+    return {**content, "validation": {name: float(value) for name, value in found if name.startswith("val/")}}
+
+
+def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weights: str) -> dict[str, float]:
     """Compute the test metrics of a checkpoint; afterwards, the method holds the evaluated weights.
 
     The validation metrics beside them are those that the checkpoint holds: of the last validation before it was saved.
@@ -66,18 +70,17 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], weights: str) -> 
     Args:
         parts: The parts of the run.
         checkpoint: The content of the checkpoint.
+        path: Its file.
         weights: ``raw`` (parameters), ``ema`` (averaged parameters) or ``both`` (the averages under ``test_ema/``).
 
     Raises:
         NonFiniteError: If a metric is not finite.
     """
-    state, iteration = checkpoint["state_dict"], checkpoint["eblvm_lit"]["iteration"]
-    parts.method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
-    parts.method.eval()
     parts.data.setup()
     metrics: dict[str, float] = {}
-    for kind, prefix in PREFIXES[weights].items():
-        load_weights(parts.method, checkpoint, kind)
+    for kind, prefix in WEIGHTS[weights].items():
+        iteration = restore(parts.method, checkpoint, path, kind)
+        parts.method.eval()
         for callback in parts.callbacks.values():
             if isinstance(callback, Evaluation):
                 found = callback.test(parts.method, parts.data)
@@ -106,13 +109,12 @@ def best_name(name: str) -> str:
     return "best_iteration" if name == "iteration" else re.sub(r"^(test|val)", r"\1_best", name)
 
 
-def costs(parts: Parts) -> dict[str, float]:
+def _costs(parts: Parts) -> dict[str, float]:
     """The iteration rate and the peak memory, if they were measured."""
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
-    found = {COSTS[0]: median(rates)} if rates else {}
-    return found | ({COSTS[1]: max(peaks)} if peaks else {})
+    return ({COSTS[0]: median(rates)} if rates else {}) | ({COSTS[1]: max(peaks)} if peaks else {})
 
 
 def estimators(parts: Parts) -> dict[str, str]:
@@ -125,21 +127,9 @@ def estimators(parts: Parts) -> dict[str, str]:
 
 
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Write the final metrics, draw the figures (some show these metrics), notify the loggers and print a table."""
-    if not is_first():
-        return
-    for logger in loggers:
-        logger.log_metrics({k: v for k, v in metrics.items() if k.startswith("test")}, step=metrics["iteration"])
-        logger.save()
-    write_json(path, metrics)
-    checkpoints: list[Path] = []
+    """Log the final metrics, draw the figures, some of which show them, and write the metrics at the end."""
+    log_results(loggers, metrics, parts.method.description)
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
-            figures = callback.draw(parts.method, parts.data)
-            for logger in of_runs(loggers):
-                logger.log_figures(figures, metrics["iteration"])
-        if isinstance(callback, Checkpoints):
-            checkpoints = [file for file in (callback.last_path, callback.best_path) if file.is_file()]
-    for logger in of_runs(loggers):
-        logger.conclude(metrics, checkpoints)
-    show_results(metrics, path.parent, estimators(parts))
+            log_figures(loggers, callback.draw(parts.method, parts.data), int(metrics["iteration"]))
+    write_json(path, metrics)
