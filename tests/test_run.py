@@ -15,7 +15,7 @@ from torch.optim.adam import adam as torch_adam
 
 import eblvm_lit
 import iterating
-from eblvm_lit.cli import run
+from eblvm_lit.cli import results, run
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
@@ -107,10 +107,10 @@ def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatc
             return self
         return to(self, *args, **kwargs)
 
-    compute = run.final_metrics
+    compute = results.final_metrics
     monkeypatch.setattr(pl.Trainer, "fit", fit_on_gpu)
     monkeypatch.setattr(Method, "to", recorded)
-    monkeypatch.setattr(run, "final_metrics", lambda *args: (events.append("computed"), compute(*args))[1])
+    monkeypatch.setattr(results, "final_metrics", lambda *args: (events.append("computed"), compute(*args))[1])
     train(tmp_path, "method=dsm")
     assert events == ["trained", "moved", "computed"]
 
@@ -164,7 +164,7 @@ def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_the_best_of_a_metric_of_unknown_direction_is_what_mode_says(mode, tmp_path):
-    with pytest.raises(ConfigError, match=r"say by callbacks\.checkpoints\.mode=min or max which value"):
+    with pytest.raises(ConfigError, match=r"needs callbacks\.checkpoints\.mode=min or max"):
         Checkpoints(save_dir=str(tmp_path), monitor="val/log_z")
     assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode=mode).sign == {"min": -1, "max": 1}[mode]
 
@@ -230,8 +230,7 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
     for key, value in live.items():
         assert same(saved["state_dict"][key].to(value), value)
         assert value.abs().max() > 0
-    assert saved["averages"].keys() == {"theta", "phi"}
-    assert not live.keys() & {*saved["averages"]["theta"], *saved["averages"]["phi"]}
+    assert not live.keys() & saved["averages"].keys()
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
 
 

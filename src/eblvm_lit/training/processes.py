@@ -128,6 +128,8 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
                 raise LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}") from None
             kind, _, sentence = failure.message["message"].partition(": ")
             known = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
+            if kind == InterruptedRunError.__name__:  # a signal that reached one of them
+                raise StoppedProcessesError(signal.Signals[sentence.split()[2]], resume) from None
             if kind in known:
                 raise known[kind](sentence) from None
             raise
