@@ -1,106 +1,33 @@
 """The dashboard of the project and the searches for W&B's agents, as far as they go without a network."""
 
-import json
 import re
-import sys
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
 from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.training.loggers import dashboards
-from eblvm_lit.training.loggers.dashboards import best, build, layout, main
+from eblvm_lit.reports import wandb_dashboard as dashboard
 from shell import CONF, ROOT, configure
 
-PANELS = [panel for section in layout() for panel in section.panels]
 
-
-def test_every_metric_that_is_compared_has_a_direction_and_stands_by_its_best():
-    compared = [panel.metric for panel in PANELS if panel.kind in ("bar", "grid")]
-    assert {
-        "test/fid": ".min",
-        "test/log_likelihood": ".max",
-        "test/rmse": ".min",
-        "test/auroc_svhn": ".max",
-    }.items() <= {name: best(name).removeprefix(name) for name in compared}.items()
-    assert all(direction(name) for name in compared)
-    assert len(compared) == len(PANELS) - sum(panel.kind in ("line", "media") for panel in PANELS)
-
-
-def test_panels_are_of_figures_and_keys_that_there_are():
-    (media,) = (panel for panel in PANELS if panel.kind == "media")
+def test_panels_are_of_metrics_with_a_direction_and_of_figures_and_keys_that_there_are():
+    assert all(direction(name) for name in (*dashboard.RESULTS, *dashboard.GRIDS))
     named = set()
     for path in (CONF / "figures").glob("*.yaml"):
         named |= {key for key in OmegaConf.load(path) if key != "defaults"}
-    assert {name.removeprefix("figures/") for name in media.metric} <= named
+    assert set(dashboard.FIGURES) <= named
     config = configure("method=bidsm")
-    for key in (dashboards.N, dashboards.K):
+    for key in (dashboard.N, dashboard.K):
         assert type(OmegaConf.select(config, key)) is int
 
 
-class Recorder:
-    """Stands for a module of W&B's: what is made of it is what it was given."""
-
-    def __getattr__(self, kind):
-        return lambda *args, **options: SimpleNamespace(kind=kind, args=args, **options)
-
-
-@pytest.fixture
-def recorded(monkeypatch):
-    package = SimpleNamespace(reports=SimpleNamespace(v2=Recorder()), workspaces=Recorder())
-    modules = {"": package, ".reports": package.reports, ".reports.v2": Recorder(), ".workspaces": Recorder()}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, f"wandb_workspaces{name}", module)
-
-
-def test_the_layout_becomes_a_workspace(recorded):
-    workspace = build(layout(), "team", "project")
-    assert (workspace.kind, workspace.entity, workspace.project) == ("Workspace", "team", "project")
-    panels = {panel.title: panel for section in workspace.sections for panel in section.panels}
-    assert len(panels) == len(PANELS)
-    assert (panels["val/loss"].kind, panels["val/loss"].x, panels["val/loss"].y) == (
-        "LinePlot",
-        "iteration",
-        ["val/loss"],
-    )
-    assert panels["test/fid"].metrics == ["test/fid.min"]
-    grid = panels["test/log_likelihood over N and K"]
-    assert (grid.x.args, grid.y.args) == (("method.n_unroll",), ("method.n_lower_steps",))
-    assert (grid.z.kind, grid.z.args) == ("SummaryMetric", ("test/log_likelihood.max",))
-
-
-def test_the_layout_is_accepted_by_the_package_itself():
+def test_the_workspace_is_accepted_by_the_package_itself():
     pytest.importorskip("wandb_workspaces")
-    assert [section.name for section in build(layout(), "team", "project").sections] == [s.title for s in layout()]
-
-
-def test_the_command_shows_sends_or_ends_in_a_sentence(recorded, capsys, monkeypatch):
-    assert main(["--show"]) == 0
-    assert [section["title"] for section in json.loads(capsys.readouterr().out)] == [s.title for s in layout()]
-    assert main([]) == 1
-    assert (
-        capsys.readouterr().err
-        == "ERROR: Whose project is it? python -m eblvm_lit.training.loggers.dashboards --entity TEAM\n"
-    )
-
-    def refuse():
-        raise RuntimeError("no\nnetwork")
-
-    workspace = SimpleNamespace(save=lambda: None, url="https://wandb.ai/team")
-    monkeypatch.setattr(dashboards, "build", lambda *args: workspace)
-    assert main(["--entity", "team"]) == 0
-    assert capsys.readouterr().out == "https://wandb.ai/team\n"
-    workspace.save = refuse
-    assert main(["--entity", "team"]) == 1
-    assert capsys.readouterr().err.startswith("ERROR: W&B did not take the dashboard (no network): ")
-
-
-def test_without_the_package_the_command_says_what_to_install(capsys, monkeypatch):
-    for name in ("wandb_workspaces", "wandb_workspaces.workspaces", "wandb_workspaces.reports.v2"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert main(["--entity", "team"]) == 1
-    assert "pip install wandb-workspaces" in capsys.readouterr().err
+    workspace = dashboard.build("team", "project")
+    assert [section.name for section in workspace.sections] == ["Results", "N x K", "Validation", "Training", "Figures"]
+    (grid,) = (panel for panel in workspace.sections[1].panels if panel.title == "test/log_likelihood over N and K")
+    assert (grid.x.name, grid.y.name) == ("method.n_unroll", "method.n_lower_steps")
+    assert grid.z.name == "test/log_likelihood.max"
 
 
 # --- searches ---------------------------------------------------------------------------------------------

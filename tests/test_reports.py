@@ -1,32 +1,30 @@
-"""The comparison of runs: what is one row, what stands in it, and what is said about bad input."""
+"""The comparison of runs: what is one row, what stands in it, the figures, and the page."""
 
+import base64
 import csv
-import itertools
+import io
 import json
 import math
+import re
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
+from matplotlib.image import imsave
 from omegaconf import OmegaConf
+from PIL import Image
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
 from eblvm_lit.evaluation.features.clip import CLIPFeatures
 from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
 from eblvm_lit.evaluation.features.inception import InceptionFeatures
 from eblvm_lit.evaluation.features.raw_values import RawValues
 from eblvm_lit.reports.__main__ import main, report
-from eblvm_lit.reports.costs import Cost, cost, draw_costs, draw_costs_of_data
-from eblvm_lit.reports.groups import group_runs
-from eblvm_lit.reports.method_curves import band, draw_bands, draw_reports
-from eblvm_lit.reports.outlier_table import outlier_tables
-from eblvm_lit.reports.published import direction, find_published
-from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.reports.table import choose_metrics, footnotes, is_worse, summarise, tables, to_csv
-from eblvm_lit.reports.terminal import fitting, show
+from eblvm_lit.reports.charts import costs, draw, draw_costs, draw_curves, draw_grid, find_grids
+from eblvm_lit.reports.runs import group_runs, read_runs
+from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, show, summarise, tables
 from eblvm_lit.utils.run_files import flatten
 from shell import configure
 
@@ -44,10 +42,12 @@ def write_run(folder, cfg, overrides, metrics, curves, hydra):
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     if hydra:
         OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
-        OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
         chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
         choices = {key: value for key, value in chosen.items() if "." not in key}
-        OmegaConf.save({"hydra": {"runtime": {"choices": choices}}}, folder / ".hydra" / "hydra.yaml")
+        OmegaConf.save(
+            {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}},
+            folder / ".hydra" / "hydra.yaml",
+        )
     if metrics is not None:
         (folder / "metrics.json").write_text(json.dumps(metrics))
     if curves is not None:
@@ -96,6 +96,12 @@ def groups_of(*folders):
     return group_runs(read_runs(folders)[0])
 
 
+def rows_of(groups, metrics):
+    """The header and the rows of each table."""
+    found = tables(groups, summarise(groups, metrics))
+    return {data: [list(table), *table.to_numpy().tolist()] for data, table in found.items()}
+
+
 def labels(*folders):
     return [group.label for group in groups_of(*folders)]
 
@@ -110,7 +116,7 @@ def test_runs_that_differ_in_seed_and_folders_alone_are_one_group(simple):
     simple("other_rate", seed=0, optimizer__lr=0.2)
     groups = groups_of(simple.root)
     assert [(group.label, len(group.runs)) for group in groups] == [("dsm, lr=0.1", 4), ("dsm, lr=0.2", 1)]
-    assert not any(group.repeats_a_seed for group in groups)
+    assert not any("same seed" in note for note in footnotes(groups, summarise(groups, [])))
 
 
 def test_labels_say_what_tells_groups_apart_and_nothing_more(simple):
@@ -142,8 +148,8 @@ def test_parts_are_named_by_their_choice_and_their_own_settings_are_left_out(tmp
     run_folder(tmp_path / "4", "method=bism", "objective=ssm", metrics={"test/fisher": 1})
     assert labels(tmp_path) == [
         "bidsm, hypergradient=implicit",
+        "bidsm, hypergradient=unroll",
         "bidsm, hypergradient=unroll_plain",
-        "bidsm, n_unroll=5",
         "bism, objective=mdsm",
         "bism, objective=ssm",
     ]
@@ -176,7 +182,7 @@ def test_means_and_sample_standard_deviations_by_hand(simple):
     assert metrics == ["test/log_likelihood", "test/fid"]
     likelihood, _ = summarise(groups[:1], metrics).itertuples()
     assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))  # (4 + 1 + 9) / 2
-    assert tables(groups, summarise(groups, metrics)) == {
+    assert rows_of(groups, metrics) == {
         "checkerboard": [
             ["method", "n", "test/log_likelihood ↑", "test/fid ↓"],
             ["dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
@@ -189,7 +195,7 @@ def test_each_data_set_has_a_table_of_the_metrics_that_its_runs_have(simple):
     simple("a", metrics={"test/log_likelihood": 1.0, "test/fid": 2.0})
     simple("b", data="Digits", metrics={"test/log_likelihood": 3.0})
     groups = groups_of(simple.root)
-    assert tables(groups, summarise(groups, choose_metrics(groups))) == {
+    assert rows_of(groups, choose_metrics(groups)) == {
         "checkerboard": [["method", "n", "test/log_likelihood ↑", "test/fid ↓"], ["dsm", "1", "1", "2"]],
         "digits": [["method", "n", "test/log_likelihood ↑"], ["dsm", "1", "3"]],
     }
@@ -206,13 +212,7 @@ def test_the_last_three_validations_are_averaged_within_runs_first(simple):
     (cell,) = summarise([dsm], [name]).itertuples()
     assert [run.metrics[name] for run in dsm.runs] == [4.0, 14.0]
     assert (cell.mean, cell.std) == (9.0, pytest.approx(50**0.5))
-    assert summarise([ssm], [name])["text"].item() == ""
-
-
-def test_the_rate_is_the_median_of_the_curve_where_the_final_metrics_lack_it(simple):
-    simple("a", curves={SPEED: {100: 1.0, 200: 900.0, 300: 7.0}})
-    simple("b", "ssm", metrics={SPEED: 5.0}, curves={SPEED: {100: 1.0, 200: 1.0}})
-    assert summarise(groups_of(simple.root), [SPEED])["mean"].tolist() == [7.0, 5.0]
+    assert summarise([ssm], [name]).empty
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
     run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
     run_folder(tmp_path / "c", *FREY, "method.n_unroll=2", metrics=metrics)
     groups = groups_of(tmp_path)
-    (table,) = tables(groups, summarise(groups, choose_metrics(groups))).values()
+    (table,) = rows_of(groups, choose_metrics(groups)).values()
     header, *rows = table
     names = ("test/log_likelihood ↑", "published", "test/fisher ↓", "published", "test/log_z")
     assert tuple(header[2:]) == names
@@ -384,22 +384,10 @@ def test_runs_of_another_length_are_beside_the_published_number_and_not_compared
         run_folder(tmp_path / str(steps), *FREY, f"trainer.max_steps={steps}", metrics=metrics)
     groups = groups_of(tmp_path)
     summary = summarise(groups, ["test/log_likelihood"])
-    (table,) = tables(groups, summary).values()
+    (table,) = rows_of(groups, ["test/log_likelihood"]).values()
     assert [row[2:] for row in table[1:]] == [["1", "124.00 ‡"], ["1 †", "124.00"]]
-    short = groups[0].label
-    assert f"‡ Not comparable: published: 20,000 iterations; this run: 300 (frey_face, {short})." in footnotes(
-        groups, summary
-    )
-    rows = list(csv.DictReader(to_csv(summary).splitlines()))
-    assert [(row["worse"], row["differs"]) for row in rows] == [
-        ("", "published: 20,000 iterations; this run: 300"),
-        ("True", ""),
-    ]
-
-
-def test_without_a_direction_nothing_is_marked():
-    assert [is_worse(name, 1.0, 2.0) for name in ("test/log_z", "test/auroc")] == [None, True]
-    assert is_worse("test/auroc", math.nan, 2.0) is None
+    assert "‡ Not comparable: published: 20,000 iterations; this run: 300." in footnotes(groups, summary)
+    assert summary["worse"].tolist() == [None, True]
 
 
 # ---------------------------------------------------------------------- folders
@@ -417,133 +405,57 @@ def test_multirun_folders_are_searched_and_each_run_counts_once(simple):
         assert not unfinished
 
 
-def test_unfinished_runs_are_named_and_left_out(simple, tmp_path, capsys):
+def test_runs_without_results_are_named_in_one_line_and_left_out(simple, tmp_path, capsys):
     simple("done", metrics={"test/log_likelihood": 1.0})
     (simple("broken", seed=1) / "metrics.json").unlink()
+    (simple("cut", seed=2) / "metrics.json").write_text('{"test/log_likelihood": 1')
+    (simple("code", seed=3) / "config.yaml").write_text("!!python/object/apply:os.system ['touch /tmp/w/executed']")
     report([str(simple.root)], str(tmp_path / "out"))
     markdown = (tmp_path / "out" / "table.md").read_text()
     assert "| dsm | 1 | 1 |" in markdown
     for text in (capsys.readouterr().out, markdown):
-        count = text.index(f"1 run without results in {simple.root.resolve()}: 1 unfinished.")
-        assert text.index("dsm") < count < text.index("broken: unfinished.")
-    assert "<details><summary>1 run without results" in markdown
+        for name, state in (("broken", "unfinished"), ("cut", "unreadable"), ("code", "unreadable")):
+            assert sum(f"{name}: {state}: " in line for line in text.splitlines()) == 1
 
 
-def test_a_report_of_many_runs_is_short(simple, tmp_path, capsys, monkeypatch):
-    """Rows, and a few lines more; failed runs have one line each, whatever their reason, and ten of them at most."""
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    for i, data in enumerate(("Checkerboard", "Digits", "FreyFace")):
-        for lr in range(6):
-            metrics = {f"test/{name}_{i}": 1.5 for name in ("fid", "rmse", "fisher", "log_z", "auroc")}
-            simple(f"{data}{lr}", data=data, optimizer__lr=lr, metrics=metrics, curves={"val/loss": {1: 1.0, 2: 2.0}})
-    for i in range(15):
-        folder = simple(f"failed{i}", seed=i)
-        (folder / "metrics.json").unlink()
-        (folder / "status.json").write_text(json.dumps({"state": "failed", "reason": "It cannot work. " * 20}))
-    main([str(simple.root), "--out", str(tmp_path / "out")])
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) <= 18 + 3 * 7 + 11 + 8
-    assert sum(": failed. It cannot" in line for line in printed) == 10
-    assert any(line.startswith("... and 5 more") for line in printed)
-    assert "table.md, table.csv and 3 figures as PNG and PDF" in printed[-1]
-
-
-def test_repeated_seeds_are_pointed_out(simple, tmp_path):
+def test_runs_of_one_seed_are_pointed_out(simple):
     simple("a"), simple("b")
-    report([str(simple.root)], str(tmp_path / "out"))
-    note = "Some runs have the same seed, so that their spread is too small: checkerboard, dsm."
-    assert note in (tmp_path / "out" / "table.md").read_text()
+    groups = groups_of(simple.root)
+    assert "Runs of checkerboard, dsm have the same seed: their spread is too small." in footnotes(
+        groups, summarise(groups, ["test/log_likelihood"])
+    )
 
 
-def overwritten(name, text):
-    def damage(simple):
-        (simple("run") / name).write_text(text)
-        return simple.root
-
-    return damage
-
-
-def missing(simple):
-    return simple.root / "nowhere"
-
-
-def empty(simple):
-    (simple.root / "child").mkdir(parents=True)
-    return simple.root
-
-
-def a_file(simple):
-    return simple("run") / "metrics.json"
-
-
-def none_finished(simple):
-    (simple("run") / "metrics.json").unlink()
-    return simple.root
-
-
-@pytest.mark.parametrize(
-    ("make", "kind", "sentence"),
-    [
-        (missing, ConfigError, "nowhere does not exist"),
-        (a_file, ConfigError, "metrics.json is not a folder"),
-        (empty, DataError, "holds no run"),
-        (none_finished, DataError, "has finished: there is no metrics.json"),
-        (overwritten("metrics.json", '{"test/fisher": 1'), DataError, r"metrics.json is damaged.*delimiter"),
-        (overwritten("metrics.json", ""), DataError, r"metrics.json is damaged"),
-        (overwritten("metrics.json", "[1]"), DataError, "not a mapping"),
-        (overwritten("metrics.json", '{"test/fisher": "low"}'), DataError, "test/fisher is 'low', not a finite number"),
-        (overwritten("metrics.json", '{"test/fisher": NaN}'), DataError, "test/fisher is nan, not a finite number"),
-        (overwritten("metrics.csv", "val/loss\n1\n"), DataError, "metrics.csv is damaged.*'iteration'"),
-        (overwritten("metrics.csv", "iteration,val/loss\n1,low\n"), DataError, "metrics.csv is damaged.*'low'"),
-        (overwritten("metrics.csv", "iteration,val/loss\n1,2,3\n"), DataError, "metrics.csv is damaged"),
-        (overwritten("config.yaml", "a: [1\n"), DataError, "config.yaml is damaged"),
-        (overwritten(".hydra/hydra.yaml", "[1]\n"), DataError, "hydra.yaml is damaged"),
-    ],
-)
-def test_bad_input_gives_one_sentence(simple, tmp_path, capsys, make, kind, sentence):
-    folder = make(simple)
-    with pytest.raises(kind, match=sentence):
-        report([str(folder)], str(tmp_path / "out"))
-    with pytest.raises(SystemExit) as stopped:
-        main([str(folder), "--out", str(tmp_path / "out")])
-    assert stopped.value.code.startswith("ERROR: ")  # a text as the code is printed, and exits with 1
-    assert "\n" not in stopped.value.code
-    assert not (tmp_path / "out").exists()
-
-
-def test_unknown_metrics_and_folders_that_cannot_be_written(simple, tmp_path):
-    simple("run", metrics={"test/fisher": 1.0, "test/log_likelihood": 2.0})
+def test_what_users_get_wrong_is_a_sentence(simple, tmp_path, monkeypatch):
+    out = str(tmp_path / "out")
+    with pytest.raises(ConfigError, match="There is no folder"):
+        report([str(tmp_path / "nowhere")], out)
+    (simple("run", metrics={"test/fisher": 1.0, "test/log_likelihood": 2.0}) / "metrics.json").rename(tmp_path / "kept")
+    with pytest.raises(DataError, match=r"No finished run is in .*run is unfinished"):
+        report([str(simple.root)], out)
+    (tmp_path / "kept").rename(simple.root / "run" / "metrics.json")
     with pytest.raises(ConfigError, match="'test/fischer'; there are test/fisher, test/log_likelihood"):
-        report([str(simple.root)], str(tmp_path / "out"), ["test/fischer"])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        report([str(simple.root)], str(tmp_path / "file"))
+        report([str(simple.root)], out, ["test/fischer"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="ERROR: There is no folder outputs or multirun here"):
+        main([])
 
 
 # ---------------------------------------------------------------------- files
 
 
-def test_a_narrow_terminal_gets_the_first_columns_whole_and_is_told_of_the_others(capsys, monkeypatch):
-    names = [f"test/metric_{i}" for i in range(6)]
-    table = [["method", "n", names[0], "published", *names[1:]], ["d" * 30, "1", *["1.0 ± 0.5"] * 7]]
-    assert fitting(table, 200) == list(range(9))
-    assert fitting(table, 80) == [0, 1, 2, 3, 4]
-    assert fitting(table, 20) == [0, 1, 2, 3]  # one metric, and the published number beside it
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    show({"digits": table}, ["A note."])
-    printed = capsys.readouterr().out
-    assert printed.count("1.0 ± 0.5") == 3
-    assert "table.md has all: test/metric_2, test/metric_3, test/metric_4, test/metric_5." in printed
-
-
-def test_what_is_printed_to_a_file_is_not_cut(simple, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
+def test_a_narrow_terminal_gets_the_first_columns_whole(simple, capsys, monkeypatch):
     simple("a", metrics={f"test/metric_{i}": 123.456 for i in range(9)})
-    report([str(simple.root)], str(tmp_path))
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["dsm"])
-    assert row.count("123.46") == 9
+    groups = groups_of(simple.root)
+    by_data = tables(groups, summarise(groups, choose_metrics(groups)))
+    monkeypatch.setenv("COLUMNS", "80")
+    show(by_data, [])
+    assert capsys.readouterr().out.count("123.46") == 9  # a file has no width limit
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    show(by_data, ["A note."])
+    printed = capsys.readouterr().out
+    assert 2 < printed.count("123.46") < 9
+    assert "table.md has all" in printed
 
 
 def test_csv_keeps_every_digit(tmp_path):
@@ -552,20 +464,18 @@ def test_csv_keeps_every_digit(tmp_path):
         metrics = {name: pair[seed] for name, pair in values.items()}
         run_folder(tmp_path / str(seed), *FREY, "method.n_unroll=0", f"seed={seed}", metrics=metrics)
     run_folder(tmp_path / "dsm", "data=frey_face", "method=dsm", metrics={"test/fisher": -5900.0})
-    groups = groups_of(tmp_path)
-    rows = list(csv.DictReader(to_csv(summarise(groups, choose_metrics(groups))).splitlines()))
+    _, path = report([str(tmp_path)], str(tmp_path / "out"))[:2]
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [(row["method"], row["settings"], row["metric"], row["n"]) for row in rows] == [
         ("bidsm", "n_unroll=0", "test/log_likelihood", "2"),
         ("bidsm", "n_unroll=0", "test/fisher", "2"),
-        ("dsm", "", "test/log_likelihood", "0"),
         ("dsm", "", "test/fisher", "1"),
     ]
     for row in rows[:2]:
-        assert float(row["mean"]) == statistics.fmean(values[row["metric"]])
-        assert float(row["std"]) == statistics.stdev(values[row["metric"]])
-    assert [row["published"] for row in rows] == ["107.59", "-5474.52", "129.23", "-5885.09"]
-    assert [row["worse"] for row in rows] == ["True", "True", "", "False"]
-    assert (rows[2]["mean"], rows[3]["mean"], rows[3]["std"]) == ("", "-5900.0", "")
+        assert float(row["mean"]) == pytest.approx(statistics.fmean(values[row["metric"]]), rel=1e-15)
+        assert float(row["std"]) == pytest.approx(statistics.stdev(values[row["metric"]]), rel=1e-12)
+    assert [row["published"] for row in rows] == ["107.59", "-5474.52", "-5885.09"]
+    assert [row["worse"] for row in rows] == ["True", "True", "False"]
 
 
 def test_curves_are_means_over_seeds_at_common_iterations(simple):
@@ -573,30 +483,26 @@ def test_curves_are_means_over_seeds_at_common_iterations(simple):
     simple("0", seed=0, curves={name: {10: 1.0, 20: 2.0, 25: 9.0, 30: 4.0}})
     simple("1", seed=1, curves={name: {10: 3.0, 20: 2.0, 30: 8.0, 35: 9.0}})
     simple("other", "ssm", curves={name: {15: 0.5, 30: 0.75}, "val/fisher": {15: 1.0, 30: 2.0}})
-    simple("without", "sm", curves={name: {10: 1.0}})
-    groups = groups_of(simple.root)
-    bands = [band(group, name) for group in groups]
-    assert [curve and curve.label for curve in bands] == ["dsm", None, "ssm"]
-    axes = draw_bands(bands, "checkerboard", name).axes[0]
+    simple("without", "sm")
+    axes = draw_curves(groups_of(simple.root), name).axes[0]
     dsm, ssm = (line.get_xydata().tolist() for line in axes.lines)
     assert dsm == [[10, 2], [20, 2], [30, 6]]
     assert ssm == [[15, 0.5], [30, 0.75]]
-    (area,) = axes.collections  # a single run has no band
-    corners = {(x, round(y, 6)) for x, y in area.get_paths()[0].vertices.tolist()}
+    corners = {(x, round(y, 6)) for x, y in axes.collections[0].get_paths()[0].vertices.tolist()}
     spread = 2**0.5  # of 1 and 3; of 4 and 8 twice as much
     expected = [(10, 2 - spread), (10, 2 + spread), (20, 2), (30, 6 - 2 * spread), (30, 6 + 2 * spread)]
     assert corners == {(x, round(y, 6)) for x, y in expected}
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dsm (n = 2)", "ssm (n = 1)"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dsm (n = 2)", "ssm"]
 
 
-def test_a_group_has_one_look_in_all_figures_and_no_two_share_it(simple):
+def test_a_group_has_one_look_in_all_curves_and_no_two_share_it(simple):
     for i in range(15):
         curves = {"val/fisher": {1: i, 2: i}} | ({"val/log_likelihood": {1: i, 2: i}} if i % 2 else {})
         simple(str(i), optimizer__lr=i, curves=curves)
     groups = groups_of(simple.root)
 
     def looks(metric):
-        axes = draw_bands([band(group, metric) for group in groups], "x", metric).axes[0]
+        axes = draw_curves(groups, metric).axes[0]
         return {line.get_ydata()[0]: (line.get_color(), str(line._unscaled_dash_pattern)) for line in axes.lines}
 
     everything, some = looks("val/fisher"), looks("val/log_likelihood")
@@ -605,28 +511,18 @@ def test_a_group_has_one_look_in_all_figures_and_no_two_share_it(simple):
     assert all(everything[i] == look for i, look in some.items())
 
 
-def test_the_legend_lies_beside_the_curves_and_leaves_the_axes_their_size(simple):
-    for i in range(15):
-        simple(str(i), optimizer__lr=i, method__a_setting_of_a_long_name=i, curves={"val/loss": {1: i, 2: i}})
-    groups = groups_of(simple.root)
-    figure = draw_bands([band(group, "val/loss") for group in groups], "x", "val/loss")
-    figure.draw_without_rendering()
-    axes, legend = figure.axes[0].get_window_extent(), figure.axes[0].get_legend().get_window_extent()
-    assert legend.x0 >= axes.x1
-    assert axes.width > 0.75 * figure.bbox.width
-
-
-def test_a_report_leaves_tables_and_figures(simple, tmp_path, capsys):
-    curves = {"val/log_likelihood": {10: 1.0, 20: 2.0, 30: 4.0}, "train/upper_loss": {10: 1.0, 20: 2.0}}
+def test_a_report_leaves_tables_and_figures_in_its_folder_alone(simple, tmp_path, capsys):
+    curves = {"val/log_likelihood": {10: 1.0, 20: 2.0, 30: 4.0}, "val/../../escaped": {10: 1.0, 20: 2.0}}
     simple("a", curves=curves), simple("b", data="Digits", curves=curves)
     out = tmp_path / "deep" / "out"
     main([str(simple.root), "--out", str(out), "--metric", "test/log_likelihood"])
-    stems = [f"{data}_val_log_likelihood.{kind}" for data in ("checkerboard", "digits") for kind in ("png", "pdf")]
-    assert sorted(path.name for path in out.iterdir()) == sorted([*stems, "table.csv", "table.md"])
-    assert (out / stems[0]).read_bytes().startswith(b"\x89PNG")
-    assert (out / stems[1]).read_bytes().startswith(b"%PDF")
-    printed = capsys.readouterr().out
-    assert f"Written to {out}: table.md, table.csv and 2 figures as PNG and PDF." in printed
+    names = ("val_log_likelihood", "val_escaped")
+    stems = {
+        f"{data}_{name}.{kind}" for data in ("checkerboard", "digits") for name in names for kind in ("png", "pdf")
+    }
+    assert {path.name for path in out.iterdir()} == {*stems, "table.csv", "table.md"}
+    assert (out / "digits_val_escaped.png").read_bytes().startswith(b"\x89PNG")
+    assert f"Written to {out}: table.md, table.csv and 4 figures as PNG and PDF." in capsys.readouterr().out
     assert (out / "table.md").read_text().splitlines()[:5] == [
         "## checkerboard",
         "",
@@ -636,122 +532,107 @@ def test_a_report_leaves_tables_and_figures(simple, tmp_path, capsys):
     ]
 
 
-def test_drawing_touches_nothing_global(simple, tmp_path):
-    import matplotlib
-    from matplotlib import pyplot
-
-    simple("a", curves={"val/loss": {10: 1.0, 20: 2.0}})
-    before = dict(matplotlib.rcParams), pyplot.get_fignums()
-    draw_reports(groups_of(simple.root), tmp_path)
-    assert (dict(matplotlib.rcParams), pyplot.get_fignums()) == before
-    assert np.all([path.stat().st_size for path in Path(tmp_path).glob("checkerboard_val_loss.*")])
-
-
-# --- cost -------------------------------------------------------------------------------------------------
-
-
-def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
-    final = {"test/log_likelihood": 1.0, SPEED: 50.0, "train/peak_memory_mib": 10.0}
-    simple("a", seed=0, metrics=final)
+def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple, tmp_path):
+    simple("a", seed=0, metrics={"test/log_likelihood": 1.0, SPEED: 50.0, "train/peak_memory_mib": 10.0})
     simple("b", seed=1, metrics={"test/log_likelihood": 3.0, SPEED: 100.0, "train/peak_memory_mib": 30.0})
     simple("c", method="cd", metrics={"test/log_likelihood": 5.0, SPEED: 200.0})
     simple("d", method="ksd", metrics={"test/log_likelihood": 5.0})
-    costs = {group.method: cost(group, "test/log_likelihood") for group in groups_of(simple.root)}
-    assert costs == {
-        "dsm": Cost("dsm", "dsm", quality=2.0, seconds=1.5, memory=20.0),
-        "cd": Cost("cd", "cd", quality=5.0, seconds=0.5, memory=None),
-        "ksd": None,
-    }
-
-
-def test_quality_is_drawn_against_time_and_memory_where_there_is_something_to_compare(simple, tmp_path):
-    final = {"test/log_likelihood": 1.0, SPEED: 50.0}
-    simple("a", metrics=final)
-    assert draw_costs(groups_of(simple.root), tmp_path) == []
-    simple("b", method="cd", metrics={**final, "train/peak_memory_mib": 5.0})
-    paths = draw_costs(groups_of(simple.root), tmp_path)
-    assert [path.name for path in paths] == [f"checkerboard_test_log_likelihood_cost.{kind}" for kind in ("png", "pdf")]
-    points = [Cost("dsm", "dsm", 1.0, 2.0, None), Cost("cd", "cd", 3.0, 4.0, 5.0)]
-    time, memory = draw_costs_of_data(points, "checkerboard", "test/log_likelihood").axes
-    assert [tuple(dots.get_offsets()[0]) for dots in time.collections] == [(2.0, 1.0), (4.0, 3.0)]
-    assert [tuple(dots.get_offsets()[0]) for dots in memory.collections] == [(5.0, 3.0)]
-    assert [text.get_text() for text in time.texts] == ["DSM", "CD"]  # words beside the points
-    assert [text.get_text() for text in memory.texts] == ["CD"]
-    assert len(draw_costs_of_data(points[:1] * 2, "checkerboard", "test/log_likelihood").axes) == 1
-
-
-def test_labels_cover_neither_points_nor_each_other():
-    points = [Cost("bidsm", f"bidsm, n_unroll={i}", 1.0 + 0.01 * (i % 3), 1.0 + 0.02 * i, None) for i in range(9)]
-    points.append(Cost("dsm", "dsm", 3.0, 5.0, None))
-    figure = draw_costs_of_data(points, "checkerboard", "test/log_likelihood")
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    boxes = [Text.get_window_extent(label) for label in axes.texts]  # without the line to the point
-    dots = axes.transData.transform([dots.get_offsets()[0] for dots in axes.collections])
-    assert len(boxes) == 10
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-    assert not any(box.contains(*dot) for box in boxes for dot in dots)
-    inside = axes.get_window_extent().padded(1)
-    assert all(inside.containsx(x) and inside.containsy(y) for box in boxes for x, y in box.get_points())
-
-
-def test_of_many_points_those_are_named_that_none_beats():
-    points = [Cost("bidsm", f"bidsm, n_unroll={i}", float(i % 5), 1.0 + i, None) for i in range(20)]
-    (axes,) = draw_costs_of_data(points, "checkerboard", "test/log_likelihood").axes
-    assert [label.get_text() for label in axes.texts] == [f"BiDSM N = {i}" for i in range(5)]
-    assert axes.get_xscale() == "log"  # costs from 1 to 20
-
-
-def test_iterations_per_batch_and_threads_do_not_part_runs(simple):
-    simple("a", seed=0, iterations_per_batch=1)
-    simple("b", seed=1, iterations_per_batch=10, threads=2)
-    assert len(groups_of(simple.root)) == 1
-
-
-def test_without_folders_the_report_is_of_those_that_runs_are_written_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no folder outputs or multirun here"):
-        report([], str(tmp_path / "report"))
-    (tmp_path / "multirun").mkdir()
-    with pytest.raises(DataError, match="multirun"):  # nothing is in it
-        report([], str(tmp_path / "report"))
-
-
-# ---------------------------------------------------------------------- outlier sets, and estimators
-
-
-def outliers_of(simple):
-    for seed, noise in ((0, 0.9), (1, 0.7)):
-        metrics = {"test/auroc_noise": noise, "test/auroc_svhn": 0.6, "test/aupr_svhn": 0.1, "test/log_likelihood": 0.0}
-        simple(f"a{seed}", seed=seed, metrics=metrics)
-    simple("b", method="pcd", metrics={"test/auroc_noise": 0.5, "test/log_likelihood": 0.0})
-    simple("c", method="cd", data="Digits", metrics={"test/auroc_noise": 0.5})
-    return groups_of(simple.root)
-
-
-def test_one_table_has_all_outlier_sets(simple, tmp_path):
-    groups = outliers_of(simple)
-    found = outlier_tables(groups, summarise(groups, choose_metrics(groups)))
-    assert list(found) == ["checkerboard: AUROC of outlier sets"]  # one set alone is in the other table
-    header, *rows = found["checkerboard: AUROC of outlier sets"]
-    assert header == ["method", "n", "noise ↑", "svhn ↑", "mean ↑"]
-    assert rows == [["dsm", "2", "0.80 ± 0.14", "0.6 ± 0", "0.7"], ["pcd", "1", "0.5", "", ""]]
-    paths = report([str(simple.root)], str(tmp_path / "out"), html=str(tmp_path / "out" / "page.html"))
-    assert "| dsm | 2 | 0.80 ± 0.14 | 0.6 ± 0 | 0.7 |" in paths[0].read_text()
-    assert "AUROC of outlier sets" in paths[-1].read_text()
-
-
-def test_a_note_says_how_metrics_were_computed(simple):
-    for name, method, how in (("a", "dsm", "enumeration"), ("b", "pcd", "AIS"), ("c", "cd", "AIS")):
-        folder = simple(name, method=method)
-        status = {"state": "finished", "estimators": {"log_likelihood": f"log Z by {how}", "log_z": "AIS"}}
-        (folder / "status.json").write_text(json.dumps(status))
     groups = groups_of(simple.root)
-    notes = footnotes(groups, summarise(groups, ["test/log_likelihood"]))
-    note = (
-        "log_likelihood: log Z by AIS (checkerboard, cd; checkerboard, pcd); log Z by enumeration (checkerboard, dsm)."
-    )
-    assert note in notes
-    assert not any("log_z:" in note for note in notes)  # no such metric is shown
-    alone = [group for group in groups if group.method == "dsm"]
-    assert "log_likelihood: log Z by enumeration." in footnotes(alone, summarise(alone, ["test/log_likelihood"]))
+    points = costs(groups, "test/log_likelihood")
+    assert [groups[i].method for i in points.index] == ["cd", "dsm"]
+    assert points["quality"].tolist() == [5.0, 2.0]
+    assert points["seconds"].tolist() == [0.5, 1.5]
+    assert math.isnan(points["memory"].iloc[0])
+    time, memory = draw_costs(groups, "test/log_likelihood").axes
+    assert [tuple(dots.get_offsets()[0]) for dots in time.collections] == [(0.5, 5.0), (1.5, 2.0)]
+    assert tuple(memory.collections[1].get_offsets()[0]) == (20.0, 2.0)
+    assert [text.get_text() for text in memory.get_legend().get_texts()] == ["cd", "dsm (n = 2)"]
+    assert len(draw(groups, [], tmp_path)["Cost"]) == 1
+    assert not draw(groups[:1], [], tmp_path)["Cost"]  # one point compares nothing
+
+
+# ---------------------------------------------------------------------- heat maps and the page
+
+
+@pytest.fixture
+def sweep(simple):
+    """Two values of N and three of K with two seeds each; one pair has no results."""
+    for n in (0, 5):
+        for k in (1, 5, 10):
+            for seed in range(2):
+                final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
+                steps = {"method__n_unroll": n, "method__n_lower_steps": k}
+                folder = simple(f"{n}_{k}_{seed}", "bidsm", seed=seed, metrics=final, **steps)
+                if (n, k) == (5, 10):
+                    (folder / "metrics.json").unlink()
+    return simple.root
+
+
+def test_a_heat_map_holds_the_numbers_of_the_table_where_they_belong(sweep):
+    groups = groups_of(sweep)
+    (grid,) = find_grids(groups)
+    assert (grid.rows, grid.columns) == ("method.n_unroll", "method.n_lower_steps")
+    axes = draw_grid(grid, "test/log_likelihood").axes[0]
+    found = {tuple(text.xy): text.get_text() for text in axes.texts}
+    table = summarise(groups, ["test/log_likelihood"])
+    by_label = dict(zip(table["settings"], table["text"], strict=True))
+    expected = {
+        (column, row): by_label[f"n_unroll={n}, n_lower_steps={k}"]
+        for row, n in enumerate((0, 5))
+        for column, k in enumerate((1, 5, 10))
+        if (n, k) != (5, 10)
+    }
+    assert found == expected
+    assert np.argwhere(axes.images[0].get_array().mask).tolist() == [[1, 2]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "10"]
+
+
+@pytest.mark.parametrize("metric", ["test/log_likelihood", "test/fisher"])
+def test_brighter_is_better_whichever_way_is_up(sweep, metric):
+    image = draw_grid(next(find_grids(groups_of(sweep))), metric).axes[0].images[0]
+    colours = image.to_rgba(image.get_array())[..., :3].sum(-1)
+    assert colours[1, 0] > colours[0, 0]  # N = 5 has the higher likelihood and the lower divergence
+
+
+def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path):
+    for n in (1, 2, 3):
+        for k in (1, 2, 4):
+            for lr in (0.1, 0.2):
+                keys = {"method__n_unroll": n, "method__n_lower_steps": k, "optimizer__lr": lr}
+                simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
+    grids = list(find_grids(groups_of(simple.root)))
+    assert [grid.title for grid in grids] == ["checkerboard, bidsm, lr=0.1", "checkerboard, bidsm, lr=0.2"]
+    assert [len(grid.cells) for grid in grids] == [9, 9]
+    other = Simple(tmp_path / "other")
+    for steps in (100, 200):
+        for n in (1, 2, 4):
+            other(f"{steps}{n}", "bidsm", trainer__max_steps=steps, n_validations=n)
+    star = Simple(tmp_path / "star")  # one setting at a time
+    for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
+        star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
+    assert not list(find_grids(groups_of(other.root)))
+    assert not list(find_grids(groups_of(star.root)))
+
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}'
+
+
+def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
+    for value in (HOSTILE, "other"):
+        simple(f"a{len(value)}", metrics={f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}, method__name=value)
+    (simple.root / "a5" / "figures").mkdir()
+    for name, width in (("density_000600", 8), ("density", 1500)):
+        imsave(simple.root / "a5" / "figures" / f"{name}.png", np.random.default_rng(0).random((4, width)))
+    main([str(simple.root), "--out", str(tmp_path / "out"), "--html", str(tmp_path / "a" / "page.html")])
+    text = (tmp_path / "a" / "page.html").read_text()
+    assert "<script" not in text
+    assert "<img src=x" not in text
+    assert "49" not in re.sub(r'"data:image[^"]*"', "", text)
+    sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
+    pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
+    assert len(pictures) == text.count("<img") == 3  # two heat maps; of the run's figures that of the end
+    assert pictures[-1].width == 1200
+    for outside in ("http:", "https:", "url(", "@import"):
+        assert outside not in re.sub(r'"data:image[^"]*"', "", text)
+    assert "0.1050 ± 0.0071" in text
+    assert "5_10_0</code>: unfinished" in text

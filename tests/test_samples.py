@@ -8,7 +8,6 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from eblvm_lit.cli import run
@@ -40,7 +39,6 @@ from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.utils.digest import digest
-from eblvm_lit.utils.png import export_png
 from shell import configure
 from stand_in import StandIn
 
@@ -551,21 +549,6 @@ def test_what_cannot_be_cached_is_refused(tmp_path):
     method.energy.model.b.data.fill_(math.nan)
     with pytest.raises(ConfigError, match="diverge"):
         cache.images(method, data, 5)
-
-
-def test_images_are_exported_pixel_by_pixel(tmp_path):
-    for channels in (1, 3):
-        images = torch.randint(256, (3, channels, 4, 5), dtype=torch.uint8, generator=generator())
-        paths = export_png(images, tmp_path / "png")
-        assert [path.name for path in paths] == ["000000.png", "000001.png", "000002.png"]
-        for image, path in zip(images, paths, strict=True):
-            pixels = np.asarray(Image.open(path)).reshape(4, 5, channels)
-            assert np.array_equal(pixels, image.permute(1, 2, 0))
-    with pytest.raises(ConfigError, match="uint8"):
-        export_png(images.float(), tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot be written"):
-        export_png(images, tmp_path / "file")
 
 
 # --- pictures ---------------------------------------------------------------------------------------------

@@ -237,7 +237,8 @@ def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [(".", "no checkpoint at .*last.ckpt"), ("nothing", "no checkpoint at"), ("a.txt", "not a readable")]
+    ("path", "words"),
+    [(".", "no checkpoint at .*last.ckpt"), ("nothing", "no checkpoint at"), ("a.txt", "not a readable")],
 )
 def test_what_is_no_run_is_refused_in_a_sentence(path, words, tmp_path):
     (tmp_path / "a.txt").write_text("text")

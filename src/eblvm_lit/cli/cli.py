@@ -12,8 +12,7 @@ from omegaconf import DictConfig
 
 from eblvm_lit.cli.composition import stop_raising
 from eblvm_lit.cli.optimized import optimized_value
-from eblvm_lit.cli.sweeps.launcher import in_sweep
-from eblvm_lit.cli.sweeps.search import value_of_divergence
+from eblvm_lit.cli.sweeps import in_sweep, worst_value
 from eblvm_lit.cli.validate import refuse_unread
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
@@ -45,7 +44,7 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
             sys.exit(1)
         if _in_grid(cfg):
             return None
-        if isinstance(error, NonFiniteError) and (worst := value_of_divergence()) is not None:
+        if isinstance(error, NonFiniteError) and (worst := worst_value()) is not None:
             return worst
         raise CompactHydraException(str(error)) from None  # the sweeper handles it
     except Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,17 +69,12 @@ def _start(task: Callable[[DictConfig], float | None], config_name: str) -> None
         sys.exit(f"ERROR: {refused}")
     import hydra
 
-    from eblvm_lit.cli.sweeps.launcher import exit_without_sweeper
-
-    exit_without_sweeper(sys.argv[1:])
     with errors_in_sentences(conf_folder(), config_name, sys.argv[1:]):
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config_name)(task)()
 
 
 def train() -> None:
     """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
-    # conf's launcher has the plugin's own name, so that whoever lacks the plugin is told what to install
-    warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/joblib' is validated against ConfigStore schema")
     _start(_train, "config")
 
 

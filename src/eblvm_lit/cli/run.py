@@ -17,7 +17,7 @@ from eblvm_lit.cli.console import prepare_folder, quiet, show_config, show_resul
 from eblvm_lit.cli.instantiate import LIGHTNING
 from eblvm_lit.cli.results import estimators, final_metrics, test, write_results
 from eblvm_lit.cli.start_screen import show_next_steps, show_start
-from eblvm_lit.cli.sweeps.jobs import earlier_checkpoint, earlier_metrics
+from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics
 from eblvm_lit.cli.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore

@@ -18,7 +18,7 @@ from rich.text import Text
 from eblvm_lit.cli.build import Parts
 from eblvm_lit.cli.console import shortest
 from eblvm_lit.cli.own_packages import config_folders
-from eblvm_lit.cli.sweeps.launcher import in_sweep
+from eblvm_lit.cli.sweeps import in_sweep
 from eblvm_lit.core.compile_choice import compiles
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +38,7 @@ from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.utils.digest import digest
-from eblvm_lit.utils.run_files import read_curves, read_metrics
+from eblvm_lit.utils.run_files import read_curves
 from eblvm_lit.utils.torch_settings import find_device
 
 __all__ = ["TrainedRun", "load"]
@@ -124,7 +125,7 @@ class TrainedRun:
     def metrics(self) -> dict[str, float]:
         """The final metrics, as in ``metrics.json``; empty for a run that has not finished."""
         file = None if self.folder is None else self.folder / "metrics.json"
-        return read_metrics(file) if file is not None and file.is_file() else {}
+        return json.loads(file.read_text()) if file is not None and file.is_file() else {}
 
     @cached_property
     def curves(self) -> pd.DataFrame:

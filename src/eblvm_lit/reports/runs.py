@@ -1,27 +1,33 @@
-"""Finished runs: their configuration, metrics and curves, read from run folders."""
+"""Runs read from their folders, and groups of runs that differ in their seed alone."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.reports.unfinished import UNREADABLE, Unfinished, read_unfinished
-from eblvm_lit.training.status import STATUS, has_finished, read_status
-from eblvm_lit.utils.printing import printable
-from eblvm_lit.utils.run_files import flatten, read_curves, read_metrics, read_overrides, read_yaml
+from eblvm_lit.utils.run_files import flatten, read_curves
 
-__all__ = ["LAST", "Run", "read_run", "read_runs"]
+__all__ = ["LAST", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
 
 SPEED = "train/iterations_per_second"
 LAST = " (last 3)"
-CHOICES = "hydra.runtime.choices."
-BESIDE = frozenset((STATUS, "metrics.json", "metrics.csv", "checkpoints", ".hydra"))  # what else tells a run's folder
+# Settings that change where a run reads and writes or how fast it is, and not its results.
+INCIDENTAL = re.compile(
+    r"(^|\.)(seed|root|run_dir|save_dir|outputs_dir|cache_dir|csv_path|folder|dirpath|ckpt|show_config|summary|sweep"
+    r"|resume|progress|enable_progress_bar|enable_model_summary|log_every_n_steps|profiler|at_validation"
+    r"|allow_packages|optimized_metric|iterations_per_batch|threads|keep_freed_cpu_memory|logger)(\.|$)"
+    r"|^callbacks\.(figures|curves|nonfinite|preemption|checkpoints\.every)(\.|$)"
+)
+PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
 @dataclass(frozen=True)
@@ -31,129 +37,178 @@ class Run:
     Attributes:
         folder: The run folder.
         config: The resolved configuration by dotted path, without null and empty values.
-        choices: The chosen option of each Hydra group; empty if the folder has no ``.hydra``.
-        explicit: The keys that the command line set.
-        derived: Paths whose value, with everything below, the configuration interpolates from other keys.
-        metrics: The final metrics, the iteration rate, and the mean of the last three validations of each metric.
+        choices: The chosen option of each configuration group; empty for a run that Hydra did not start.
+        asked: The keys of its command line.
+        metrics: The final metrics, and the mean of the last three validations of each validated metric.
         curves: One column per logged metric, indexed by iteration.
-        status: The content of ``status.json``; empty for runs of earlier versions.
     """
 
     folder: Path
-    config: Mapping[str, Any]
-    choices: Mapping[str, str]
-    explicit: tuple[str, ...]
-    derived: frozenset[str]
-    metrics: Mapping[str, float]
+    config: dict[str, Any]
+    choices: dict[str, str]
+    asked: tuple[str, ...]
+    metrics: dict[str, float]
     curves: pd.DataFrame
-    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the results may depend on, except the seed."""
+        return {path: value for path, value in self.config.items() if not INCIDENTAL.search(path)}
 
 
-def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Unfinished]]:
+def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]]:
     """Read all runs at any depth below some folders; each run counts once.
 
-    Args:
-        folders: Run folders, or folders that contain run folders.
-
     Returns:
-        The finished runs, and the others.
+        The finished runs, and why each other run is left out, by its folder.
 
     Raises:
-        ConfigError: If a folder does not exist.
-        DataError: If a folder contains no run, or no run can be reported; one that cannot be read is among the others.
+        ConfigError: If there is no such folder.
+        DataError: If no run has finished.
     """
-    found: dict[Path, dict[str, Any] | DataError] = {}
+    found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise ConfigError(f"{folder} is not a folder." if folder.exists() else f"{folder} does not exist.")
-        below = _run_folders(folder)
-        if not below:
-            raise DataError(f"{folder} holds no run: a run's folder has the config.yaml that train.py writes.")
-        found |= {path: config for path, config in below.items() if path not in found}
-    entries = [_read(path, config) for path, config in found.items()]
-    unfinished = [entry for entry in entries if isinstance(entry, Unfinished)]
-    if len(unfinished) == len(entries):
-        first = next((f" The first reason is: {job.reason}" for job in unfinished if job.reason), "")
-        bad = any(job.state == UNREADABLE for job in unfinished)
-        why = "can be read" if bad else "has finished: there is no metrics.json"
-        raise DataError(f"No run in {', '.join(map(str, folders))} {why}.{first}")
-    return [entry for entry in entries if isinstance(entry, Run)], unfinished
+            raise ConfigError(f"There is no folder {folder}.")
+        found |= dict.fromkeys(sorted(path.parent.resolve() for path in folder.rglob("config.yaml")))
+    runs, left_out = [], {}
+    for folder in found:
+        try:
+            config = flatten(yaml.safe_load((folder / "config.yaml").read_text()))
+            if folder.name == ".hydra" or not {"method._target_", "data._target_"} <= config.keys():
+                continue  # Hydra's own file, or a configuration that is no run's
+            if (folder / "metrics.json").is_file():
+                runs.append(_read_run(folder, config))
+            else:
+                left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
+        except (OSError, ValueError, LookupError, AttributeError, TypeError, yaml.YAMLError) as error:
+            left_out[folder] = f"unreadable: {' '.join(str(error).split())[:200]}"
+    if not runs:
+        why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
+        raise DataError(f"No finished run is in {', '.join(map(str, folders))}.{why}")
+    return runs, left_out
 
 
-def _read(folder: Path, config: dict[str, Any] | DataError) -> Run | Unfinished:
-    """A run of any state; one from elsewhere may have damaged files, and does not end the report of the others."""
-    try:
-        if isinstance(config, DataError):
-            raise config
-        return read_run(folder, config) if config and has_finished(folder) else read_unfinished(folder)
-    except DataError as error:
-        return Unfinished(folder, UNREADABLE, printable(error))
-
-
-def _run_folders(folder: Path) -> dict[Path, dict[str, Any] | DataError]:
-    """Configurations by folder, or why one cannot be read; empty for a job that failed before it wrote one."""
-    found: dict[Path, dict[str, Any] | DataError] = {}
-    for parent, children, files in os.walk(folder):
-        names = {*children, *files}
-        children[:] = sorted(child for child in children if not child.startswith("."))
-        if "config.yaml" in files:
-            config = _read_config(Path(parent), names)
-            if config is not None:
-                found[Path(parent).resolve()] = config
-        if STATUS in files:
-            found.setdefault(Path(parent).resolve(), {})
-    return found
-
-
-def _read_config(folder: Path, names: set[str]) -> dict[str, Any] | DataError | None:
-    """The configuration of a run; None for conf/ and folders of other programs, which contain a config.yaml too."""
-    path = folder / "config.yaml"
-    try:
-        config = read_yaml(path)
-    except DataError as error:
-        return None if names.isdisjoint(BESIDE) else error
-    parts = [config.get(key) for key in ("method", "data")] if isinstance(config, dict) else []
-    if not parts or not all(isinstance(part, dict) and "_target_" in part for part in parts):
-        return None
-    for key, part in zip(("method", "data"), parts, strict=True):
-        if not isinstance(part["_target_"], str):
-            return DataError(f"{path} is damaged ({key}._target_ is {part['_target_']!r}, which is no class).")
-    return config
-
-
-def read_run(folder: Path, config: Mapping[str, Any]) -> Run:
-    """Read the files of a finished run.
-
-    Args:
-        folder: The run folder.
-        config: The content of ``config.yaml``.
-
-    Raises:
-        DataError: If a file is damaged.
-    """
-    hydra = folder / ".hydra"
-    composed, runtime = (_read_mapping(hydra / name) for name in ("config.yaml", "hydra.yaml"))
-    overrides = read_overrides(folder)
+def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     curves = read_curves(folder / "metrics.csv")
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
     metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
-    if SPEED in curves:
-        metrics[SPEED] = curves[SPEED].median()
-    return Run(
-        folder=folder,
-        config=flatten(config),
-        choices={path.removeprefix(CHOICES): str(option) for path, option in runtime.items() if CHOICES in path},
-        explicit=tuple(override.split("=")[0].lstrip("+") for override in overrides),
-        derived=frozenset(path for path, value in composed.items() if "${" in str(value)),
-        metrics=metrics | read_metrics(folder / "metrics.json"),
-        curves=curves,
-        status=read_status(folder),
-    )
+    metrics |= {name: float(value) for name, value in json.loads((folder / "metrics.json").read_text()).items()}
+    overrides, choices = [], {}
+    if (folder / ".hydra" / "hydra.yaml").is_file():
+        hydra = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text())["hydra"]
+        overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
+    asked = tuple(text.split("=")[0].lstrip("+~") for text in overrides)
+    return Run(folder, config, choices, asked, metrics, curves)
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
-    """The leaves of a YAML file by dotted path; none if the file does not exist."""
-    content = read_yaml(path)
-    if content is not None and not isinstance(content, dict):
-        raise DataError(f"{path} is damaged (it is not a mapping).")
-    return flatten(content or {})
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        runs: The runs, at least one.
+        data: Name of the data set.
+        method: Name of the method.
+        keys: The settings that distinguish this group from the others of its data set.
+    """
+
+    runs: tuple[Run, ...]
+    data: str
+    method: str
+    keys: tuple[str, ...] = ()
+
+    def value(self, key: str) -> Any:
+        """The value of a setting, or the chosen option of a group; None where there is none."""
+        run = self.runs[0]
+        return run.choices.get(key, run.config.get(key))
+
+    def text(self, key: str) -> str:
+        """A distinguishing setting, such as ``n_unroll=5``."""
+        value = self.value(key)
+        if key.endswith("._target_"):
+            key, value = key.removesuffix("._target_"), str(value).rsplit(".", 1)[-1]
+        return f"{setting_name(key)}={str(value).lower() if isinstance(value, bool) else value}"
+
+    @property
+    def settings(self) -> str:
+        """The distinguishing settings."""
+        return ", ".join(self.text(key) for key in self.keys if self.value(key) is not None)
+
+    @property
+    def label(self) -> str:
+        """The method and the distinguishing settings."""
+        return ", ".join(filter(None, (self.method, self.settings)))
+
+    def pooled(self, metric: str) -> pd.Series:
+        """The final values of a metric over the seeds, NaN where a run has none."""
+        return pd.Series([run.metrics.get(metric) for run in self.runs], dtype=float)
+
+
+def setting_name(key: str) -> str:
+    """The name of a setting in labels.
+
+    Example:
+        >>> setting_name("method.n_unroll"), setting_name("score.n_particles")
+        ('n_unroll', 'score.n_particles')
+    """
+    return PREFIX.sub("", key)
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Group runs that differ in their seed alone, ordered by data set, method and settings."""
+    gathered = defaultdict(list)
+    for run in runs:
+        gathered[frozenset(run.settings.items())].append(run)
+    groups = [Group(tuple(runs), _data_name(runs[0]), _method_name(runs[0])) for runs in gathered.values()]
+    groups = [replace(group, data=_with_size(group, groups)) for group in groups]
+    groups = [replace(group, keys=_keys(group, groups)) for group in groups]
+    return sorted(groups, key=lambda group: [_natural(text) for text in (group.data, group.label)])
+
+
+def _data_name(run: Run) -> str:
+    name = run.config["data._target_"].rsplit(".", 1)[-1]
+    return run.choices.get("data", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
+def _with_size(group: Group, groups: Sequence[Group]) -> str:
+    """The data set, with the size of its images where groups differ in it: their metrics do not compare."""
+    sizes = {other.value("data.size") for other in groups if other.data == group.data}
+    return group.data if len(sizes) == 1 else f"{group.data}_{group.value('data.size')}"
+
+
+def _method_name(run: Run) -> str:
+    parts = [run.config.get(f"{part}._target_", "") for part in ("method", "method.objective")]
+    return run.choices.get("method", " ".join(part.rsplit(".", 1)[-1] for part in parts).strip())
+
+
+def _keys(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
+    """The keys of command lines that differ; where they do not tell the groups of a method apart, other settings, too.
+
+    What only some groups have follows from the class of a part, which is named; equal columns are copies.
+    """
+    on_data = [other for other in groups if other.data == group.data]
+    rivals = [other for other in on_data if other.method == group.method]
+    asked = dict.fromkeys(key for other in rivals for run in other.runs for key in run.asked)
+    keys = [key for key in asked if key not in ("data", "data.size", "method") and not INCIDENTAL.search(key)]
+    keys = [key for key in keys if len({other.value(key) for other in rivals}) > 1 or _is_rare(group, key, on_data)]
+    if len({tuple(other.value(key) for key in keys) for other in rivals}) < len(rivals):
+        columns = {tuple(other.value(key) for other in rivals) for key in keys}
+        paths = {path for other in rivals for path in other.runs[0].settings}
+        for path in sorted(paths, key=lambda path: (path.count("."), path)):
+            column = tuple(other.value(path) for other in rivals)
+            own = column if path.endswith("._target_") else [value for value in column if value is not None]
+            if len(set(own)) > 1 and column not in columns:
+                keys.append(path)
+                columns.add(column)
+    return tuple(key for key in keys if group.value(key) is not None)
+
+
+def _is_rare(group: Group, key: str, groups: Sequence[Group]) -> bool:
+    return 2 * [other.value(key) for other in groups].count(group.value(key)) <= len(groups)
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """A sorting key that puts n_unroll=10 after n_unroll=5."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", text)
+    return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]

@@ -2,145 +2,147 @@
 
 from __future__ import annotations
 
-import html
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.reports.groups import Group
-from eblvm_lit.reports.published import direction, find_published
-from eblvm_lit.reports.runs import LAST, SPEED, Run
-from eblvm_lit.utils.printing import printable
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports.runs import LAST, SPEED, Group
 
-__all__ = ["choose_metrics", "footnotes", "is_worse", "summarise", "tables", "to_csv", "to_markdown"]
+__all__ = ["ARROWS", "choose_metrics", "find_published", "footnotes", "show", "summarise", "tables", "to_markdown"]
 
 WORSE, UNLIKE = "†", "‡"
-NAMED = 3  # rows that a footnote names; of more it says how many
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
-CSV_COLUMNS = ["data", "method", "settings", "metric", "mean", "std", "n", "published", "worse", "source", "differs"]
+UNITS = {
+    "trainer.max_steps": "{:,} iterations",
+    "method.optimizer.lr": "learning rate {:g}",
+    "method.energy.network.rectified_shortcut": "rectified_shortcut {}",
+}
 
 
-def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
-    """Aggregate each metric over the runs of each group.
+class Published(NamedTuple):
+    """A published number; ``differs`` says how the run was trained otherwise, empty where the two can be compared."""
+
+    value: float = math.nan
+    source: str = ""
+    differs: str = ""
+
+
+@functools.cache
+def _entries() -> list[dict[str, Any]]:
+    papers = yaml.safe_load((files(__package__) / "published.yaml").read_text())
+    return [entry for paper in papers.values() for entry in paper]
+
+
+def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
+    """The published numbers for the method, the data set and the settings of a run, by metric.
 
     Args:
-        groups: The groups of runs.
-        metrics: Names of metrics.
-
-    Returns:
-        One row per group and metric, in this order. The columns are those of ``table.csv``, the number of the
-        ``group``, and the ``text`` that readers see. ``std`` is the sample standard deviation (divided by n − 1).
-    """
-    keys = ["group", "data", "method", "settings", "metric"]
-    values = [
-        (i, group.data, group.method, ", ".join(group.settings), metric, run.metrics.get(metric, math.nan))
-        for i, group in enumerate(groups)
-        for metric in metrics
-        for run in group.runs
-    ]
-    by_metric = pd.DataFrame(values, columns=[*keys, "value"]).groupby(keys, sort=False)["value"]
-    table = by_metric.agg(["mean", "std", "count", "size"]).reset_index().rename(columns={"count": "n"})
-    published = [find_published(group.config) for group in groups]
-    found = [published[i].get(metric) for i, metric in zip(table["group"], table["metric"], strict=True)]
-    table["published"] = [math.nan if number is None else number.value for number in found]
-    table["source"] = [None if number is None else number.source for number in found]
-    table["differs"] = [None if number is None else number.differs or None for number in found]
-    compared = table["published"].where(table["differs"].isna())
-    worse = [is_worse(*row) for row in zip(table["metric"], table["mean"], compared, strict=True)]
-    table["worse"] = pd.Series(worse, dtype=object)
-    table["text"] = [_text(row.mean, row.std, row.n, row.size, row.worse) for row in table.itertuples()]
-    return table
-
-
-def is_worse(metric: str, mean: float, published: float) -> bool | None:
-    """Whether a mean is worse than the published number; None if either is NaN or the metric has no direction."""
-    if math.isnan(mean) or math.isnan(published) or not direction(metric):
-        return None
-    return direction(metric) * (mean - published) < 0
-
-
-def _text(mean: float, std: float, n: int, n_runs: int, worse: bool | None) -> str:
-    """Mean ± standard deviation, the mark, and the number of runs that have the metric if not all have it.
+        config: The resolved configuration by dotted path. Of several entries of ``published.yaml``, the first counts.
 
     Example:
-        >>> _text(-5881.0, 2**0.5, n=2, n_runs=3, worse=True)
-        '-5881.0 ± 1.4 † (n = 2)'
+        >>> find_published({"data._target_": "eblvm_lit.data.digits.Digits"})
+        {}
     """
-    if n == 0:
-        return ""
-    return f"{_spread(mean, std)}{f' {WORSE}' * bool(worse)}{f' (n = {n})' * (n < n_runs)}"
+    found: dict[str, Published] = {}
+    for entry in _entries():
+        wanted = entry["when"].items()
+        if all(config.get(path) in (value if isinstance(value, list) else [value]) for path, value in wanted):
+            differs = _differs(config, entry["trained"])
+            for metric, value in entry["values"].get(config.get(entry["by"]), {}).items():
+                found.setdefault(metric, Published(value, entry["source"], differs))
+    return found
 
 
-def _spread(mean: float, std: float) -> str:
-    if math.isnan(std):
-        return _number(mean)
-    if std == 0 or not math.isfinite(std):  # numbers near the largest float have no finite spread
-        return f"{_number(mean)} ± {std:.0f}"
-    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))  # two digits of the standard deviation
-    return f"{mean:.{decimals}f} ± {std:.{decimals}f}"
+def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
+    """What sets a run apart from the published one.
+
+    Example:
+        >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
+        'published: 20,000 iterations; this run: 300'
+    """
+    other = [path for path, value in trained.items() if config.get(path) != value]
+    published = ", ".join(UNITS[path].format(trained[path]) for path in other)
+    return f"published: {published}; this run: {', '.join(str(config.get(path)) for path in other)}" if other else ""
 
 
-def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
-
-
-def choose_metrics(groups: Iterable[Group], names: Sequence[str] = ()) -> list[str]:
+def choose_metrics(groups: Sequence[Group], names: Sequence[str] = ()) -> list[str]:
     """The columns of the table.
 
     Args:
         groups: The rows of the table.
-        names: The requested metrics; if none, all metrics of the test split, the mean of the last three validations
-            of the log-likelihood, and the iteration rate.
-
-    Returns:
-        The names in the requested order; otherwise those where higher is better first, then those where lower is.
+        names: The requested metrics; if none, all of the test split, first those where higher is better, then those
+            where lower is, and the last three validations of the log-likelihood, and the iteration rate.
 
     Raises:
         ConfigError: If no run has a requested metric.
     """
     there = {name for group in groups for run in group.runs for name in run.metrics}
-    unknown = [name for name in names if name not in there]
-    if unknown:
+    if unknown := [name for name in names if name not in there]:
         raise ConfigError(f"No run has the metric {unknown[0]!r}; there are {', '.join(sorted(there))}.")
-    if names:
-        return list(dict.fromkeys(names))
     tests = [name for name in there if name.startswith(("test/", "test_best/"))]
-    tests.sort(key=lambda name: (-(direction(name) ** 2), name))
-    tests.sort(key=lambda name: {1: 0, -1: 1, 0: 2}[direction(name)])
-    return tests + [name for name in (f"val/log_likelihood{LAST}", SPEED) if name in there]
+    tests.sort(key=lambda name: ((1, -1, 0).index(direction(name)), name))
+    return list(names) or tests + [name for name in (f"val/log_likelihood{LAST}", SPEED) if name in there]
 
 
-def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, list[list[str]]]:
-    """One table per data set for readers, as text.
+def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
+    """One row per group and metric that it has; ``std`` is divided by n - 1, ``text`` is what readers see."""
+    rows = []
+    for i, group in enumerate(groups):
+        published = find_published(group.runs[0].config)
+        for metric in metrics:
+            values, number = group.pooled(metric), published.get(metric, Published())
+            mean, std, n = values.mean(), values.std(), int(values.count())
+            if n:
+                comparable = direction(metric) and not math.isnan(number.value) and not number.differs
+                worse = direction(metric) * (mean - number.value) < 0 if comparable else None
+                text = _text(mean, std, f" {WORSE}" * bool(worse)) + f" (n = {n})" * (n < len(values))
+                names = (i, group.data, group.method, group.settings, metric)
+                rows.append((*names, mean, std, n, *number, worse, text))
+    columns = ["group", "data", "method", "settings", "metric", "mean", "std", "n", *Published._fields, "worse", "text"]
+    return pd.DataFrame(rows, columns=columns).rename(columns={"value": "published"})
 
-    Args:
-        groups: The groups, one per row.
-        summary: Their metrics, as :func:`summarise` returns them.
 
-    Returns:
-        A header and the rows by data set, with the metrics that a group of it has. A column of published numbers
-        follows each metric that has any.
+def _text(mean: float, std: float = math.nan, mark: str = "") -> str:
+    """A number, with two digits of the standard deviation.
+
+    Example:
+        >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)
+        ('-5881.0 ± 1.4', '12.35', '0.5 ± 0')
     """
+    equal = std <= 1e-12 * abs(mean)  # up to rounding
+    if math.isnan(std) or equal:
+        return (f"{mean:.2f}" if abs(mean) >= 10 else f"{mean:.4g}") + (" ± 0" if equal else "") + mark
+    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))
+    return f"{mean:.{decimals}f} ± {std:.{decimals}f}{mark}"
+
+
+def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """One table of texts per data set; a column of published numbers follows each metric that has any."""
     found = {}
-    for data in dict.fromkeys(group.data for group in groups):
-        rows = {i: group for i, group in enumerate(groups) if group.data == data}
-        keys = [(group.label, str(len(group.runs))) for group in rows.values()]
-        table = pd.DataFrame(keys, columns=["method", "n"], index=list(rows))
-        for metric, cells in summary[summary["group"].isin(rows) & (summary["n"] > 0)].groupby("metric", sort=False):
-            cells = cells.set_index("group")
-            table[f"{metric}{ARROWS[direction(metric)]}"] = cells["text"].reindex(table.index, fill_value="")
+    for data, of_data in summary.groupby("data", sort=False):
+        rows = [i for i, group in enumerate(groups) if group.data == data]
+        table = pd.DataFrame(
+            {"method": [groups[i].label for i in rows], "n": [len(groups[i].runs) for i in rows]}, rows
+        )
+        for metric, cells in of_data.set_index("group").groupby("metric", sort=False):
+            table[f"{metric}{ARROWS[direction(metric)]}"] = cells["text"]
             if cells["published"].notna().any():
-                table.insert(len(table.columns), "published", _published(cells, table.index), allow_duplicates=True)
-        found[data] = [list(table), *table.to_numpy().tolist()]
+                marks = cells["differs"].ne("").map({True: f" {UNLIKE}", False: ""})
+                numbers = cells["published"].map(_text, na_action="ignore") + marks
+                table.insert(len(table.columns), "published", numbers, allow_duplicates=True)
+        found[data] = table.astype(object).fillna("").astype(str)
     return found
-
-
-def _published(cells: pd.DataFrame, rows: pd.Index) -> pd.Series:
-    numbers = cells["published"].map(_number, na_action="ignore").fillna("")
-    marks = cells["differs"].notna().map({True: f" {UNLIKE}", False: ""})
-    return (numbers + marks).reindex(rows, fill_value="")
 
 
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
@@ -148,55 +150,22 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
     if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")
-    unlike = summary[(summary["n"] > 0) & summary["differs"].notna()]
-    for differs, cells in unlike.groupby("differs", sort=False):
-        notes.append(f"{UNLIKE} Not comparable: {differs} ({_rows(groups[i] for i in cells['group'].unique())}).")
-    notes += _estimators(groups, summary)
-    if len(sources := summary["source"].dropna().unique()):
+    notes += [f"{UNLIKE} Not comparable: {differs}." for differs in summary["differs"].unique() if differs]
+    if sources := [source for source in summary["source"].unique() if source]:
         notes.append(f"Published: {'; '.join(sources)}.")
     if summary["metric"].str.endswith(LAST).any():
         notes.append(f"{LAST.strip()}: mean of the last three validations of each run.")
-    if repeated := [group for group in groups if group.repeats_a_seed]:
-        notes.append(f"Some runs have the same seed, so that their spread is too small: {_rows(repeated)}.")
+    for group in groups:
+        if len({run.config.get("seed") for run in group.runs}) < len(group.runs):
+            notes.append(f"Runs of {group.data}, {group.label} have the same seed: their spread is too small.")
     return notes
 
 
-def _estimators(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
-    """One sentence for each metric that runs say they have computed in one of several ways."""
-    ways: dict[str, dict[str, list[Group]]] = {}
-    for metric in summary.loc[summary["n"] > 0, "metric"].unique():
-        name = metric.removesuffix(LAST).rpartition("/")[2]
-        for group in groups:
-            for how in {how for run in group.runs if (how := _estimator(run, name))}:
-                ways.setdefault(name, {}).setdefault(how, []).append(group)
-    return [
-        f"{name}: {'; '.join(f'{how} ({_rows(of)})' if len(by_how) > 1 else how for how, of in by_how.items())}."
-        for name, by_how in ways.items()
-    ]
-
-
-def _estimator(run: Run, name: str) -> str:
-    """What the status of a run says of a metric; empty if it says nothing."""
-    estimators = run.status.get("estimators")
-    return printable(estimators.get(name, "")) if isinstance(estimators, Mapping) else ""
-
-
-def _rows(groups: Iterable[Group]) -> str:
-    labels = [f"{group.data}, {group.label}" for group in groups]
-    return "; ".join(labels) if len(labels) <= NAMED else f"{len(labels)} rows"
-
-
-def to_markdown(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[str], folded: Sequence[str] = ()) -> str:
-    """One table per data set in GitHub's Markdown, followed by the notes and a folded list.
-
-    Args:
-        tables: As :func:`tables` returns them.
-        notes: One paragraph each.
-        folded: The summary of the list, and its items.
+def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> str:
+    """The tables in GitHub's Markdown, followed by the notes.
 
     Example:
-        >>> table = [["method", "n"], ["dsm", "3"]]
-        >>> print(to_markdown({"digits": table}, ["A note."], ["1 run without results.", "multirun/3: failed."]))
+        >>> print(to_markdown({"digits": pd.DataFrame({"method": ["dsm"], "n": ["3"]})}, ["A note."]))
         ## digits
         <BLANKLINE>
         | method | n |
@@ -205,26 +174,41 @@ def to_markdown(tables: Mapping[str, Sequence[Sequence[str]]], notes: Iterable[s
         <BLANKLINE>
         A note.
         <BLANKLINE>
-        <details><summary>1 run without results.</summary>
-        <BLANKLINE>
-        - multirun/3: failed.
-        <BLANKLINE>
-        </details>
-        <BLANKLINE>
     """
-    parts = [f"## {data}\n\n{_to_markdown(table)}" for data, table in tables.items()] + list(notes)
-    if folded:
-        items = "\n".join(f"- {html.escape(item)}" for item in folded[1:])
-        parts += [f"<details><summary>{folded[0]}</summary>", items, "</details>"]
-    return "\n\n".join(parts) + "\n"
+    parts = []
+    for data, table in by_data.items():
+        lines = [list(table), ["---", *["---:"] * (table.shape[1] - 1)], *table.to_numpy().tolist()]
+        parts += [
+            f"## {data}",
+            "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines),
+        ]
+    return "\n\n".join([*parts, *notes]) + "\n"
 
 
-def _to_markdown(table: Sequence[Sequence[str]]) -> str:
-    header, *body = ([cell.replace("|", r"\|") for cell in line] for line in table)
-    rule = ["---" if i < 1 else "---:" for i in range(len(header))]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *body))
+def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
+    """Print the tables with the first columns for which the terminal is wide enough, and the notes."""
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:  # a file has no width limit
+        console.width = 10**4
+    endless = console.options.update(width=10**4)
+    for data, table in by_data.items():
+        shown, whole = _rich_table(data, table), table.shape[1]
+        while table.shape[1] > 3 and console.measure(shown, options=endless).minimum > console.width:
+            table = table.iloc[:, :-1]
+            shown = _rich_table(data, table)
+        console.print(shown)
+        if table.shape[1] < whole:
+            console.print("For more columns widen the terminal, or name them by --metric; table.md has all.")
+        console.print()
+    for note in notes:
+        console.print(note, soft_wrap=True)
 
 
-def to_csv(summary: pd.DataFrame) -> str:
-    """One line per group and metric, with all digits; a missing number is an empty cell."""
-    return summary.to_csv(columns=CSV_COLUMNS, index=False, lineterminator="\n")
+def _rich_table(title: str, table: pd.DataFrame) -> Table:
+    shown = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    for name in table:
+        own = {"overflow": "fold"} if name == "method" else {"justify": "right", "no_wrap": True}
+        shown.add_column(Text(name.replace("/", "/\n", 1)), **own)
+    for line in table.to_numpy():
+        shown.add_row(*map(Text, line))
+    return shown

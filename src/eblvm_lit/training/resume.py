@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from eblvm_lit.cli.changed_settings import changed_settings
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.training.checkpoint_io import checkpoint_file
-from eblvm_lit.utils.run_files import read_yaml
 
 __all__ = ["check_settings", "find_checkpoint"]
 
@@ -89,9 +89,9 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
-            stored = read_yaml(path.parent.parent / "config.yaml")  # interpolations stay text
+            stored = yaml.safe_load((path.parent.parent / "config.yaml").read_text())  # interpolations stay text
             if not changed_settings(stored, cfg, allowed):
                 return path
-        except (DataError, AttributeError, KeyError):
+        except (OSError, AttributeError, KeyError, yaml.YAMLError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

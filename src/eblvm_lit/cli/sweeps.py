@@ -1,0 +1,163 @@
+"""Sweeps with Hydra's multirun: what resumes them, and the table of jobs that they end with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.utils.run_files import flatten
+
+__all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
+
+log = logging.getLogger(__name__)
+
+MOST_METRICS = 3  # of the table
+INCIDENTAL = ("sweep.", "resume.", "show_config", "summary")
+
+
+def in_sweep() -> bool:
+    """Whether this process runs a job of ``-m``.
+
+    Example:
+        >>> in_sweep()
+        False
+    """
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def worst_value() -> float | None:
+    """What Optuna is told of a run that has diverged; None if this is no job of a search.
+
+    The plugin ends the search at the first job without a value, and at the first NaN.
+    """
+    way = HydraConfig.get().sweeper.get("direction") if in_sweep() else None
+    return {"minimize": math.inf, "maximize": -math.inf}.get(getattr(way, "name", way))
+
+
+def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
+    """The final metrics of this job, if ``sweep.resume`` is true and it has finished before."""
+    folder = Path(cfg.run_dir)
+    if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
+        return None
+    before = flatten(yaml.safe_load((folder / "config.yaml").read_text()))
+    now = flatten(OmegaConf.to_container(cfg, resolve=True))
+    differ = sorted(
+        key
+        for key in before.keys() | now.keys()
+        if before.get(key) != now.get(key) and now.get(key) != "auto" and not key.startswith(INCIDENTAL)
+    )
+    if differ:  # the whole sweep is in the wrong folder
+        sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
+    log.info("%s has finished before.", folder)
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def earlier_checkpoint(cfg: DictConfig) -> Path | None:
+    """The last checkpoint of this job, if ``sweep.resume`` is true and there is one."""
+    path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    return path if cfg.sweep.resume and path.is_file() else None
+
+
+class Sweep(Callback):
+    """Resumes in the folder of an earlier start if ``sweep.resume`` is true, and shows all jobs at the end.
+
+    It ends the process by ``sys.exit``: Hydra turns exceptions of callbacks into warnings.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
+        """Find the folder of the earlier start, and the direction of a search."""
+        given = " ".join(config.hydra.overrides.hydra)
+        if config.sweep.resume:
+            _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
+        if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
+            way = direction(config.optimized_metric or "")
+            if not way:
+                sys.exit(
+                    "ERROR: A search needs optimized_metric=NAME, such as val/loss, and hydra.sweeper.direction=... ."
+                )
+            _set(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""
+        root = Path(config.hydra.sweep.dir)
+        folders = sorted((path.parent for path in root.glob("**/.hydra")), key=lambda path: (len(path.name), path))
+        _show(folders, root, config.get("optimized_metric"))
+        missing = [folder for folder in folders if not (folder / "metrics.json").is_file()]
+        if missing:
+            lines = [
+                f"  job {folder.relative_to(root)}: {_reason(folder, config.hydra.job.name)}" for folder in missing
+            ]
+            text = "\n".join([f"{len(missing)} of {len(folders)} jobs in {root} have not finished:", *lines])
+            if "direction" not in config.hydra.sweeper:
+                sys.exit(f"ERROR: {text}")
+            print(f"WARNING: {text}", file=sys.stderr)
+
+
+def _set(config: DictConfig, key: str, value: str) -> None:
+    """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
+    with read_write(config.hydra), open_dict(config.hydra):
+        OmegaConf.update(config, key, value)
+        config.hydra.overrides.hydra.append(f"{key}='{value}'")
+
+
+def _earlier_sweep(config: DictConfig, named: bool) -> Path:
+    """The named folder, or the newest one beside it (DATE/TIME), of a sweep with the same command line."""
+
+    def asked(task: list[str]) -> list[str]:
+        return [text for text in task if not text.lstrip("+").startswith("sweep.")]
+
+    wanted = asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
+    own = Path(config.hydra.sweep.dir)
+    if named and not (own / "multirun.yaml").is_file():
+        return own  # one command serves the first start and all others
+    found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
+    for path in found:
+        if asked(yaml.safe_load(path.read_text())["hydra"]["overrides"]["task"]) == wanted:
+            return path.parent
+    place = own if named else own.parent.parent
+    sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; hydra.sweep.dir=FOLDER names one.")
+
+
+def _reason(folder: Path, name: str) -> str:
+    """The last line that a failed job has logged: its message, or that of the traceback."""
+    log_file = folder / f"{name}.log"
+    lines = log_file.read_text().splitlines() if log_file.is_file() else []
+    failed = any("][ERROR] " in line for line in lines)
+    return lines[-1].rpartition("][ERROR] ")[2] if failed else "it was stopped, or still runs."
+
+
+def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
+    """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
+    files = [folder / "metrics.json" for folder in folders]
+    metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
+    overrides = [yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text()) for folder in folders]
+    common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
+    there = {name for found in metrics for name in found}
+    tests = sorted((-direction(name), name) for name in there if name.startswith("test/") and direction(name))
+    columns = list(dict.fromkeys([optimized] * (optimized in there) + [name for _, name in tests]))[:MOST_METRICS]
+    table = Table(*map(escape, ["job", "settings", *columns]), box=SIMPLE_HEAD, show_edge=False)
+    for folder, texts, found in zip(folders, overrides, metrics, strict=True):
+        settings = " ".join(text for text in texts if text not in common)
+        numbers = [f"{found[name]:.5g}" if name in found else "" for name in columns]
+        table.add_row(*map(Text, (str(folder.relative_to(root)), settings, *numbers)))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"\nCompare them, seeds averaged and with figures:\n  python -m eblvm_lit.reports {root}", soft_wrap=True
+    )

@@ -1,1 +1,0 @@
-"""Sweeps with Hydra's multirun: resuming them and reporting failed jobs."""

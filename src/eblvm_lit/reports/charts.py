@@ -1,0 +1,206 @@
+"""The figures of a report: validation curves, quality against cost, and heat maps over two swept settings."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, frame, new_figure, open_frame, save, styled_text
+from eblvm_lit.reports.runs import SPEED, Group, setting_name
+from eblvm_lit.reports.table import ARROWS, summarise
+
+__all__ = ["Grid", "draw", "draw_costs", "draw_curves", "draw_grid", "find_grids", "mean_curve"]
+
+MEMORY = "train/peak_memory_mib"
+QUALITIES = ("test/log_likelihood", "test/kl", "test/fisher", "test/fd_classifier", "val/hypergradient_error")
+# Heat maps are of settings of the method and its parts; the length of a run or a seed of the data says nothing of it.
+OTHER_PARTS = re.compile(r"^(trainer|data|callbacks|logger|sampler|n_validations)\b")
+
+
+def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
+    """Draw all figures as PNG and PDF.
+
+    Args:
+        groups: The groups of all data sets.
+        metrics: Those of the heat maps.
+        folder: The output folder.
+
+    Returns:
+        The PNG files with their captions, by heading.
+    """
+    found: dict[str, dict[Path, str]] = {"Heat maps": {}, "Curves": {}, "Cost": {}}
+
+    def keep(heading: str, figure: Figure, caption: str, *names: str) -> None:
+        stem = folder / re.sub(r"[^\w-]+", "_", "_".join(names)).strip("_")
+        found[heading][save(figure, stem, ("png", "pdf"), dpi=300)[0]] = caption
+
+    for i, grid in enumerate(find_grids(groups)):
+        for metric in metrics:
+            if any(group.pooled(metric).count() for group in grid.cells.values()):
+                keep(
+                    "Heat maps", draw_grid(grid, metric), f"{metric} of {grid.title}", grid.data, metric, "heat", str(i)
+                )
+    validated = {name for group in groups for run in group.runs for name in run.curves if name.startswith("val/")}
+    for data in dict.fromkeys(group.data for group in groups):
+        of_data = [group for group in groups if group.data == data]
+        for metric in sorted(validated, key=lambda name: (name != "val/log_likelihood", name)):
+            if any(len(mean_curve(group, metric)) > 1 for group in of_data):
+                keep("Curves", draw_curves(of_data, metric), f"{data}: {metric} by iteration", data, metric)
+        for metric in QUALITIES:
+            if len(costs(of_data, metric)) > 1:
+                keep("Cost", draw_costs(of_data, metric), f"{data}: {metric} against cost", data, metric, "cost")
+    return found
+
+
+def mean_curve(group: Group, metric: str) -> pd.DataFrame:
+    """Mean and standard deviation (columns) over seeds at the iterations (index) that all runs with the metric have."""
+    curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
+    values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
+    return pd.DataFrame({"mean": values.mean(axis="columns"), "std": values.std(axis="columns")})
+
+
+@styled_text
+def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
+    """Draw the mean curve of each group with a band of one standard deviation over its seeds."""
+    figure = new_figure(4.4, 3.0)
+    axes = figure.subplots()
+    open_frame(axes, groups[0].data.replace("_", " "))
+    for i, group in enumerate(groups):  # a group has the same look in all figures
+        curve, colour = mean_curve(group, metric), COLOURS[i % len(COLOURS)]
+        if len(curve) > 1:
+            axes.plot(curve.index, curve["mean"], color=colour, linestyle=DASHES[i % len(DASHES)], label=_words(group))
+            low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+            axes.fill_between(curve.index, low, high, color=colour, alpha=0.16, linewidth=0)
+    fit_axis(axes.yaxis, np.concatenate([line.get_ydata() for line in axes.lines]), n_ticks=6)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set(xlabel="iteration", ylabel=_title(metric))
+    _legend(axes)
+    return figure
+
+
+def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
+    """Quality, seconds per 100 iterations and MiB, means over seeds, by the number of the group."""
+    rows = [
+        (group.pooled(metric).mean(), (100 / group.pooled(SPEED)).mean(), group.pooled(MEMORY).mean())
+        for group in groups
+    ]
+    return pd.DataFrame(rows, columns=["quality", "seconds", "memory"]).dropna(subset=["quality", "seconds"])
+
+
+@styled_text
+def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
+    """Draw a metric against time and, if it was measured, against memory."""
+    points = costs(groups, metric)
+    panels = {"seconds": "seconds per 100 iterations", "memory": "memory of an iteration, MiB"}
+    panels = {column: label for column, label in panels.items() if points[column].notna().any()}
+    figure = new_figure(4.0 * len(panels), 3.4)
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (column, label) in zip(all_axes, panels.items(), strict=True):
+        open_frame(axes, groups[0].data.replace("_", " "), grid="both")
+        for i, point in points.iterrows():
+            look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
+            axes.scatter(point[column], point["quality"], s=26, zorder=3, label=_words(groups[i]), **look)
+        fit_axis(axes.xaxis, points[column], ratio=8.0)
+        fit_axis(axes.yaxis, points["quality"], n_ticks=6)
+        axes.set_xlabel(label)
+    all_axes[0].set_ylabel(f"{_title(metric)}{ARROWS[direction(metric)]}")
+    _legend(all_axes[-1])
+    return figure
+
+
+def _title(metric: str) -> str:
+    split, _, name = metric.partition("/")
+    return f"{'validation' if split == 'val' else split} {name.replace('_', ' ')}"
+
+
+def _words(group: Group) -> str:
+    return f"{group.label} (n = {len(group.runs)})" if len(group.runs) > 1 else group.label
+
+
+def _legend(axes: Axes) -> None:
+    """Put a legend to the right of the axes without shrinking them."""
+    handles, labels = axes.get_legend_handles_labels()
+    wrapped = ["\n".join(textwrap.wrap(label, 44, subsequent_indent="   ")) for label in labels]
+    legend = axes.legend(handles, wrapped, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
+    legend.set_in_layout(False)
+
+
+class Grid:
+    """Groups of one method that differ in two numbers.
+
+    Args:
+        cells: The groups by the values of rows and columns.
+        rows: The setting that varies over rows.
+        columns: The setting that varies over columns.
+    """
+
+    def __init__(self, cells: dict[tuple[float, float], Group], rows: str, columns: str) -> None:
+        self.cells, self.rows, self.columns = cells, rows, columns
+        group = next(iter(cells.values()))
+        fixed = [group.text(key) for key in group.keys if key not in (rows, columns)]
+        self.data = group.data
+        self.title = ", ".join([group.data, group.method, *fixed])
+
+
+def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
+    """Find the sweeps over two numbers of a method, such as N and K of BiSM (Bao et al. 2020, Table 3).
+
+    Of more swept numbers, the two with the most values span the grids, one for each choice of the others. A sweep that
+    changes one setting at a time fills less than half of a grid, and has none.
+    """
+    for data, method in dict.fromkeys((group.data, group.method) for group in groups):
+        rivals = [group for group in groups if (group.data, group.method) == (data, method)]
+        keys = dict.fromkeys(key for group in rivals for key in group.keys)
+        values = {key: {group.value(key) for group in rivals} for key in keys if not OTHER_PARTS.search(key)}
+        swept = {key: len(found) for key, found in values.items() if len(found) > 1 and all(map(_is_number, found))}
+        if len(swept) < 2:
+            continue
+        rows, columns = sorted(sorted(swept, key=swept.get, reverse=True)[:2], key=list(keys).index)
+        by_rest: dict[Any, dict[tuple[float, float], Group]] = {}
+        for group in rivals:
+            rest = tuple(group.value(key) for key in keys if key not in (rows, columns))
+            by_rest.setdefault(rest, {})[group.value(rows), group.value(columns)] = group
+        for cells in by_rest.values():
+            n_rows, n_columns = (len({place[i] for place in cells}) for i in range(2))
+            if min(n_rows, n_columns) > 1 and 2 * len(cells) > n_rows * n_columns:
+                yield Grid(cells, rows, columns)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@styled_text
+def draw_grid(grid: Grid, metric: str) -> Figure:
+    """Draw a heat map with the numbers of the table in its cells; brighter is better."""
+    summary = summarise(list(grid.cells.values()), [metric]).set_index("group")
+    places = pd.MultiIndex.from_tuples(grid.cells)
+    means, texts = (
+        pd.Series(summary[name].reindex(range(len(places))).to_numpy(), places).unstack() for name in ("mean", "text")
+    )
+    figure = new_figure(1.4 + 1.15 * means.shape[1], 1.0 + 0.5 * means.shape[0])
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["viridis_r" if direction(metric) < 0 else "viridis"]
+    image = axes.imshow(np.ma.masked_invalid(means), cmap=colours, aspect="auto")
+    for y, x in np.argwhere(means.notna().to_numpy()):
+        luminance = np.dot(image.to_rgba(means.iloc[y, x])[:3], (0.2126, 0.7152, 0.0722))
+        text, colour = texts.iloc[y, x].replace(" (", "\n("), "black" if luminance > 0.45 else "white"
+        axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=colour)
+    frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.title}")
+    axes.set_xticks(range(means.shape[1]), [f"{value:g}" for value in means.columns])
+    axes.set_yticks(range(means.shape[0]), [f"{value:g}" for value in means.index])
+    axes.set(xlabel=setting_name(grid.columns), ylabel=setting_name(grid.rows))
+    axes.tick_params(length=0)
+    return figure
