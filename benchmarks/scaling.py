@@ -93,12 +93,12 @@ def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bo
     if compiled:
         method.compile_iteration()
     for i in range(n):
-        before, begin = (comm_counter.calls, comm_counter.bytes), time.perf_counter()
+        before, begin = comm_counter.copy(), time.perf_counter()
         method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "noise", i))
         seconds.append(time.perf_counter() - begin)
     warm = seconds[WARM:] or seconds
-    calls, bytes_ = comm_counter.calls - before[0], comm_counter.bytes - before[1]
-    return {"seconds": median(warm), "fastest": min(warm), "first": seconds[0], "calls": calls, "bytes": bytes_}
+    exchanged = {name: comm_counter[name] - before[name] for name in ("calls", "bytes")}
+    return {"seconds": median(warm), "fastest": min(warm), "first": seconds[0], **exchanged}
 
 
 def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], chosen: argparse.Namespace) -> None:

@@ -173,7 +173,7 @@ def iterate(method, like, n_iterations, compiled=False):
     examples = data.splits.train.double().view(-1, *like.shape[1:])
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.rates}
-    before = comm_counter.calls, comm_counter.bytes
+    before = comm_counter.copy()
     for i in range(n_iterations):
         indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: SHORT if i == 2 else BATCH]
         whole = examples[indices]
@@ -181,7 +181,7 @@ def iterate(method, like, n_iterations, compiled=False):
         v = whole if shard is None else whole[shard.rows]
         state = method.train_state(optimizers, lrs)._replace(indices=indices)
         record = method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "test", i))
-    return method.state_dict(), record, comm_counter.calls - before[0], comm_counter.bytes - before[1]
+    return method.state_dict(), record, comm_counter["calls"] - before["calls"], comm_counter["bytes"] - before["bytes"]
 
 
 def owned(method, name):

@@ -9,16 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = [
-    "barrier",
-    "first_rank_first",
-    "first_reason",
-    "gather_objects",
-    "gather_rows",
-    "largest_over_ranks",
-    "rank_and_size",
-    "sum_over_ranks",
-]
+__all__ = ["barrier", "first_rank_first", "first_reason", "gather_objects", "gather_rows"]
+__all__ += ["largest_over_ranks", "rank_and_size", "sum_over_ranks"]
 
 Result = TypeVar("Result")
 
@@ -74,15 +66,10 @@ def gather_rows(rows: Tensor, n: int) -> Tensor:
         >>> gather_rows(torch.arange(4.0).view(4, 1), 4).flatten()
         tensor([0., 1., 2., 3.])
     """
-    size = rank_and_size()[1]
-    if size == 1:
-        return rows
-    padded = rows.new_zeros(-(-n // size), *rows.shape[1:])
-    padded[: len(rows)] = rows
-    padded = _exchangeable(padded)
-    parts = [torch.empty_like(padded) for _ in range(size)]
-    dist.all_gather(parts, padded)
-    return torch.stack(parts, dim=1).flatten(0, 1)[:n].to(rows.device)
+    whole, parts = rows.new_empty(n, *rows.shape[1:]), gather_objects(rows.cpu())
+    for rank, part in enumerate(parts):
+        whole[rank :: len(parts)] = part
+    return whole
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
@@ -118,10 +105,7 @@ def gather_objects(item: Result) -> list[Result]:
 
 
 def first_reason(reason: str | None) -> str | None:
-    """Why some process cannot go on, the same answer in all of them: the reason of the first that has one.
-
-    Args:
-        reason: That of this process; None if it can.
+    """The first reason, in the order of the processes, for which one of them cannot continue; None if all can.
 
     Example:
         >>> first_reason("no compiler"), first_reason(None)

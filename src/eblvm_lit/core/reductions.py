@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["CommCounter", "comm_counter", "gather_shards", "weighted_means"]
+__all__ = ["comm_counter", "gather_shards", "weighted_means"]
 
-
-class CommCounter:
-    """Counts the communication of this process.
-
-    Attributes:
-        calls: The number of reductions.
-        bytes: The total size of the reduced tensors.
-    """
-
-    def __init__(self) -> None:
-        self.calls, self.bytes = 0, 0
-
-    def add(self, x: Tensor) -> None:
-        """Count the reduction of a tensor."""
-        self.calls += 1
-        self.bytes += x.numel() * x.element_size()
-
-
-comm_counter = CommCounter()
+# The "calls" of this process to the reduction below, and the "bytes" of the reduced tensors.
+comm_counter: Counter[str] = Counter()
 
 
 @torch.library.custom_op(
@@ -44,7 +28,7 @@ def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # n
     if weight != 1:  # integers have no weight
         total *= weight
     dist.all_reduce(total)
-    comm_counter.add(total)
+    comm_counter.update(calls=1, bytes=total.nbytes)
     return total
 
 

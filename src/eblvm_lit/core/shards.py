@@ -141,10 +141,7 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
     if shard is None:
         return WHOLE
     if len(shard.rows) != len(v):
-        raise ConfigError(
-            "These are not the minibatches that several devices should share: leave out trainer.limit_train_batches "
-            "and trainer.overfit_batches, or use trainer.devices=1."
-        )
+        raise ConfigError("trainer.limit_train_batches and trainer.overfit_batches need trainer.devices=1.")
     return ShardedMinibatch(shard)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -30,7 +28,6 @@ __all__ = ["OwnReductions", "check_launch", "is_first", "run_in_processes", "sta
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 class OwnReductions(DDPStrategy):
@@ -97,42 +94,43 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
     Args:
         n: The number of processes.
-        function: One of a module, which is imported anew.
+        function: One of a module, which each process imports.
         cfg: The configuration.
 
     Raises:
         EblvmError: The first that a process has raised, or the reason for which the processes have stopped.
     """
-    logging.getLogger("torch.distributed.elastic").propagate = False  # what it reports, an error says below
+    logging.getLogger("torch.distributed.elastic").propagate = False  # the errors below say it in one sentence
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=n,
-        run_id=cfg.run_dir,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        max_restarts=0,
-        start_method=START_METHOD,
-    )
+    config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
+    config.rdzv_backend, config.rdzv_endpoint = "c10d", "127.0.0.1:0"
+    if hasattr(config, "signals_to_handle"):  # torch 2.9; without SIGHUP, which nohup has ignored
+        config.signals_to_handle = "SIGTERM,SIGINT,SIGUSR1"
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"resume with the same command and ckpt={cfg.run_dir}/checkpoints/last.ckpt."
-    with _signals():
-        try:
-            return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
-        except SignalException as stop:
-            raise StoppedProcessesError(stop.sigval, resume) from None
-        except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            if isinstance(failure.message, str):  # no Python error
-                raise LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}") from None
-            kind, _, sentence = failure.message["message"].partition(": ")
-            known = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
-            if kind == InterruptedRunError.__name__:  # a signal that reached one of them
-                raise StoppedProcessesError(signal.Signals[sentence.split()[2]], resume) from None
-            if kind in known:
-                raise known[kind](sentence) from None
-            raise
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
+    except SignalException as stop:
+        raise StoppedProcessesError(stop.sigval, resume) from None
+    except ChildFailedError as error:
+        raise (_in_one_sentence(error, resume) or error) from None
+    finally:  # the agent keeps the signals that it handles
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
+    """The error of the process that failed first; None if it is not for the user."""
+    rank, failure = error.get_first_failure()
+    if isinstance(failure.message, str):  # not one of Python
+        return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
+    name, _, sentence = failure.message["message"].partition(": ")
+    if name == InterruptedRunError.__name__:  # a signal has reached one of them
+        return StoppedProcessesError(signal.Signals[sentence.split()[2]], resume)
+    kinds = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
+    return kinds[name](sentence) if name in kinds else None
 
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
@@ -144,19 +142,3 @@ def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log:
     elif hydra_log:
         configure_log(OmegaConf.create(hydra_log))
     return function(OmegaConf.create(cfg))
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Have SIGUSR1 stop the processes, too, and give all signals back: the agent keeps those that it handles."""
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise SignalException(f"received {number}", sigval=signal.Signals(number))
-
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    signal.signal(signal.SIGUSR1, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
