@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.accelerators import CUDAAccelerator, MPSAccelerator, XLAAccelerator
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from eblvm_lit.cli.instantiate import LIGHTNING, check_arguments, instantiate, resolve_target
@@ -20,7 +22,6 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
-from eblvm_lit.training.processes import OwnReductions
 
 __all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
 
@@ -187,7 +188,9 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         raise ConfigError(f"trainer.{both[0]} cannot be set: use max_steps, n_validations and callbacks.")
     try:
         if n_processes(cfg) > 1:
-            options["strategy"] = OwnReductions()
+            # Methods reduce their gradients themselves: DDP's hooks do not see what torch.func.grad computes. Processes
+            # hold equal buffers, and wait for others that compute metrics or draw figures.
+            options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise ConfigError(f"trainer: {_one_line(error)}") from error

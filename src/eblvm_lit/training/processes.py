@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,7 +13,6 @@ from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.plugins.environments import SLURMEnvironment  # pyright: ignore[reportPrivateImportUsage]
-from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -24,23 +22,10 @@ from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 
-__all__ = ["OwnReductions", "check_launch", "is_first", "run_in_processes", "started_outside"]
+__all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
-
-
-class OwnReductions(DDPStrategy):
-    """Lightning's DDP strategy without torch's wrapper, which never reduces what ``torch.func.grad`` computes.
-
-    A wrapped module has its compiled iteration split at the wrapper's buckets, and its buffers broadcast in each call.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(timeout=timedelta(hours=3))  # the others wait while one computes metrics or draws figures
-
-    def configure_ddp(self) -> None:
-        """Leave the module as it is: methods reduce their gradients themselves."""
 
 
 class StoppedProcessesError(InterruptedRunError):
