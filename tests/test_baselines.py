@@ -117,10 +117,10 @@ def test_a_step_of_the_autoencoder_descends_its_loss_and_moves_both_networks(flo
     v, noise = minibatch(method)
     before = copy.deepcopy(method)
     record = method.run_iteration(start(method), v, noise)
-    torch.testing.assert_close(record["lower_loss"], record["lower_reconstruction"] + record["lower_prior"])
+    torch.testing.assert_close(record["model_loss"], record["model_reconstruction"] + record["model_prior"])
     with plain_autograd():
-        (found,) = iterating.found(method, start(method), v, noise)["lower"]
-    assert found.loss < record["lower_loss"]
+        (found,) = iterating.found(method, start(method), v, noise)["model"]
+    assert found.loss < record["model_loss"]
     moved = changed(start(before), start(method))
     assert {name.split(".")[1] for name in moved} == {"encoder", "generator"}
     assert method.energy is None
