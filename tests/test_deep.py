@@ -431,10 +431,10 @@ def image_method(kind, energy=None, n_lower_steps=2, **network):
     return VaGES(**parts, score=VariationalScore(n_particles=2, particles=particles))
 
 
-def upper_gradient(method, v):
-    return iterating.found(method, iterating.start(method, 1e-3), v, method.draw_noise(v, keyed_generator(0)))["upper"][
-        0
-    ]
+def model_gradient(method, v):
+    noise = method.draw_noise(v, keyed_generator(0))
+    (step,) = iterating.found(method, iterating.start(method, 1e-3), v, noise)[list(method.groups)[-1]]
+    return step
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -453,9 +453,9 @@ def test_an_iteration_on_images_moves_every_network(kind, float64):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_on_images_do_not_depend_on_who_takes_them(kind, float64):
     v = torch.rand(4, *IMAGE)
-    composed = upper_gradient(image_method(kind), v)
+    composed = model_gradient(image_method(kind), v)
     with plain_autograd():
-        plain = upper_gradient(image_method(kind), v)
+        plain = model_gradient(image_method(kind), v)
     torch.testing.assert_close(composed.loss, plain.loss)
     torch.testing.assert_close(composed.grads, plain.grads)
 
@@ -477,7 +477,7 @@ def test_recomputed_activations_change_no_gradient(float64):
         count = passes.setdefault(recompute, [])
         method.energy.network.blocks[1].register_forward_pre_hook(lambda *_, count=count: count.append(1))
         with plain_autograd():
-            found[recompute] = upper_gradient(method, v).grads
+            found[recompute] = model_gradient(method, v).grads
     torch.testing.assert_close(found[True], found[False], rtol=1e-12, atol=1e-12)
     # two steps of the chain and the energies of both phases, each of them twice
     assert (len(passes[False]), len(passes[True])) == (4, 8)
@@ -491,7 +491,7 @@ def test_recomputed_activations_change_no_gradient(float64):
 def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
     method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
     with pytest.raises(ConfigError, match=r"first order by plain autograd alone.*checkpoint=false") as no, backend():
-        upper_gradient(method, v)
+        model_gradient(method, v)
     assert "\n" not in str(no.value)
     method.eval()  # metrics are taken by torch.func, and keep their activations
     assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
@@ -502,7 +502,7 @@ def test_bfloat16_leaves_sums_and_parameters_in_float32(kind):
     v, found = torch.rand(4, *IMAGE), {}
     for enabled in (False, True):
         with plain_autograd(), torch.autocast("cpu", torch.bfloat16, enabled=enabled, cache_enabled=False):
-            found[enabled] = upper_gradient(image_method(kind), v)
+            found[enabled] = model_gradient(image_method(kind), v)
     assert found[True].loss.dtype == torch.float32
     torch.testing.assert_close(found[True].loss, found[False].loss, rtol=1e-4, atol=0)
     assert {g.dtype for g in found[True].grads.values()} == {torch.float32}

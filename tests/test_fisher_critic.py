@@ -277,7 +277,6 @@ def test_deep_models_have_a_critic_only_with_the_estimated_score(float64):
         (lambda m: exact(m, score=VariationalScore(particles=PosteriorParticles())), "needs a posterior"),
         (lambda m: variational(m, n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
         (lambda m: variational(m, divergence=Fisher()), "divergence=fisher needs continuous latents"),
-        (lambda m: StandardNormalData(v_dim=0), "data.v_dim must be at least 1, and is 0"),
     ],
 )
 def test_refusals(make, words, model):
