@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
         ),
         (["trainer.devices=0"], "trainer: .*0"),
         (["trainer.devices=many"], "trainer: .*devices"),
-        (["trainer.accelerator=tpu"], "trainer.accelerator=tpu: torch finds no such device .* use trainer=default"),
+        (["trainer.accelerator=tpu"], "^trainer: .*[Aa]ccelerator"),
         (["+trainer.gradient_clip_val=1"], "gradient_clip_val does not .*: set optimizer.clip_norm instead"),
         (["trainer.accelerator=abacus"], "trainer: .*abacus"),
         (

@@ -126,7 +126,6 @@ def test_early_stopping_of_lightning_ends_a_run_which_is_evaluated_without_it(tm
 @pytest.mark.parametrize(
     ("name", "arguments", "why"),
     [
-        ("ModelCheckpoint", {}, r"^Checkpoints are saved by callbacks.checkpoints"),
         ("EarlyStopping", {"monitor": "val/loss", "patients": 3}, r"\(EarlyStopping\) has no key 'patients'"),
         ("EarlyStopping", {}, r"\(EarlyStopping\) lacks the key 'monitor'"),
     ],

@@ -264,7 +264,7 @@ def test_auto_for_a_model_without_convolutions_is_the_run_in_float32(tmp_path, c
 def test_devices_that_are_not_there_end_in_a_sentence(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ConfigError, match="torch finds no such device"):
+    with pytest.raises(ConfigError, match=r"^trainer: "):
         train(tmp_path, "method=dsm", "trainer.precision=auto", "trainer.accelerator=cuda")
 
 

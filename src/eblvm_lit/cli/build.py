@@ -10,8 +10,6 @@ from typing import NamedTuple
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.accelerators import CUDAAccelerator, MPSAccelerator, XLAAccelerator
-from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
@@ -26,19 +24,8 @@ from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
 __all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
 
 
-# Options of Lightning's automatic optimization, and what this package has instead.
-INSTEAD = {
-    "gradient_clip_val": "optimizer.clip_norm",
-    "gradient_clip_algorithm": "optimizer.clip_norm",
-    "accumulate_grad_batches": "data.batch_size",
-}
-
-
 # What Lightning raises for values that it cannot use.
-IMPOSSIBLE = (
-    *(MisconfigurationException, TypeError, ValueError, AttributeError, LookupError, ImportError, OSError),
-    *(RuntimeError, ArithmeticError, AssertionError),
-)
+IMPOSSIBLE = (MisconfigurationException, TypeError, ValueError, RuntimeError)
 
 
 class Parts(NamedTuple):
@@ -101,25 +88,6 @@ def build_loggers(cfg: DictConfig) -> list[Logger]:
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
 
-def check_accelerator(name: str | None) -> None:
-    """Refuse a kind of device that this machine lacks.
-
-    Raises:
-        ConfigError: Names one that it has.
-
-    Example:
-        >>> check_accelerator("cpu")
-    """
-    gpu = CUDAAccelerator.is_available() or MPSAccelerator.is_available()
-    lacking = {"gpu": not gpu, "cuda": not CUDAAccelerator.is_available(), "mps": not MPSAccelerator.is_available()}
-    lacking["tpu"] = not XLAAccelerator.is_available()
-    if isinstance(name, str) and lacking.get(name, False):
-        raise ConfigError(
-            f"trainer.accelerator={name}: torch finds no such device on this machine; use trainer=default, which takes "
-            "the best there is, or trainer.accelerator=cpu."
-        )
-
-
 def n_processes(cfg: DictConfig) -> int:
     """The number of processes: one per device of ``trainer.devices`` and machine."""
     if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
@@ -133,7 +101,6 @@ def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
     Raises:
         ConfigError: If this machine has no such devices.
     """
-    check_accelerator(cfg.trainer.get("accelerator"))
     try:
         trainer = _bare_trainer(cfg)
     except IMPOSSIBLE as error:
@@ -161,18 +128,9 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
     """
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    check_accelerator(options.get("accelerator"))
-    for name, instead in INSTEAD.items():
-        if options.get(name) is not None:
-            raise ConfigError(f"trainer.{name} does not reach the steps of a method: set {instead} instead.")
     trainer_class = resolve_target(options.pop("_target_"))
     check_arguments(trainer_class, options, "trainer")
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
-    if any(isinstance(callback, Checkpoint) for callback in parts.callbacks.values()):
-        raise ConfigError(
-            "Checkpoints are saved by callbacks.checkpoints (its keys are monitor, mode, every and keep): leave "
-            "Lightning's out."
-        )
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
         "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytorch_lightning as pl
 import torch
 
 from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Evaluation"]
-
-Found = dict[str, dict[str, float]]
 
 
 class Evaluation(pl.Callback):
@@ -70,7 +68,7 @@ class Evaluation(pl.Callback):
         rank, size = rank_and_size()
         alone = [name for name in names if not self.metrics[name].collective]
         found = {name: self._values(name, method, data, split) for name in names if self.metrics[name].collective}
-        for part in _exchange(lambda: {name: self._values(name, method, data, split) for name in alone[rank::size]}):
+        for part in gather_objects({name: self._values(name, method, data, split) for name in alone[rank::size]}):
             found |= part
         return {f"{split}/{key}": value for name in names for key, value in found[name].items()}
 
@@ -78,20 +76,7 @@ class Evaluation(pl.Callback):
         generator = keyed_generator(method.seed, split, name, device=method.device)
         with torch.no_grad():
             values = self.metrics[name].evaluate(method, data, split, generator)
-        what, found = f"a {type(values).__name__}", {}
-        if isinstance(values, Mapping):
-            for key, value in values.items():
-                try:
-                    found[key] = float(value)
-                except (TypeError, ValueError, RuntimeError):  # of what is no number, no number in words, no scalar
-                    what = f"{key!r} as a {type(value).__name__}"
-                    break
-            else:
-                return found
-        raise ConfigError(
-            f"The metric {name} ({type(self.metrics[name]).__name__}) returned {what}: return a dictionary of numbers "
-            "by name, which is empty where the metric does not apply."
-        )
+        return {key: float(value) for key, value in values.items()}
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
         """All metrics on the test split."""
@@ -125,19 +110,3 @@ class Evaluation(pl.Callback):
             logger.log_metrics(found, step=trainer.global_step)
         self._given = list(found)
         trainer.callback_metrics.update({key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()})
-
-
-def _exchange(task: Callable[[], Found]) -> list[Found]:
-    """The results of a task in all processes; if it fails in one, all raise, so that none waits for ever."""
-    failure: EblvmError | None = None
-    try:
-        found = task()
-    except EblvmError as error:
-        if rank_and_size()[1] == 1:
-            raise
-        found, failure = None, error
-    everything = gather_objects((found, failure))
-    for _, error in everything:
-        if error is not None:
-            raise error
-    return [found for found, _ in everything]
