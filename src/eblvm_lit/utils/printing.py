@@ -5,41 +5,19 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import sys
-from typing import Any
 
 from rich.console import Console, RenderableType
 
-__all__ = ["PLAIN", "is_worker", "printable", "record", "say", "show"]
+__all__ = ["is_worker", "record", "say", "show"]
 
 # Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
-# Of a console of rich: what runs and users name is text, and neither markup, nor an emoji, nor a number in colour.
-PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 def record(text: str) -> None:
     """Write a text into the log file of the run, if there is one."""
     PRINTED.info("%s", text if "\n" not in text else f"\n{text}")
-
-
-def printable(text: object, most: int = 500) -> str:
-    r"""A text from elsewhere as one line without control characters, lone surrogates and changes of direction.
-
-    Args:
-        text: The text, or what is to be shown as text.
-        most: The largest number of characters; a longer text ends in an ellipsis.
-
-    Example:
-        >>> printable("a\nb \x1b[31mred"), printable("\ud800"), printable("a" * 9, most=4)
-        ('a b \\x1b[31mred', '\\ud800', 'aaa…')
-    """
-    text = str(text)
-    text = text if len(text) <= most else f"{text[: most - 1]}…"
-    if text.isprintable():
-        return text
-    parts = (c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape").decode() for c in text)
-    return "".join(parts)
 
 
 def say(text: str, *, error: bool = False) -> None:
@@ -65,7 +43,9 @@ def show(*parts: RenderableType) -> None:
         results in
           outputs/2026-01-01/10-00-00
     """
-    console = Console(record=True, **PLAIN)  # rich's shared console may be older than the terminal
+    console = Console(
+        record=True, markup=False, emoji=False, highlight=False
+    )  # rich's shared console may be older than the terminal
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
     console.file.flush()
