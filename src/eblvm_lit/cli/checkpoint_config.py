@@ -12,7 +12,6 @@ from eblvm_lit.cli.renamed import RENAMED
 from eblvm_lit.cli.results import WEIGHTS
 from eblvm_lit.cli.validate import check_integer, refuse_urls
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.plain_files import check_plain
 
 __all__ = ["stored_config"]
 
@@ -63,7 +62,6 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
 def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
     """The content of the checkpoint as a configuration, without interpolations, which could read the environment."""
     try:
-        check_plain(plain)
         refuse_urls(plain)
         _refuse_interpolations(plain)
         return OmegaConf.create(dict(plain))

@@ -22,14 +22,14 @@ from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, r
 from eblvm_lit.training.loggers.base import log_figures, log_results
 from eblvm_lit.utils.io import write_json
 
-__all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "final_metrics", "test", "write_results"]
+__all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "evaluated", "final_metrics", "write_results"]
 
 COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
 # By eval_weights: what final metrics are of, in this order, and what stands before their names.
 WEIGHTS = {"raw": {"raw": "test"}, "ema": {"ema": "test"}, "both": {"ema": "test_ema", "raw": "test"}}
 
 
-def test(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folder: Path) -> dict[str, float]:
+def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folder: Path) -> dict[str, float]:
     """The final metrics of a trained run, and what its iterations cost.
 
     Args:

@@ -15,7 +15,7 @@ from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_pr
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.cli.instantiate import LIGHTNING
-from eblvm_lit.cli.results import estimators, final_metrics, test, write_results
+from eblvm_lit.cli.results import estimators, evaluated, final_metrics, write_results
 from eblvm_lit.cli.start_screen import show_next_steps, show_start
 from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics
 from eblvm_lit.cli.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
@@ -127,7 +127,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
             if cfg.summary and is_first():
                 show_start(cfg, parts, trainer)
             trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
-        metrics = test(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
+        metrics = evaluated(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
     if is_first():
         write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
         _upload(trainer, folder)

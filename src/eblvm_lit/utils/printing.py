@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import sys
 
 from rich.console import Console, RenderableType
 
@@ -20,18 +19,14 @@ def record(text: str) -> None:
     PRINTED.info("%s", text if "\n" not in text else f"\n{text}")
 
 
-def say(text: str, *, error: bool = False) -> None:
+def say(text: str) -> None:
     """Print a text at once, and record it.
-
-    Args:
-        text: The text.
-        error: Whether it goes to stderr.
 
     Example:
         >>> say("log Z by AIS: 100 of 1,999")
         log Z by AIS: 100 of 1,999
     """
-    print(text, file=sys.stderr if error else sys.stdout, flush=True)
+    print(text, flush=True)
     record(text)
 
 
@@ -43,9 +38,8 @@ def show(*parts: RenderableType) -> None:
         results in
           outputs/2026-01-01/10-00-00
     """
-    console = Console(
-        record=True, markup=False, emoji=False, highlight=False
-    )  # rich's shared console may be older than the terminal
+    # rich's shared console may be older than the terminal
+    console = Console(record=True, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
     console.file.flush()
