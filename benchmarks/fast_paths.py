@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest import mock
 
 import torch
 from hydra import compose, initialize_config_dir
@@ -18,12 +17,9 @@ from hydra import compose, initialize_config_dir
 from eblvm_lit.cli.build import build
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.functional import plain_autograd
-from eblvm_lit.energies.deep import DeepEnergy
-from eblvm_lit.methods.base import StatefulOptimizer
-from eblvm_lit.networks.resnet import ResNet
+from eblvm_lit.optimizers.stateful import StatefulOptimizer
 
 ROOT = Path(__file__).resolve().parents[1]
-CPU = torch.device("cpu")
 METHODS = {
     "DSM": ("method=dsm",),
     "BiDSM, K = N = 5": ("method=bidsm", "method.n_lower_steps=5", "method.n_unroll=5"),
@@ -70,8 +66,8 @@ def iteration(overrides: tuple[str, ...], compiled: bool, public: bool = False) 
     arguments = (state, v, method.draw_noise(v, torch.Generator().manual_seed(0)))
     if not compiled:
         return plain_autograd()(partial(method.run_iteration, *arguments)), method
-    with mock.patch.object(fast_paths, "lookup_backend", None if public else fast_paths.lookup_backend):
-        step = fast_paths.compile_step(method.run_iteration, CPU)
+    run = partial(method.run_iteration)
+    step = torch.compile(run, fullgraph=True, dynamic=False) if public else fast_paths.compile_step(run)
     step(*arguments)
     return partial(step, *arguments), method
 
@@ -93,22 +89,7 @@ def without_hooks(repetitions: int) -> None:
             compare(f"without_hooks, {name}, {'compiled' if compiled else 'eager'}", fast, public, n, repetitions)
 
 
-def inside_torch_func(repetitions: int) -> None:  # noqa: ARG001 - bytes are the same in each
-    v, kept = torch.rand(64, 1, 32, 32), []
-    for checkpoint in (True, False):  # which is all that is left where torch does not tell
-        network, found = ResNet(v_shape=[1, 32, 32], n_blocks=2, channels=64, checkpoint=checkpoint), {}
-        with (
-            plain_autograd(),
-            torch.autograd.graph.saved_tensors_hooks(
-                lambda x, found=found: found.setdefault(x.data_ptr(), x.nbytes) and x, lambda x: x
-            ),
-        ):
-            DeepEnergy(network=network).free_energy(v)
-        kept.append([sum(found.values()) / 2**20])
-    show("inside_torch_func, activations that a pass of MNIST's ResNet keeps, batch 64", "MiB", *kept)
-
-
-CELLS = {cell.__name__: cell for cell in (compile_step, inside_torch_func, without_hooks)}
+CELLS = {cell.__name__: cell for cell in (compile_step, without_hooks)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fast_paths", description=__doc__)

@@ -24,8 +24,9 @@ from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree, tree_map
-from eblvm_lit.methods.base import Method, TrainState
-from eblvm_lit.utils.torch_settings import tf32
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.utils.torch_settings import torch_settings
 
 MODES = ("eager", "compiled", "graphed")
 PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # TF32 allowed, autocast
@@ -89,11 +90,11 @@ def eager(method: Method) -> Step:
     return step
 
 
-def step_of(mode: str, method: Method, device: torch.device, capture: Capture = cuda_graph) -> Step:
+def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
     """The iteration in one mode; graphed is the compiled one as a CUDA graph, which torch calls reduce-overhead."""
     if mode == "eager":
         return eager(method)
-    compiled = compile_step(method.run_iteration, device)
+    compiled = compile_step(method.run_iteration)
     if mode == "compiled":
         return compiled
     made: list[Captured] = []
@@ -124,7 +125,7 @@ def moved(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
 @contextmanager
 def precision(name: str, device: torch.device) -> Iterator[None]:
     allowed, half = PRECISIONS[name]
-    with tf32(allowed), torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+    with torch_settings(tf32=allowed), torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
         yield
 
 
@@ -144,7 +145,7 @@ def advance(
     """How far some iterations move parameters and buffers, and their losses and gradient norms; all in float64."""
     method = copy.deepcopy(method)
     state, begin = start(method, device, dtype), flat(method.state_dict().values())
-    step, records = step_of(mode, method, device, capture), []
+    step, records = step_of(mode, method, capture), []
     for v, noise in inputs:
         records.append(step(state, moved(v, device, dtype), moved(noise, device, dtype)))
     wait(device)
@@ -205,7 +206,7 @@ def rate(method: Method, v: Tensor, device: torch.device, mode: str, capture: Ca
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     state, v, generator = start(method, device), v.to(device), torch.Generator(device)
-    step = step_of(mode, method, device, capture)
+    step = step_of(mode, method, capture)
 
     def seconds(n: int) -> float:
         wait(device)
@@ -252,7 +253,7 @@ def main(kind: str, device: str, result: str, *overrides: str) -> None:
         with precision(name, target):
             state, generator = start(method, target), torch.Generator(target)
             v = v.to(target)
-            step_of("compiled", method, target)(state, v, method.draw_noise(v, generator))
+            step_of("compiled", method)(state, v, method.draw_noise(v, generator))
         path.write_text("[]")
         return
     for row in rates(method, v, target, name):

@@ -24,12 +24,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.growth_figures import draw
 from benchmarks.growth_fits import Line, PowerLaw, fit_line, fit_power_law
+from benchmarks.memory_meter import MemoryMeter
 from benchmarks.run import machine, parser
 from benchmarks.scaling import method_of
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.figures.style import save
-from eblvm_lit.utils.memory import MemoryMeter, keep_freed_cpu_memory
+from eblvm_lit.utils.memory import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, QUICK_ROUNDS, QUICK_POINTS = 15, 2, 2
@@ -148,7 +149,7 @@ def measure(axis: Axis, rounds: int, n_points: int | None) -> dict[str, Any]:
     points = {x: Point(axis.overrides(x), axis.rows(x)) for x in xs}
     beside = Point(axis.beside, axis.batch) if axis.beside else None
     every = [*points.values(), *([beside] if beside else [])]
-    with keep_freed_cpu_memory(True):  # as in training
+    with keep_freed_memory():  # as in training
         for _ in range(rounds):
             for point in every:
                 point.seconds.append(point.time(point.block))

@@ -16,7 +16,7 @@ from benchmarks.measure import COMMON, ROOT, block_seconds, peak_memory, wait
 from eblvm_lit.cli.build import build
 from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.utils.torch_settings import tf32
+from eblvm_lit.utils.torch_settings import torch_settings
 
 N_BLOCKS = 5
 
@@ -52,7 +52,7 @@ def main(result: str, *overrides: str) -> None:
         capture = sampler.langevin.capture
         sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
         before = peak_memory(device)
-        with tf32(cfg.tf32):
+        with torch_settings(tf32=cfg.tf32):
             sampler.draw(
                 method.parts.energy,
                 range(sampler.batch_size),

@@ -25,7 +25,8 @@ from eblvm_lit.cli.build import build
 from eblvm_lit.core.reductions import comm_counter
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import minibatch_of, shard_of
-from eblvm_lit.utils.memory import keep_freed_cpu_memory
+from eblvm_lit.training.compiling import for_full_minibatches
+from eblvm_lit.utils.memory import keep_freed_memory
 
 FACES = ("data=frey_face", "model.v_dim=560")
 WARM = 3
@@ -89,9 +90,7 @@ def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bo
     whole = torch.rand(n_rows, *shape, generator=keyed_generator(0, "scaling"))
     shard = shard_of(len(whole))
     v, seconds = whole if shard is None else whole[shard.rows], []
-    method.compile_mode, method._full_batch = compiled, n_rows
-    if compiled:
-        method.compile_iteration()
+    method.compiled = for_full_minibatches(method, n_rows, may_fail=False) if compiled else None
     for i in range(n):
         before, begin = comm_counter.copy(), time.perf_counter()
         method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "noise", i))
@@ -107,7 +106,7 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
     if row.processes > 1:
         dist.init_process_group("gloo", rank=rank, world_size=row.processes)
     n_rows = chosen.batch * (1 if chosen.strong else row.processes)
-    with keep_freed_cpu_memory(True):  # as runs do
+    with keep_freed_memory():  # as runs do
         found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))

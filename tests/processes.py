@@ -25,6 +25,7 @@ from eblvm_lit.methods.bidvl.vae import VAE
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
+from eblvm_lit.training.compiling import for_full_minibatches
 from shell import tiny
 
 __all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
@@ -165,9 +166,7 @@ def iterate(method, like, n_iterations, compiled=False):
     """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
     method = copy.deepcopy(method)
     if compiled:
-        method.compile_mode = True  # an error if it cannot be
-        method.compile_iteration()
-        method._full_batch = BATCH
+        method.compiled = for_full_minibatches(method, BATCH, may_fail=False)
     data = Digits(batch_size=BATCH)
     data.setup()
     examples = data.splits.train.double().view(-1, *like.shape[1:])

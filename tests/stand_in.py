@@ -2,7 +2,7 @@
 
 from pytorch_lightning import LightningModule
 
-from eblvm_lit.methods.base import MethodParts
+from eblvm_lit.methods.parts import MethodParts
 
 
 class StandIn(LightningModule):

@@ -8,19 +8,20 @@ import re
 import subprocess
 import sys
 import weakref
-from unittest.mock import Mock
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 import iterating
 from eblvm_lit.cli.build import build
-from eblvm_lit.core import compile_choice, fast_paths
-from eblvm_lit.core.compile_choice import N_MEASURED, Choice, Measurement, costs
-from eblvm_lit.core.fast_paths import CompilationError, compile_step
+from eblvm_lit.core import fast_paths
+from eblvm_lit.core.fast_paths import compile_step
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods import base
+from eblvm_lit.training import compiling
+from eblvm_lit.training.compiling import choose
 from shell import checkpoint, configured, curves, same, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
@@ -36,7 +37,7 @@ def advance(method, batches, step=None):
     """State dict and records after an iteration a minibatch, eager or by a compiled step, in double precision."""
     method.double().keep_examples(24)
     state = iterating.start(method, lr=0.01)
-    iteration = method.run_iteration if step is None else step(method.run_iteration, torch.device("cpu"))
+    iteration = method.run_iteration if step is None else step(method.run_iteration)
     records = []
     for i, v in enumerate(batches):
         noise = method.draw_noise(v.double(), keyed_generator(0, "test", i))
@@ -149,7 +150,7 @@ from eblvm_lit.core.fast_paths import compile_step
 def slope(x):
     return torch.func.grad(lambda x: x.square().sum())(x)
 
-compile_step(lambda state: {"slope": slope(state["x"])}, torch.device("cpu"))({"x": torch.ones(3)})
+compile_step(lambda state: {"slope": slope(state["x"])})({"x": torch.ones(3)})
 child = multiprocessing.get_context("fork").Process(target=lambda: slope(torch.ones(3)))
 child.start(), child.join()
 sys.exit(child.exitcode)
@@ -165,7 +166,7 @@ def test_processes_that_are_forked_after_a_compilation_can_differentiate():
 @pytest.fixture
 def traced_only(monkeypatch):
     """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
-    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
+    monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 @pytest.mark.parametrize(
@@ -246,23 +247,22 @@ def test_after_the_first_call_nothing_is_left_around_the_graph(traced_only, monk
 def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only, monkeypatch):
     calls, own = graph_calls(monkeypatch), [torch.ones(2)]
     x = torch.arange(2.0)
-    cpu = torch.device("cpu")
 
-    elsewhere = compile_step(lambda v: {"sum": v + own[0]}, cpu)  # reads a tensor that it is not given
+    elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # reads a tensor that it is not given
     for own[0] in (torch.ones(2), torch.zeros(2)):
         assert torch.equal(elsewhere(x)["sum"], x + own[0])
-    twice = compile_step(lambda u, v: {"sum": u + v}, cpu)  # the first call has one tensor in two places
+    twice = compile_step(lambda u, v: {"sum": u + v})  # the first call has one tensor in two places
     for v in (x, x + 1):
         assert torch.equal(twice(v, v)["sum"], 2 * v)
     assert len(calls) == 4
-    unchanged = compile_step(lambda v: {"sum": v + 1, "v": v}, cpu)  # returns what no graph computes
+    unchanged = compile_step(lambda v: {"sum": v + 1, "v": v})  # returns what no graph computes
     for v in (x, x + 1):
         assert torch.equal(unchanged(v)["v"], v)
     assert len(calls) == 6
 
 
 def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
-    step = compile_step(lambda v: {"sum": v["v"] + 1}, torch.device("cpu"))
+    step = compile_step(lambda v: {"sum": v["v"] + 1})
     minibatches = [torch.zeros(2), torch.zeros(2)]
     kept = [weakref.ref(v) for v in minibatches]
     for v in minibatches:
@@ -272,35 +272,20 @@ def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
     assert [ref() for ref in kept] == [None, None]
 
 
-def test_compiling_for_a_processor_starts_no_workers_beside_the_training(monkeypatch):
-    """They are for Triton; on two cores, loading torch in one made 250 short iterations take four times as long."""
-    from torch._inductor import async_compile, compile_fx, config
-
-    pool = Mock()
-    monkeypatch.setattr(async_compile, "has_triton_package", lambda: True)
-    monkeypatch.setattr(async_compile.AsyncCompile, "process_pool", pool)
-    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, inputs, config_patches: graph)
-    with config.patch(compile_threads=2):
-        for device in ("cpu", "cuda"):
-            assert fast_paths._compile_graph("graph", [], torch.device(device)) == "graph"
-            assert pool.called == (device != "cpu")
-            assert config.compile_threads == 2
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
     sizes = []
 
-    def compile_counted(step, device, agree=None, on_compiling=None):
+    def compile_counted(step):
         def call(state, v, noise):
             sizes.append(len(v))
-            with base.plain_autograd():
+            with plain_autograd():
                 return step(state, v, noise)
 
         return call
 
-    monkeypatch.setattr(base, "compile_step", compile_counted)
+    monkeypatch.setattr(compiling, "compile_step", compile_counted)
     return sizes
 
 
@@ -326,121 +311,84 @@ def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, 
     assert counted == [1400] * 3
 
 
-@pytest.mark.parametrize(
-    ("n_iterations", "seconds", "size", "said"),
-    [
-        (1_000, 0.007, 66, "running eagerly, compiling would take about 29 s and save 6 s: 1,000 iterations to"),
-        (10_000, 0.007, 66, "compiling, which takes about 29 s and saves about 63 s: 10,000 it"),
-        (100, 9.0, 66, "compiling, which takes about 29 s and saves about 135 s: 100 it"),
-        (22, 9.0, 66, "compiling, which takes about 29 s and saves about 30 s"),
-        (21, 9.0, 66, "running eagerly"),
-    ],
-    ids=["short", "overhead", "arithmetic", "just", "just not"],
-)
-def test_auto_compiles_where_it_pays_and_says_so(n_iterations, seconds, size, said):
-    choice = costs(n_iterations, seconds, size)
-    assert choice.sentence.startswith(f"compile=auto: {said}")
-    assert choice.compiled == said.startswith("compiling")
+CPU = torch.device("cpu")
+AUTO = ("method=dsm", "method.compile=auto", "n_validations=1")
 
 
-def test_the_choice_is_by_the_median_of_the_warm_iterations():
-    measured = Measurement(at=5, max_steps=1005, seconds=[50.0, 0.02, 9.0, 0.02, 0.02])
-    assert "1,000 iterations to come, each of 20 ms" in measured.choose(66).sentence
+def test_auto_compiles_long_runs():
+    assert choose("auto", CPU, compiling.LONG)[0]
+    assert choose("auto", CPU, compiling.LONG - 1) == (
+        False,
+        "compile=auto: running eagerly, which is faster below 5,000 iterations.",
+    )
 
 
-def sure(compiled):
-    """A choice that does not depend on what is measured."""
-    return lambda n_iterations, seconds, size: Choice(compiled, f"compile=auto: {n_iterations} to come.")
+def test_a_torch_that_cannot_compile_trains_eagerly(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.6.0"))
+    said = "compile=auto: running eagerly, torch 2.6.0 cannot compile an iteration, and 2.14 can."
+    assert choose("auto", CPU, 20_000) == (False, said)
+    with pytest.raises(
+        ConfigError, match=r"^method\.compile=true, but torch 2\.6\.0 cannot .*: use method\.compile=auto"
+    ):
+        choose(True, CPU, 20_000)
 
 
-def test_auto_measures_a_few_eager_iterations_and_switches(counted, monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(compile_choice, "costs", sure(True))
+def test_auto_without_a_compiler_trains_eagerly(counted, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(compiling, "LONG", 1)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with caplog.at_level(logging.INFO):
-        train(tmp_path / "auto", "method=dsm", "method.compile=auto", "iterations_per_batch=4")
-    assert counted == [64] * (10 - N_MEASURED)
-    assert [line for line in caplog.messages if "compile=" in line] == ["compile=auto: 5 to come."]
-    train(tmp_path / "eager", "method=dsm")
-    assert curves(tmp_path / "auto") == curves(tmp_path / "eager")
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("saved_at", [3, 7], ids=["before the choice", "after the choice"])
-def test_a_resumed_run_switches_where_the_first_one_did(compiled, saved_at, counted, monkeypatch, tmp_path):
-    monkeypatch.setattr(compile_choice, "costs", sure(compiled))
-    auto = ("method=dsm", "method.compile=auto", f"callbacks.checkpoints.every={saved_at}", "n_validations=1")
-    crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "trainer.max_steps=20")
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train(tmp_path / "first", *auto, *crash, f"+callbacks.crash.iteration={saved_at + 1}")
-    del counted[:]
-    if saved_at > N_MEASURED:  # the choice is kept, whatever would be chosen now
-        monkeypatch.setattr(compile_choice, "costs", sure(not compiled))
-    train(tmp_path / "next", *auto, "trainer.max_steps=20", "ckpt=last")
-    assert counted == [64] * (20 - max(N_MEASURED, saved_at)) * compiled
-
-
-def test_a_run_that_is_made_longer_chooses_anew(counted, monkeypatch, tmp_path):
-    auto = ("method=dsm", "method.compile=auto", "n_validations=1")
-    monkeypatch.setattr(compile_choice, "costs", sure(False))
-    train(tmp_path / "short", *auto, "trainer.max_steps=8")
-    monkeypatch.setattr(compile_choice, "costs", sure(True))
-    train(tmp_path / "long", *auto, "trainer.max_steps=20", "ckpt=last")
-    assert counted == [64] * (20 - 8 - N_MEASURED)
-
-
-def test_auto_without_a_compiler_runs_eagerly_through_the_whole_run(counted, monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(compile_choice, "costs", sure(True))
-    monkeypatch.setattr(compile_choice, "compiler_available", lambda device: None)
-    with caplog.at_level(logging.INFO):
-        train(tmp_path / "without", "method=dsm", "method.compile=auto")
+        train(tmp_path / "without", *AUTO)
     assert counted == []
     assert "compile=auto: running eagerly, no compiler for cpu was found." in caplog.text
-
-
-def test_true_without_a_compiler_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(compile_choice, "compiler_available", lambda device: None)
     with pytest.raises(ConfigError, match=r"method\.compile=true, but no compiler for cpu was found"):
-        train(tmp_path, "method=dsm", "method.compile=true")
+        choose(True, CPU, 1)
+
+
+def test_a_resumed_run_compiles_as_the_first_one_did(counted, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling, "LONG", 20)
+    crash = ("allow_packages=[stopping]", "+callbacks.crash._target_=stopping.CrashAt", "trainer.max_steps=20")
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "first", *AUTO, *crash, "callbacks.checkpoints.every=3", "+callbacks.crash.iteration=4")
+    del counted[:]
+    train(tmp_path / "next", *AUTO, "callbacks.checkpoints.every=3", "trainer.max_steps=20", "ckpt=last")
+    assert counted == [64] * 17
 
 
 @pytest.fixture
 def broken_compiler(monkeypatch):
     """A compiler that is there and fails, as one without its headers does."""
-    monkeypatch.setattr(compile_choice, "costs", sure(True))
+    monkeypatch.setattr(compiling, "LONG", 1)
 
-    def fail(graph, inputs, device):
+    def fail(graph, inputs):
         raise OSError("Python.h: No such file or directory")
 
-    monkeypatch.setattr(fast_paths, "_compile_graph", fail)
+    monkeypatch.setattr(fast_paths, "inductor", fail)
 
 
 def test_auto_falls_back_to_the_eager_run_if_compilation_fails(broken_compiler, tmp_path, caplog):
-    train(tmp_path / "auto", "method=dsm", "method.compile=auto")
+    train(tmp_path / "auto", *AUTO)
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
-    assert re.search(r"compile=auto: running eagerly, because .*OSError: Python\.h: No such file", warnings[0])
-    train(tmp_path / "eager", "method=dsm")
+    assert re.search(r"compile=auto: running eagerly, because .*Python\.h: No such file", warnings[0])
+    train(tmp_path / "eager", "method=dsm", "n_validations=1")
     assert same(checkpoint(tmp_path / "auto")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
     assert curves(tmp_path / "auto") == curves(tmp_path / "eager")
 
 
 def test_true_ends_in_a_sentence_if_compilation_fails(broken_compiler, tmp_path):
-    sentence = r"method.compile=true, but .*Python\.h: .*: use method.compile=auto or false"
-    with pytest.raises(ConfigError, match=sentence) as refusal:
+    with pytest.raises(
+        ConfigError, match=r"method.compile=true, but .*Python\.h: .*: use method.compile=false"
+    ) as refusal:
         train(tmp_path, "method=dsm", "method.compile=true")
     assert "\n" not in str(refusal.value)
 
 
-def test_an_error_after_the_first_call_is_not_taken_for_one_of_the_compiler(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda fn, **kwargs: fn)
+def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot_be_compiled(monkeypatch, tmp_path):
+    def exhaust(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    def step(x):
-        if x < 0:
-            raise ValueError("bad x")
-        return x
-
-    compiled = compile_step(step, torch.device("cpu"))
-    assert compiled(1) == 1
-    with pytest.raises(ValueError, match="bad x"):
-        compiled(-1)
-    with pytest.raises(CompilationError, match=r"could not be compiled \(ValueError: bad x\)"):
-        compile_step(step, torch.device("cpu"))(-1)
+    monkeypatch.setattr(compiling, "compile_step", lambda step: exhaust)
+    with pytest.raises(
+        ConfigError, match=r"^Out of memory \(2.00 GiB more were asked for\): lower data.batch_size, or .*$"
+    ):
+        train(tmp_path, "method=dsm", "method.compile=true")

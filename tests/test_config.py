@@ -537,7 +537,6 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
             "monitor=val/no_loss: this run will have no such metric; validations will give .*val/loss",
         ),
         (["test_checkpoint=first"], "test_checkpoint is 'best', 'last' or 'both'"),
-        (["keep_freed_cpu_memory=always"], "keep_freed_cpu_memory must be bool, not 'always'"),
         (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
         (
@@ -591,7 +590,6 @@ def test_a_value_that_nothing_reads_is_refused(overrides, sentence):
         ("select=best", "select is now test_checkpoint."),
         ("weights=ema", "weights is now eval_weights."),
         ("block=5", "block is now iterations_per_batch."),
-        ("keep_memory=false", "keep_memory is now keep_freed_cpu_memory."),
         ("+data_law=null", "data_law is now data_energy."),
         ("variant=without", "variant=without is now loss=no_latent."),
         ("variant=offset,complete", "variant is now loss."),
@@ -610,11 +608,6 @@ def test_a_value_that_nothing_reads_is_refused(overrides, sentence):
 def test_an_old_name_is_refused_with_the_new_one(old, new):
     with pytest.raises(SystemExit, match=f"^ERROR: {re.escape(new)}$"):
         exit_if_renamed(["-m", "seed=1", old])
-
-
-def test_an_old_key_of_a_file_is_refused_with_the_new_one(tmp_path):
-    with pytest.raises(ConfigError, match=r"^keep_memory is now keep_freed_cpu_memory\.$"):
-        train(tmp_path, "+keep_memory=true")
 
 
 def test_every_old_name_is_gone_and_every_new_one_is_there():

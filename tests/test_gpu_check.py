@@ -27,7 +27,7 @@ FEW = ("bidsm", "cd", "mdsm, deep")
 def single(monkeypatch):
     """Float32, and the first stage of compilation alone."""
     torch.set_default_dtype(torch.float32)
-    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
+    monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 def replayed(run):
@@ -94,8 +94,8 @@ def test_a_step_that_is_off_by_little_is_found(wrong, monkeypatch):
     method, v = load(EQUAL["dsm"])
     right = gpu_cell.step_of
 
-    def step_of(mode, method, device, capture):
-        step = right(mode, method, device, capture)
+    def step_of(mode, method, capture):
+        step = right(mode, method, capture)
 
         def off(state, v, noise):
             if wrong == "rate":
@@ -134,7 +134,7 @@ def test_rates_are_measured_in_every_mode_and_precision(monkeypatch):
         rows = list(rates(method, v, CPU, name, replayed))
         assert [row["mode"] for row in rows] == ["eager", "compiled", "graphed"]
         assert all(row["range"][0] <= row["per_second"] <= row["range"][1] and row["n"] == 5 for row in rows)
-    assert {step_of(mode, method, CPU, replayed).__name__ for mode in gpu_cell.MODES} == {"step", "call", "graphed"}
+    assert {step_of(mode, method, replayed).__name__ for mode in gpu_cell.MODES} == {"step", "call", "graphed"}
 
 
 GOOD = {
@@ -180,7 +180,7 @@ def test_a_check_of_one_method_from_its_command_to_its_page(tmp_path):
     out = tmp_path / "gpu.md"
     words = ["--device", "cpu", "--only", "equal/nothing", "--out", str(out)]
     assert gpu_check.main(words) == 2
-    code = "import sys; from eblvm_lit.core import fast_paths; fast_paths._compile_graph = lambda g, i, d: g; "
+    code = "import sys; from eblvm_lit.core import fast_paths; fast_paths.inductor = lambda g, i: g; "
     found = tmp_path / "found.json"
     code += f"from benchmarks.gpu_cell import main; main('equal', 'cpu', {str(found)!r}, *sys.argv[1:])"
     subprocess.run([sys.executable, "-c", code, *EQUAL["dsm"]], cwd=ROOT, check=True, capture_output=True)

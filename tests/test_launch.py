@@ -12,8 +12,6 @@ import pytest
 import torch.multiprocessing as mp
 
 import eblvm_lit
-from eblvm_lit.core import compile_choice, fast_paths
-from eblvm_lit.core.compile_choice import Choice
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training import processes
 from eblvm_lit.training.checkpoint_io import load_checkpoint
@@ -83,22 +81,6 @@ def test_a_run_in_two_processes_is_a_run_in_one(name, runs):
     assert [row.keys() for row in found] == [row.keys() for row in expected]
     for a, b in zip(found, expected, strict=True):
         assert a == pytest.approx(b, rel=1e-6)
-
-
-@forking
-def test_all_processes_compile_if_the_first_one_chooses_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)  # traced only
-    options = [*RUN, "method=dsm", "trainer.devices=2"]
-
-    def work(rank):
-        monkeypatch.setattr(compile_choice, "costs", lambda *measured: Choice(rank == 0, "chosen"))
-        for mode in ("auto", "false"):
-            train(tmp_path / mode, *options, f"method.compile={mode}")
-
-    in_processes(2, tmp_path, work)
-    kept = checkpoint(tmp_path / "auto")["eblvm_lit"]["compile"]
-    assert kept == {"at": compile_choice.N_MEASURED, "max_steps": 18, "compiled": True}
-    assert close(tmp_path / "auto", tmp_path / "false")
 
 
 @forking

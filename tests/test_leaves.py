@@ -1,13 +1,11 @@
 """Every leaf of a configuration, set to values of a wrong kind, runs or ends in one sentence."""
 
 import copy
-import logging
 import resource
 from collections import Counter
 
 import pytest
 import torch
-from eblvm_lit.training.forecast import warn_of_counts
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
@@ -18,10 +16,9 @@ from eblvm_lit.cli.validate import check_config, check_types
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.utils.memory import lacks_memory, total_memory, within_memory
 from image_files import write_images, write_mnist
 from leaves import COMBINATIONS, VALUES, outcome, parts, paths, trained_with
-from shell import configure, tiny, train
+from shell import configure, tiny
 
 GIB = 2**30
 
@@ -173,57 +170,6 @@ def test_a_key_of_the_trainer_that_needs_something_else_is_refused(override, tmp
     with pytest.raises(ConfigError, match=r"^trainer") as refusal:
         build_trainer(tiny(tmp_path, override), type("", (), {"data": Digits(), "callbacks": {}}))
     assert "\n" not in str(refusal.value)
-
-
-# --- memory and long work ------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["method.n_particles=1000000000"], "Out of memory in iteration 1"),
-        (["method.n_unroll=1000000000"], r"Out of memory in iteration 1 .*lower n_unroll \(N=1000000000\)"),
-        (["method.n_lower_steps=1000000000"], "Out of memory in iteration 1"),
-        (["method=vages_dsm", "score.n_particles=1000000000"], r"lower score.n_particles \(L=1000000000\)"),
-        (["model.h_dim=1000000000", "posterior.h_dim=1000000000"], "Out of memory for method.energy .GRBM.*lower its"),
-    ],
-)
-def test_what_asks_for_more_memory_than_there_is_ends_in_a_sentence(overrides, sentence, tmp_path, caplog):
-    with pytest.raises(ConfigError, match=sentence) as refusal:
-        train(tmp_path / "run", *overrides)
-    assert "\n" not in str(refusal.value)
-    assert "Very much is asked for" in caplog.text
-
-
-def test_nobody_is_given_more_memory_than_there_is():
-    before, during = resource.getrlimit(resource.RLIMIT_DATA), []
-
-    def ask():
-        with within_memory():
-            during.append(resource.getrlimit(resource.RLIMIT_DATA)[0])
-            torch.empty(2**50)
-
-    with pytest.raises(ConfigError, match=r"^Out of memory \(4 PiB more were asked for\)"):
-        ask()
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    assert torch.cuda.is_available() or 0 < during[0] <= total_memory()
-
-
-def test_other_errors_pass_the_limit_of_memory():
-    error = RuntimeError("The size of tensor a (2) must match the size of tensor b (3)")
-    with pytest.raises(RuntimeError, match="must match"), within_memory():
-        raise error
-    assert not lacks_memory(error)
-
-
-def test_very_much_work_is_announced_and_no_other(caplog):
-    caplog.set_level(logging.WARNING)
-    node = {"seed": 10**9, "every": 10**9, "noise_std": 10**9, "n_steps": 10**12, "n_max": 10**9, "n_betas": 2000}
-    warn_of_counts(OmegaConf.create({"method": {"seed": 10**9}, "callbacks": {"metric": {**node, "n_steps": 10}}}))
-    assert caplog.text == ""
-    warn_of_counts(OmegaConf.create({"method": {}, "callbacks": {"metric": node}}))
-    assert "callbacks.metric.n_steps=1,000,000,000,000." in caplog.text
 
 
 # --- whole runs ----------------------------------------------------------------------------------------------

@@ -1,88 +1,48 @@
-"""What is done with freed memory."""
+"""Freed memory that is kept while training, and the sentence for running out of memory."""
 
-import os
 import platform
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
+import torch
 
-from eblvm_lit.utils import memory
-from eblvm_lit.utils.memory import keep_freed_cpu_memory
-from shell import train
-
-KEEP, RETURN = [(-4, 0), (-1, -1)], [(-4, 65536), (-3, 2**25), (-1, 2**26)]
-
-
-@pytest.fixture(autouse=True)
-def unconfigured(monkeypatch):
-    """An environment that leaves glibc as it is."""
-    for name in [name for name in os.environ if name == "GLIBC_TUNABLES" or name.startswith("MALLOC_")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def told(monkeypatch):
-    """What the C library is told."""
-    calls = []
-    library = SimpleNamespace(mallopt=lambda *call: calls.append(call), malloc_trim=lambda _: calls.append("trim"))
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
-    return calls
-
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.memory import explain_lack_of_memory
 
 PROBE = """
 import resource, torch
-from eblvm_lit.utils.memory import _resident, keep_freed_cpu_memory
+from eblvm_lit.utils.memory import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
         torch.ones(2**24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / (2**26 / resource.getpagesize())
 
-with keep_freed_cpu_memory(True):
+with keep_freed_memory():
     faults()  # until there is a piece that is large enough for one of them and its alignment
-    provided, within = faults(), _resident("VmRSS")
-print(provided / (2**26 / resource.getpagesize()), within - _resident("VmRSS"))
+    print(faults())
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
-def test_freed_memory_is_used_again_within_and_goes_back_after():
+def test_freed_memory_is_used_again():
     """In a process of its own: what is in the memory of this one is whatever other tests have left."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
-    provided, gone_back = map(float, done.stdout.split())
-    assert provided < 0.25  # tensors of 64 MiB, of ten that were each freed before the next
-    assert gone_back > 32
+    assert float(done.stdout) < 0.25  # tensors of 64 MiB, of ten that were each freed before the next
 
 
-def test_the_c_library_is_told_before_and_after_also_where_training_fails(told):
-    def fail():
-        with keep_freed_cpu_memory(True):
-            assert told == KEEP
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert told == [*KEEP, *RETURN, "trim"]
+def allocate():
+    with explain_lack_of_memory(["lower data.batch_size"]):
+        torch.empty(2**52)
 
 
-@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_ARENA_MAX"])
-def test_what_the_environment_says_goes_first(name, told, monkeypatch):
-    monkeypatch.setenv(name, "glibc.malloc.arena_max=1" if name == "GLIBC_TUNABLES" else "1")
-    with keep_freed_cpu_memory(True):
-        pass
-    assert told == []
+def test_running_out_of_memory_on_a_cpu_is_one_sentence():
+    with pytest.raises(ConfigError, match=r"^Out of memory \(\d+ bytes more were asked for\): lower data.batch_size.$"):
+        allocate()
 
 
-def test_another_c_library_is_left_alone(monkeypatch):
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: SimpleNamespace())
-    with keep_freed_cpu_memory(True):
-        pass
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_run_keeps_memory_unless_told_otherwise(keep, told, tmp_path):
-    train(tmp_path, "method=dsm", *([] if keep else ["keep_freed_cpu_memory=false"]))
-    assert [call for call in told if call != "trim"] == ([*KEEP, *RETURN] if keep else [])
+def test_other_errors_are_left_alone():
+    with pytest.raises(RuntimeError, match="must match"), explain_lack_of_memory([]):
+        torch.ones(2) + torch.ones(3)

@@ -9,7 +9,8 @@ import torch
 import iterating
 from cases import OPTIMIZERS, SCHEDULES
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, ParamGroup, TrainState
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Cosine
 from eblvm_lit.optimizers.sgd import SGD

@@ -19,7 +19,7 @@ from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
 from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
-from eblvm_lit.methods.base import MethodParts
+from eblvm_lit.methods.parts import MethodParts
 from shell import train
 
 

@@ -1,7 +1,5 @@
 """Several processes that share each minibatch do what one does with the whole of it."""
 
-import copy
-
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -10,6 +8,7 @@ from eblvm_lit.core import fast_paths
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
+from eblvm_lit.data.batches import OrderedBatches
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from processes import BATCH, CASES, in_processes, iterate, make, owned
@@ -158,6 +157,30 @@ def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare("slow", tmp_path)[2] == {}
 
 
+def validated(method, examples, batch_size):
+    """The validation loss that a method logs for some examples."""
+    found = {}
+    method.log = lambda name, value, **options: found.update({name: value})
+    method.on_validation_epoch_start()
+    for i, v in enumerate(OrderedBatches(examples, batch_size=batch_size, distributed=True)):
+        method.validation_step(v, i)
+    method.on_validation_epoch_end()
+    return found["val/loss"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_validation_loss_is_the_mean_over_the_examples_of_all_processes(size, tmp_path, monkeypatch):
+    method, like = make("dsm", tmp_path / "run")
+    monkeypatch.setattr(type(method), "validation_loss", lambda self, v, generator: v.flatten(1).sum(1))
+    sets = {(n, batch): torch.rand(n, *like.shape[1:]).double() for n in (1, 2, 3, 5, 7) for batch in (1, 2, 4)}
+
+    def work(rank):
+        return {key: validated(method, examples, key[1]) for key, examples in sets.items()}
+
+    for found in in_processes(size, tmp_path, work):
+        assert found == pytest.approx({key: float(v.flatten(1).sum(1).mean()) for key, v in sets.items()}, rel=1e-12)
+
+
 def compare_compiled(names, sizes, n_iterations, folder):
     """What compiled iterations in several processes make of methods, beside compiled ones in one: what differs."""
     methods = {name: make(name, folder / "run") for name in names}
@@ -186,8 +209,11 @@ def compare_compiled(names, sizes, n_iterations, folder):
 @pytest.fixture
 def traced_only(monkeypatch):
     """The first stage of compilation alone, whose modules are loaded before processes part."""
-    monkeypatch.setattr(fast_paths, "_compile_graph", lambda graph, inputs, device: graph)
-    compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)}, torch.device("cpu"))(torch.ones(2))
+    monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
+    torch.ones(
+        (), requires_grad=True
+    ).backward()  # threads that a first backward pass while compiling would not survive
+    compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)})(torch.ones(2))
 
 
 def test_compiled_processes_are_one_compiled_process(traced_only, tmp_path):
@@ -198,31 +224,6 @@ def test_compiled_processes_are_one_compiled_process(traced_only, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_two_and_four_compiled_processes_are_one(name, tmp_path):
     assert compare_compiled([name], (2, 4), N_ITERATIONS["slow"], tmp_path) == {}
-
-
-@pytest.mark.parametrize("broken", [0, 1])
-def test_where_one_process_cannot_compile_all_run_eagerly(broken, traced_only, tmp_path, monkeypatch, caplog):
-    method, like = make("bidsm N=0", tmp_path / "run")
-
-    def work(rank):
-        own = copy.deepcopy(method)
-        if rank == broken:
-
-            def fail(graph, inputs, device):
-                raise OSError("no space left")
-
-            monkeypatch.setattr(fast_paths, "_compile_graph", fail)
-        own._full_batch = BATCH
-        monkeypatch.setattr(type(own), "__deepcopy__", lambda self, memo: self, raising=False)
-        own.compile_iteration()
-        state = iterate(own, like, 3)[0]
-        return state, own._compiled is None, caplog.messages[-1]
-
-    eager = iterate(method, like, 3)[0]
-    for state, gave_up, said in in_processes(2, tmp_path, work):
-        assert gave_up
-        assert "running eagerly, because the iteration could not be compiled (OSError: no space left)" in said
-        assert distance(eager, state) < 1e-12
 
 
 def test_exchanges_keep_their_order_and_are_never_merged():

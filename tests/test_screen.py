@@ -4,9 +4,7 @@ import re
 import shlex
 
 import pytest
-from eblvm_lit.training.forecast import iteration_seconds
 
-from eblvm_lit.cli import forecast, run
 from eblvm_lit.cli.build import build
 from eblvm_lit.cli.commands import conf_folder
 from eblvm_lit.cli.console import show_results
@@ -17,7 +15,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
-from shell import CONF, configured, start, tiny, train
+from shell import CONF, configured, start, train
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 WIDTHS = (80, 120)
@@ -40,7 +38,6 @@ def test_the_first_screen_and_the_last_table_fit_the_terminal(width, tmp_path, c
         r"Digits: 1,400 train, \d+ validation, \d+ test examples of 64 values",
         "10 iterations of 64 examples, 2 validations, seed 1234",
         r"threads?, precision 32-true",
-        "compile false: running eagerly",
     ):
         assert re.search(text, said), text
     table = rest[: rest.index("  outputs/2026-01-01/10-00-00")]  # the path has a line of its own
@@ -102,44 +99,6 @@ def test_nothing_is_printed_where_no_summary_is_wanted(tmp_path, capsys):
     train(tmp_path, "method=dsm")
     assert "denoising" not in (out := capsys.readouterr().out)
     assert "evaluate" not in out
-
-
-# --- a run of days --------------------------------------------------------------------------------------------------
-
-
-def test_a_run_of_days_is_warned_of_and_a_short_one_is_not(tmp_path, monkeypatch, caplog):
-    seconds = {"iteration": 30.0}
-    monkeypatch.setattr(forecast, "iteration_seconds", lambda *args, **kwargs: seconds["iteration"])
-    monkeypatch.setattr(run.pl.Trainer, "fit", lambda *args, **kwargs: (_ for _ in ()).throw(RuntimeError("started")))
-    long = ("method=dsm", "summary=true", "trainer.max_steps=100000", "trainer.accelerator=cpu")
-    with pytest.raises(RuntimeError, match="started"):
-        train(tmp_path / "a", *long)
-    assert "This run needs about 35 days on this CPU: use a GPU (trainer.accelerator=gpu)" in caplog.text
-    caplog.clear()
-    seconds["iteration"] = 0.1
-    with pytest.raises(RuntimeError, match="started"):
-        train(tmp_path / "b", *long)
-    assert "This run needs" not in caplog.text
-
-
-def test_the_time_of_an_iteration_is_extrapolated_from_a_few_examples(tmp_path, monkeypatch):
-    parts = build(tiny(tmp_path, "method=bidsm"))
-    parts.data.setup()
-    clock = {"now": 0.0}
-    method = type(parts.method)
-    step = method.step
-
-    def timed(self, state, minibatch, v, generator):
-        clock["now"] += 1.0 + 0.5 * len(v)
-        return step(self, state, minibatch, v, generator)
-
-    monkeypatch.setattr(method, "step", timed)
-    monkeypatch.setattr(forecast.time, "perf_counter", lambda: clock["now"])
-    before = {name: value.clone() for name, value in parts.method.state_dict().items()}
-    assert iteration_seconds(parts, 100, enough=1.0) == pytest.approx(51.0)
-    assert iteration_seconds(parts, 100, enough=1.0, overhead=False) == pytest.approx(50.0)
-    assert iteration_seconds(parts, 100, enough=1000.0) == pytest.approx(100.0)  # a bound is enough
-    assert all(value.equal(before[name]) for name, value in parts.method.state_dict().items())  # only a copy moved
 
 
 # --- long work off a terminal ---------------------------------------------------------------------------------------

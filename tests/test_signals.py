@@ -56,17 +56,16 @@ def test_a_second_signal_does_what_python_does(tmp_path):
     assert checkpoint(started.run)["global_step"] == 8  # no further one
 
 
-@pytest.mark.skipif(fast_paths.lookup_backend is None, reason="this torch does not tell when it compiles")
 def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, monkeypatch):
     handler = signal.getsignal(signal.SIGTERM)
     short = (*DSM, "method.compile=true", "trainer.max_steps=10", "n_validations=1")
 
-    def compile_graph(graph, inputs, device):
+    def compile_graph(graph, inputs):
         if len(list(tmp_path.glob("run/checkpoints/*"))) == 0:
             signal.raise_signal(signal.SIGTERM)
         return lambda *inputs: graph(*inputs)  # traced only
 
-    monkeypatch.setattr(fast_paths, "_compile_graph", compile_graph)
+    monkeypatch.setattr(fast_paths, "inductor", compile_graph)
     with pytest.raises(InterruptedRunError, match="Stopped by SIGTERM after iteration 1"):
         train(tmp_path / "run", *short)
     assert signal.getsignal(signal.SIGTERM) is handler

@@ -208,16 +208,6 @@ def test_loading_draws_no_random_number_of_the_users(trained):
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_lightnings_way_of_loading(trained):
-    method = eblvm_lit.BiSM.load_from_checkpoint(trained.folder / "checkpoints" / "last.ckpt", map_location="cpu")
-    assert torch.equal(method.energy.W, trained.energy.W)
-    with pytest.raises(ConfigError, match="is of BiSM, not of VaGES"):
-        eblvm_lit.VaGES.load_from_checkpoint(trained.folder)
-    assert eblvm_lit.BiSM.load_from_checkpoint(trained.folder, strict=True).seed == method.seed
-    with pytest.raises(ConfigError, match="always loaded whole: leave out strict=False"):
-        eblvm_lit.BiSM.load_from_checkpoint(trained.folder, strict=False)
-
-
 def test_a_trainer_of_ones_own_trains_on_for_as_many_iterations_as_it_says(trained):
     options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = pl.Trainer(max_steps=3, **options)

@@ -40,7 +40,7 @@ from .hypergradients.implicit import Implicit
 from .hypergradients.penalty import Penalty
 from .hypergradients.unroll import Unroll
 from .hypergradients.warm import Warm
-from .methods.base import Method, MethodParts, ParamGroup, TrainState
+from .methods.base import Method
 from .methods.bidvl.method import BiDVL
 from .methods.bidvl.sngan import SNGAN
 from .methods.bidvl.vae import VAE
@@ -53,9 +53,11 @@ from .methods.lebm import LEBM
 from .methods.loss_method import LossMethod
 from .methods.nce import NCE
 from .methods.particle_ml import ParticleML
+from .methods.parts import MethodParts
 from .methods.posterior_fit import PosteriorFit
 from .methods.score_matching import ScoreMatching
 from .methods.snl import SNL
+from .methods.state import ParamGroup, TrainState
 from .methods.vages import VaGES
 from .methods.vnce import VNCE
 from .methods.vsnl import VSNL

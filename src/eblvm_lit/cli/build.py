@@ -20,6 +20,8 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
+from eblvm_lit.training.compiling import Compiling
+from eblvm_lit.training.start_checks import StartChecks
 
 __all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
 
@@ -138,7 +140,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
-        "callbacks": list(parts.callbacks.values()),
+        "callbacks": [StartChecks(), Compiling(), *parts.callbacks.values()],
         "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],
     }

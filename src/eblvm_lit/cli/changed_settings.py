@@ -15,7 +15,7 @@ __all__ = ["changed_settings"]
 INCIDENTAL = (
     *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "summary", "allow_packages", "optimized_metric"),
     *("sweep", "resume", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights"),
-    *("compile", "method.compile", "iterations_per_batch", "threads", "keep_freed_cpu_memory", "tf32", "sampler"),
+    *("compile", "method.compile", "iterations_per_batch", "threads", "tf32", "sampler"),
 )
 PLAIN = (bool, int, float, str, list, dict, type(None))  # what a configuration consists of
 PLACES = ("root", "cache_dir", "save_dir")  # keys of folders, at any depth

@@ -17,7 +17,6 @@ from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueE
 from eblvm_lit.cli.annotations import CONTAINERS, check_value, is_part, options_of
 from eblvm_lit.cli.own_packages import import_module
 from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.utils.memory import lacks_memory, out_of_memory
 
 __all__ = [
     *(
@@ -276,15 +275,7 @@ def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
         raise ConfigError(
             f"{path} ({target.__name__}) needs a package that is not installed: {' '.join(str(error).split())}"
         ) from error
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        MemoryError,
-        RuntimeError,
-    ) as error:  # also torch's out-of-memory
-        if lacks_memory(error):
-            raise out_of_memory(error, f"for {path} ({target.__name__})", ["lower its sizes"]) from None
+    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # also torch's out-of-memory
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
 

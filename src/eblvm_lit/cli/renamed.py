@@ -52,7 +52,6 @@ RENAMED = {
     "select": "test_checkpoint",
     "weights": "eval_weights",
     "block": "iterations_per_batch",
-    "keep_memory": "keep_freed_cpu_memory",
     "data_law": "data_energy",
     "callbacks.evaluation.metrics.fisher_divergence.data_law": "data_energy",
     "contrast": "noise_distribution",

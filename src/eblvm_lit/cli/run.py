@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.cli.adapt import adapt
-from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes
+from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes, root_device
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.console import prepare_folder, quiet, show_config, show_results
 from eblvm_lit.cli.instantiate import LIGHTNING
@@ -23,12 +23,12 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
 from eblvm_lit.training.loggers.csv import CSVCurves
 from eblvm_lit.training.loggers.wandb import WandbRun
-from eblvm_lit.training.precision import AUTO, choose_precision
+from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
 from eblvm_lit.training.resume import check_settings, find_checkpoint
 from eblvm_lit.utils.io import write_text
-from eblvm_lit.utils.memory import keep_freed_cpu_memory, within_memory
-from eblvm_lit.utils.torch_settings import find_device, flush_subnormals, tf32, threads
+from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
+from eblvm_lit.utils.torch_settings import find_device, torch_settings
 
 __all__ = ["evaluate", "train"]
 
@@ -78,8 +78,7 @@ def run(cfg: DictConfig) -> dict[str, float]:
             _resume(cfg, parts, trainer, resume_from)
         for logger in trainer.loggers:
             logger.log_hyperparams(parts.method.description)
-        with within_memory():
-            return _fit(cfg, parts, trainer, resume_from)
+        return _fit(cfg, parts, trainer, resume_from)
     finally:
         _finish_wandb()
 
@@ -96,8 +95,11 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
-    if cfg.trainer.precision == AUTO:
-        cfg.trainer.precision = choose_precision(cfg, parts, resume_from)
+    wanted = cfg.trainer.precision
+    before = stored_precision(load_checkpoint(resume_from)) if resume_from and wanted == "auto" else None
+    cfg.trainer.precision, reason = choose_precision(wanted, parts.method, root_device(cfg)[0], before)
+    if reason is not None:
+        log.info("precision=auto: %s, %s.", cfg.trainer.precision, reason)
     parts.method.description = OmegaConf.to_container(cfg, resolve=True)
     return parts, resume_from
 
@@ -121,12 +123,13 @@ def _open_folder(cfg: DictConfig, folder: Path) -> None:
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
     """Run the iterations, test, and write the results."""
-    folder, on_cpu = Path(cfg.run_dir), trainer.strategy.root_device.type == "cpu"
-    with tf32(cfg.get("tf32")), flush_subnormals():
-        with threads(cfg.threads), keep_freed_cpu_memory(on_cpu and cfg.get("keep_freed_cpu_memory", True)):
-            if cfg.summary and is_first():
-                show_start(cfg, parts, trainer)
-            trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+    folder, tf32 = Path(cfg.run_dir), cfg.get("tf32")
+    hints = [*parts.method.memory_hints(), "lower data.eval_batch_size for validations"]
+    with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, tf32):
+        if cfg.summary and is_first():
+            show_start(cfg, parts, trainer)
+        trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
+    with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=tf32):
         metrics = evaluated(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
     if is_first():
         write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
@@ -201,7 +204,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     try:
         for logger in loggers:
             logger.log_hyperparams({**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
-        with tf32(stored.get("tf32")), flush_subnormals(), within_memory():
+        with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=stored.get("tf32")):
             parts.method.to(device)
             metrics = final_metrics(parts, checkpoint, cfg.ckpt, stored.eval_weights)
             write_results(folder / "evaluation.json", metrics, parts, loggers)

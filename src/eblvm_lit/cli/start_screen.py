@@ -19,7 +19,6 @@ from eblvm_lit.cli.build import Parts
 from eblvm_lit.cli.console import shortest
 from eblvm_lit.cli.own_packages import config_folders
 from eblvm_lit.cli.sweeps import in_sweep
-from eblvm_lit.core.compile_choice import compiles
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.provenance import device_name
@@ -46,7 +45,6 @@ def show_start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer) -> None:
         "training": f"{trainer.max_steps:,} iterations of {data.batch_size:,} examples, {cfg.n_validations} "
         f"validations, seed {cfg.seed}",
         "device": device(cfg, trainer),
-        "compile": how_compiled(method, trainer),
         "results in": "",
     }
     grid = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
@@ -93,12 +91,6 @@ def device(cfg: DictConfig, trainer: pl.Trainer) -> str:
         n_threads = cfg.threads or torch.get_num_threads()
         found.append(f"{n_threads} threads" if n_threads > 1 else "1 thread")
     return ", ".join([*found, f"precision {cfg.trainer.precision}"])
-
-
-def how_compiled(method: Method, trainer: pl.Trainer) -> str:
-    """Whether an iteration is compiled, and why."""
-    sentence = compiles(method.compile_mode, trainer.strategy.root_device).sentence
-    return sentence.removeprefix("compile=").removesuffix(".")
 
 
 def show_next_steps(cfg: DictConfig) -> None:

@@ -24,7 +24,6 @@ __all__ = ["check_config", "check_integer", "check_keys", "check_types", "drop_u
 PATH_KEYS = {"ckpt", "root", "path", "weights", "folder", "save_dir"}
 PATH_KEYS |= {"cache_dir", "run_dir", "outputs_dir", "data_root"}
 
-PRECISIONS = ("32-true", "64-true", "bf16-mixed", "auto")
 # What not every method reads. A choice nobody reads must not look as if it had been used.
 PARTS = (
     *("model", "marginal_model", "objective", "posterior", "divergence", "n_unroll", "hypergradient", "score"),
@@ -34,7 +33,7 @@ PARTS = (
 TRAIN_KEYS = (
     *PARTS,
     *("allow_packages", "cache_dir", "callbacks", "ckpt", "data", "data_energy", "eval_weights", "final_lr"),
-    *("iterations_per_batch", "keep_freed_cpu_memory", "latent_langevin", "logger", "method", "n_validations", "noise"),
+    *("iterations_per_batch", "latent_langevin", "logger", "method", "n_validations", "noise"),
     *("optimized_metric", "optimizer", "outputs_dir", "resume", "run_dir", "sampler", "seed", "show_config", "sizes"),
     *("summary", "sweep", "test_checkpoint", "tf32", "threads", "trainer"),
 )
@@ -44,7 +43,7 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("outputs_dir", "cache_dir", "data_root", "ckpt", "optimized_metric", "device"), str | None),
     **dict.fromkeys(("data", "method", "trainer", "callbacks", "sizes", "sweep"), Mapping),
     **dict.fromkeys(("data_energy", "latent_langevin", "model", "generator"), Mapping | None),
-    **dict.fromkeys(("summary", "show_config", "keep_freed_cpu_memory", "sweep.resume"), bool),
+    **dict.fromkeys(("summary", "show_config", "sweep.resume"), bool),
     **{"logger": Mapping | None, "allow_packages": Sequence[str] | str | None, "tf32": bool | None},
     **{"noise": Mapping[str, float | str], "final_lr": float | None},  # a part may read them, or none
     **{"sizes.v_shape": Sequence, "threads": int | None},
@@ -187,12 +186,6 @@ def check_config(cfg: DictConfig) -> None:
     refuse_urls(plain)
     if "generator" in cfg.method:
         _refuse_chains(OmegaConf.to_container(cfg.callbacks, resolve=True), "callbacks")
-    precision = str(cfg.trainer.precision)
-    if precision not in PRECISIONS:
-        raise ConfigError(
-            f"trainer.precision={precision} is not supported (a loss scaler does not fit gradients of gradients); "
-            f"use one of {', '.join(PRECISIONS)}."
-        )
     if cfg.trainer.get("strategy") not in (None, "auto"):
         raise ConfigError("trainer.strategy follows from trainer.devices: leave it out.")
     check_integer("trainer.num_nodes", cfg.trainer.num_nodes, 1)

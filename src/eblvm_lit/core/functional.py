@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.core.fast_paths import innermost_transform, inside_torch_func
 from eblvm_lit.core.tensors import Params, tree_map
 
 __all__ = [
@@ -29,6 +28,7 @@ __all__ = [
     "divergence",
     "grad",
     "grad_and_value",
+    "inside_torch_func",
     "is_plain_first_order",
     "jacobian_diagonal",
     "params_of",
@@ -123,6 +123,25 @@ def plain_autograd() -> Iterator[None]:
         _depth.reset(token)
 
 
+_PROBE = torch.empty(0)
+
+
+def inside_torch_func() -> bool:
+    """Whether this code is called inside of a transform of ``torch.func``, where no tensor can be made a leaf.
+
+    Example:
+        >>> inside = []
+        >>> _ = torch.func.grad(lambda x: inside.append(inside_torch_func()) or x)(torch.tensor(1.0))
+        >>> inside, inside_torch_func()
+        ([True], False)
+    """
+    try:
+        _PROBE.detach().requires_grad_()
+    except RuntimeError:
+        return True
+    return False
+
+
 def is_plain_first_order() -> bool:
     """Whether what is computed here and now is differentiated at most once, and that by plain autograd.
 
@@ -181,7 +200,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     gradients an alias starts a new graph; inside of one it belongs to the graph that is there. Transforms of
     ``torch.func`` know nothing of such graphs: inside of one it is ``torch.func`` that differentiates.
     """
-    if innermost_transform() is not None:
+    if inside_torch_func():
         transform = torch.func.grad_and_value if with_value else torch.func.grad
         return transform(fn, argnums=argnums, has_aux=has_aux)(*args)
     depth = _depth.get() or 0
@@ -239,7 +258,7 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
         (tensor([1., 9.]), tensor([2., 6.]))
     """
     depth = _depth.get()
-    if torch.compiler.is_compiling() or depth is None or innermost_transform() is not None:
+    if torch.compiler.is_compiling() or depth is None or inside_torch_func():
         found = torch.func.vjp(fn, primal, has_aux=True)
         return found[0], lambda cotangent: found[1](cotangent)[0], found[-1]
     leaf = {}
@@ -309,7 +328,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
         (tensor([18.]), tensor([12.]), {'w': tensor(9.)})
     """
     depth = _depth.get() if not torch.compiler.is_compiling() else None
-    if depth is None or innermost_transform() is not None:
+    if depth is None or inside_torch_func():
         return params
     shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
     token = _depth.set(depth + 2)  # it will be differentiated twice

@@ -34,7 +34,7 @@ class EstimatedLogLikelihood(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.deep import DeepVectorEnergy
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=DeepVectorEnergy(v_dim=2, h_dim=3)))
         >>> EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS()).describe(method, None)
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.evaluation.samples.reconstructions import encode
-from eblvm_lit.methods.base import MethodParts
+from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["free_energy_bound", "has_free_energy_bound", "has_outlier_score", "outlier_score"]

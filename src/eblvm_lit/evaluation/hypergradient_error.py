@@ -18,8 +18,9 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
 from eblvm_lit.evaluation.latent_distributions import posterior_divergences
-from eblvm_lit.methods.base import Method, TrainState
+from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.scores.exact import ExactScore
 
 __all__ = ["HypergradientError"]

@@ -42,7 +42,7 @@ class LogPartitionSandwich(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> sandwich = LogPartitionSandwich(ais=AIS(n_chains=50, n_betas=5))
         >>> list(sandwich.compute(method, torch.zeros(5, 2), torch.Generator()))[::3]

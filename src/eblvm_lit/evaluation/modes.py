@@ -87,7 +87,7 @@ class Modes(Metric):
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.blobs import TwoBlobs
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> data, method = TwoBlobs(), SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(Modes(n_samples=50, n_steps=2).evaluate(method, data, "test", torch.Generator()))
         ['modes', 'samples_at_modes', 'rarest_mode']

@@ -174,7 +174,7 @@ class OutOfDistribution(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> metric = OutOfDistribution(sets={"noise": UniformNoise()})
         >>> list(metric.compute(method, torch.zeros(5, 2), torch.Generator()))

@@ -80,7 +80,7 @@ class PlaneQuadrature(Metric):
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.blobs import TwoBlobs
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> data, method = TwoBlobs(), SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> data.setup()
         >>> list(PlaneQuadrature(n_cells=60).evaluate(method, data, "test", torch.Generator()))

@@ -34,7 +34,7 @@ class PosteriorDivergence(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> parts = MethodParts(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3))
         >>> method = SimpleNamespace(parts=parts)

@@ -29,7 +29,7 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> parts = MethodParts(posterior=BernoulliPosterior(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)

@@ -32,7 +32,7 @@ class ReconstructionError(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from torch import nn
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> parts = MethodParts(posterior=LinearGaussianPosterior(v_dim=2, h_dim=3), generator=nn.Linear(3, 2))
         >>> method = SimpleNamespace(parts=parts)

@@ -32,7 +32,7 @@ class SteinDiscrepancy(ExampleMetric):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(SteinDiscrepancy().compute(method, torch.randn(5, 2), torch.Generator()))
         ['ksd']

@@ -36,7 +36,7 @@ class Conditional(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin

@@ -71,7 +71,7 @@ class Density(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> method, data = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3))), Checkerboard()
         >>> data.setup()

@@ -38,7 +38,7 @@ class Energies(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> data, parts = Digits(), MethodParts(energy=GRBM(v_dim=64, h_dim=3))
         >>> data.setup()

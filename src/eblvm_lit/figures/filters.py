@@ -24,7 +24,7 @@ class Filters(Picture):
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=100)))
         >>> len(Filters().draw(method, Digits(), torch.Generator()).axes)
         1

@@ -31,7 +31,7 @@ class GeneratedEnergies(Picture):
         >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages

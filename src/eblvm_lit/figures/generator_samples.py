@@ -25,7 +25,7 @@ class GeneratedSamples(Picture):
         >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
         >>> data, parts = Digits(), MethodParts(generator=nn.Linear(3, 64))
         >>> data.setup()

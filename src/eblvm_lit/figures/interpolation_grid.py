@@ -48,7 +48,7 @@ class Interpolation(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin

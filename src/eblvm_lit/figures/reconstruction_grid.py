@@ -25,7 +25,7 @@ class Reconstructions(Picture):
         >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
         >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()

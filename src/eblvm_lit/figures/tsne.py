@@ -33,7 +33,7 @@ class PosteriorMap(Picture):
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
         >>> data, parts = Digits(), MethodParts(posterior=BernoulliPosterior(v_dim=64, h_dim=3))
         >>> data.setup()

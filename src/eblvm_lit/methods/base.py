@@ -1,227 +1,31 @@
-"""The LightningModule that all methods share, and the state that one iteration maps to the next."""
+"""The LightningModule that all methods share: what a method says about itself, its steps, and Lightning's side."""
 
 from __future__ import annotations
 
-import inspect
-import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
 from eblvm_lit import __version__
-from eblvm_lit.core.compile_choice import Measurement, compiles
-from eblvm_lit.core.fast_paths import CompilationError, compile_step, without_hooks
 from eblvm_lit.core.functional import Params, grad_and_value, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
-from eblvm_lit.core.ranks import first_reason, gather_objects, rank_and_size
+from eblvm_lit.core.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
-from eblvm_lit.core.shards import minibatch_of, shard_of
-from eblvm_lit.core.tensors import clip, copy_tree, norm
-from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.core.shards import minibatch_of
+from eblvm_lit.core.tensors import clip, copy_tree
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.energies.latent_prior import LatentPriorEnergy
-from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.methods.checks import (
-    check_optimizer,
-    refuse_constant_losses,
-    refuse_shapes,
-    refuse_unmoved,
-    unfit_loss,
-)
-from eblvm_lit.networks.layers import local_batch_norms, statistics_over
-from eblvm_lit.objectives.base import Objective
-from eblvm_lit.optimizers.base import Optimizer, State
-from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.utils.memory import lacks_memory, out_of_memory
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, Step, TrainState
+from eblvm_lit.networks.layers import statistics_over
+from eblvm_lit.optimizers.stateful import StatefulOptimizer
 
-__all__ = ["Method", "MethodParts", "ParamGroup", "StatefulOptimizer", "Step", "TrainState"]
-
-
-Value = TypeVar("Value", bound=Tensor)
-
-
-@dataclass(frozen=True)
-class ParamGroup:
-    """Parameters that one optimizer moves.
-
-    Attributes:
-        network: Whose they are: ``theta``, ``phi``, ...
-        optimizer: The update rule.
-        prefix: What their names begin with; all of the network's if empty.
-
-    Raises:
-        ConfigError: For an optimizer of torch.
-
-    Example:
-        >>> from eblvm_lit.optimizers.sgd import SGD
-        >>> encoder = ParamGroup("omega", SGD(lr=0.1), prefix="encoder.")
-        >>> list(encoder.of({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}))
-        ['encoder.weight']
-    """
-
-    network: str
-    optimizer: Optimizer
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        check_optimizer(self.optimizer)
-
-    def of(self, params: dict[str, Value]) -> dict[str, Value]:
-        """Those of a network's parameters that belong to the group."""
-        if not self.prefix:
-            return params
-        return {name: p for name, p in params.items() if name.startswith(self.prefix)}
-
-
-class Step(NamedTuple):
-    """What a step descended, for the record: means over the whole minibatch.
-
-    Attributes:
-        loss: A number.
-        grads: The gradient, before clipping.
-        diagnostics: Further numbers by name.
-    """
-
-    loss: Tensor
-    grads: Params
-    diagnostics: dict[str, Tensor]
-
-
-class TrainState(NamedTuple):
-    """All that an iteration starts from. An iteration is a function of it, of the minibatch and of the noise.
-
-    Attributes:
-        params: Parameters of each network, by ``theta``, ``phi``, ...
-        optimizers: State of each group's optimizer, by the group's name.
-        lrs: Learning rate of each group.
-        buffers: What else lasts from one iteration to the next: persistent chains, running statistics.
-        minibatch: Means and rows of the whole minibatch, of which this process may hold a shard.
-        indices: The numbers of the whole minibatch's examples in the training split, int64, for methods with buffers
-            :attr:`Method.per_example`; None: the first ones.
-        in_place: Whether steps may overwrite the tensors of this state, which is faster outside of a compiler.
-        steps: The last step of each group in this iteration.
-    """
-
-    params: dict[str, Params]
-    optimizers: dict[str, State]
-    lrs: dict[str, Tensor]
-    buffers: dict[str, Tensor] = {}  # noqa: RUF012 - nothing of a state is changed but by its owner
-    minibatch: Minibatch = WHOLE
-    indices: Tensor | None = None
-    in_place: bool = False
-    steps: dict[str, Step] = {}  # noqa: RUF012
-
-    @property
-    def theta(self) -> Params:
-        """The model's parameters."""
-        return self.params["theta"]
-
-    @property
-    def phi(self) -> Params:
-        """The posterior's parameters."""
-        return self.params["phi"]
-
-    def record(self) -> dict[str, Tensor]:
-        """Loss, gradient norm (before clipping) and diagnostics of each group's last step, as ``<group>_<number>``."""
-        found: dict[str, Tensor] = {}
-        for name, last in self.steps.items():
-            found[f"{name}_loss"], found[f"{name}_grad_norm"] = last.loss, norm(last.grads)
-            for key, value in last.diagnostics.items():
-                found[f"{name}_{key}"] = value
-        return found
-
-    def at(self, **params: Params) -> TrainState:
-        """The state with other parameters of some networks."""
-        return self._replace(params={**self.params, **params})
-
-
-class StatefulOptimizer(torch.optim.Optimizer):
-    """Holds the state of a functional optimizer where Lightning saves, restores and moves it.
-
-    The update itself happens in the closure given to :meth:`step`, which runs a whole iteration: all levels, as one
-    function. Lightning counts the steps of the one optimizer whose ``step`` is called.
-
-    Args:
-        params: The parameters it moves, by name.
-        rule: The functional optimizer.
-
-    Example:
-        >>> from eblvm_lit.optimizers.adam import Adam
-        >>> optimizer = StatefulOptimizer({"x": nn.Parameter(torch.zeros(2))}, Adam(lr=0.1))
-        >>> sorted(optimizer.functional_state())
-        ['exp_avg', 'exp_avg_sq', 'step']
-    """
-
-    def __init__(self, params: Mapping[str, nn.Parameter], rule: Optimizer) -> None:
-        super().__init__(list(params.values()), {"lr": rule.lr})
-        self.names, self.rule = list(params), rule
-        state = rule.init({name: p.detach() for name, p in params.items()})
-        for name, p in params.items():
-            self.state[p] = {slot: state[slot][name] for slot in rule.slots}
-        self._first()["step"] = state["step"]
-
-    def _first(self) -> dict[str, Any]:
-        """The entry that also holds the number of steps, which is the same for all parameters."""
-        return self.state[self.param_groups[0]["params"][0]]
-
-    def functional_state(self) -> State:
-        """The state as the rule takes it; the tensors are the ones held here."""
-        entries = [self.state[p] for p in self.param_groups[0]["params"]]
-        slots = {
-            slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}
-            for slot in self.rule.slots
-        }
-        return {"step": self._first()["step"], **slots}
-
-    @without_hooks
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Run the iteration."""
-        return closure()
-
-
-log = logging.getLogger(__name__)
-
-
-class MethodParts(NamedTuple):
-    """What a method trains, and what it trains by: what metrics, figures and samplers ask for.
-
-    Attributes:
-        energy: E(v, h) or F(v); None for a method without an energy, as the VAE.
-        posterior: q(h|v), or BiDVL's encoder.
-        generator: A module that maps h (B, H) to v (B, *event).
-        objective: The functional of the score that is minimised.
-        divergence: What fits the posterior.
-        log_z: A learned estimate of the energy's log Z, a number.
-        encoder: A module that maps v (B, *event) to h (B, H) where there is no posterior, as Langevin chains do.
-    """
-
-    energy: Energy | None = None
-    posterior: Posterior | None = None
-    generator: nn.Module | None = None
-    objective: Objective | None = None
-    divergence: Divergence | None = None
-    log_z: Tensor | None = None
-    encoder: nn.Module | None = None
-
-    @property
-    def decoding(self) -> nn.Module | None:
-        """What maps h (B, H) to v (B, *event): the generator, or that of an energy with a prior of latents."""
-        energy = self.energy
-        return cast(nn.Module, energy.generator) if isinstance(energy, LatentPriorEnergy) else self.generator
-
-    @property
-    def encoding(self) -> Any:
-        """What maps v (B, *event) to h (B, H): the posterior, whose mean it gives, or the encoder; None without."""
-        return self.posterior if self.posterior is not None else self.encoder
+__all__ = ["Method"]
 
 
 class Method(pl.LightningModule, ABC):
@@ -233,11 +37,11 @@ class Method(pl.LightningModule, ABC):
 
     Args:
         seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
-        compile: Whether the iteration is compiled; ``auto`` measures a few eager ones, and compiles where that pays.
+        compile: Whether the callback :class:`~eblvm_lit.training.compiling.Compiling` compiles the iteration.
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
-        compiled_in: The iteration that compiled, which took longer; 0 if none did.
+        compiled: What runs an iteration instead of :meth:`run_eagerly`, where it is compiled.
         per_example: The names of the persistent buffers that have one row for each training example.
         fixed: The networks that no group moves, on purpose.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
@@ -258,21 +62,13 @@ class Method(pl.LightningModule, ABC):
 
     def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
-        if compile not in (True, False, "auto"):
-            raise ConfigError(f"method.compile is auto, true or false, not {compile!r}.")
         self.automatic_optimization = False
         self.seed = seed
-        self.compile_mode: bool | Literal["auto"] = compile
-        self.records: dict[int, dict[str, Tensor]] = {}
-        self.compiled_in = 0
+        self.compile_mode = compile
+        self.compiled: Callable[[TrainState, Tensor, Any], dict[str, Tensor]] | None = None
         self.stopping = False
+        self.records: dict[int, dict[str, Tensor]] = {}
         self.description: dict[str, Any] = {}
-        self._compiled: Callable[..., dict[str, Tensor]] | None = None
-        self._to_compile = False  # with the next full minibatch
-        self._full_batch: int | None = None  # the batch size that is compiled for
-        self._measured: Measurement | None = None  # what compile=auto chooses by
-        self._compile_kept: dict[str, Any] | None = None  # what it chose before this run was interrupted
-        self._is_first = False  # whether the next iteration is the first of this run
 
     # ------------------------------------------------------------------ what a method says about itself
 
@@ -360,12 +156,18 @@ class Method(pl.LightningModule, ABC):
             state: Where the step starts.
             name: The group, one of :meth:`param_groups`.
             loss: A function of its network's parameters, with values (B,) or a number.
+
+        Raises:
+            ConfigError: For a loss of another shape, whose mean would train wrongly.
         """
 
         def mean(params: Params) -> Tensor:
             value = loss(params)
-            if not isinstance(value, Tensor) or value.dim() > 1:
-                raise unfit_loss(self, value)
+            if value.dim() > 1:
+                raise ConfigError(
+                    f"The loss of {type(self).__name__} has shape {tuple(value.shape)}: return one number for each "
+                    "example, shape (B,), or one number in all."
+                )
             return value.mean()
 
         grads, value = grad_and_value(mean)(state.params[self.groups[name].network])
@@ -397,9 +199,8 @@ class Method(pl.LightningModule, ABC):
             loss, grads = means["loss"], {key: means["grad", key] for key in grads}
             diagnostics = {key: means[key] for key in diagnostics}
         rule, params = group.optimizer, state.params[group.network]
-        step, clipped = rule.update_ if state.in_place else rule.update, grads
-        if rule.clip_norm is not None:
-            clipped = clip(grads, rule.clip_norm)
+        step = rule.update_ if state.in_place else rule.update
+        clipped = grads if rule.clip_norm is None else clip(grads, rule.clip_norm)
         own = params if len(grads) == len(params) else group.of(params)
         moved, optimizer = step(own, clipped, state.optimizers[name], state.lrs[name])
         return state._replace(
@@ -431,6 +232,19 @@ class Method(pl.LightningModule, ABC):
             if state.buffers:
                 copy_tree(state.buffers, after.buffers)
         return after.record()
+
+    def run_eagerly(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
+        """:meth:`run_iteration` by plain autograd."""
+        with plain_autograd():
+            return self.run_iteration(state, v, noise)
+
+    def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw the noise of one iteration, and run it, compiled or not."""
+        noise, run = minibatch.draw(self.draw_noise, v, generator), self.compiled or self.run_eagerly
+        if minibatch is WHOLE:
+            return run(state, v, noise)
+        with statistics_over(self, minibatch):
+            return run(state._replace(minibatch=minibatch), v, noise)
 
     # ------------------------------------------------------------------ Lightning's side
 
@@ -466,207 +280,56 @@ class Method(pl.LightningModule, ABC):
         return [*(StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values())]
 
     def setup(self, stage: str) -> None:
-        """Make room for the training examples; a checkpoint that is resumed has its own number of them.
-
-        Raises:
-            DataError: If they are not as many as this run's.
-        """
-        if stage != "fit" or not self.per_example:
-            return
-        n = len(self._data.splits.train)
-        for name in self.per_example:
-            kept = len(self.get_buffer(name))
-            if kept not in (0, n):
-                raise DataError(
-                    f"The checkpoint holds {name} of {kept:,} training examples, and the data have {n:,}: resume with "
-                    "the data that the run began with."
-                )
-        self.keep_examples(n)
+        """Make room for the training examples."""
+        if stage == "fit" and self.per_example:
+            self.keep_examples(len(self._data.splits.train))
 
     def on_fit_start(self) -> None:
-        """Check what the run will need.
+        """Make what every iteration needs.
 
         Raises:
-            ConfigError: For a trainer without max_steps, and what the method cannot use.
+            ConfigError: For a trainer without max_steps.
         """
         if self.trainer.max_steps < 1:
             raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
-        data = self._data
-        self._n_processes = rank_and_size()[1]
-        self._compiled, self._is_first = None, True
-        self._full_batch = min(data.batch_size, len(data.splits.train))
-        for n in data.batch_sizes():
-            self.check_batch_size(n)
-        for n in data.train_batch_sizes():
-            shard_of(n)
-        self._check_networks()
-        refuse_unmoved(self)
-        if self.parts.energy is not None:
-            refuse_shapes(self, self.parts.energy, data.as_float(data.splits.train[:1]))
-        self._generator = torch.Generator(self.device)
+        self.compiled, self._generator = None, torch.Generator(self.device)
         # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
 
-    def _check_networks(self) -> None:
-        """Refuse rates that overflow, and statistics of one process where there are several."""
-        largest = torch.finfo(torch.get_default_dtype()).max
-        for name, group in self.groups.items():
-            if group.optimizer.lr > largest:
-                raise ConfigError(f"The {name} level's lr must be at most {largest:.4g}, not {group.optimizer.lr}.")
-        if self._n_processes > 1:
-            for name, part in local_batch_norms(self).items():
-                raise ConfigError(
-                    f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
-                    "eblvm_lit.networks.layers.BatchNorm2d, or trainer.devices=1."
-                )
-
     def on_train_start(self) -> None:
         """Look up the live tensors: every iteration starts from them."""
-        wrapped = self.optimizers()
-        wrapped = wrapped if isinstance(wrapped, list) else [wrapped]
+        found = self.optimizers()
+        wrapped = found if isinstance(found, list) else [found]
         raw = [cast(StatefulOptimizer, optimizer.optimizer) for optimizer in wrapped]
         self._raw = dict(zip(self.groups, raw, strict=True))
         self._counted = wrapped[-1]
         self._state = self.train_state(self._raw, self._lrs)
-        self._begin_compiling()
-
-    def _begin_compiling(self) -> None:
-        """Compile, measure first, or neither."""
-        compiled, sentence = compiles(self.compile_mode, self.device)
-        if self.compile_mode == "auto":
-            missing = first_reason(sentence if compiled is False else None)  # of one machine among several
-            measured = Measurement.of(self._compile_kept, self.iterations_done, self.trainer.max_steps)
-            self._measured = measured if missing is None else None
-            compiled = measured.compiled if missing is None else False
-            if missing is not None:
-                log.info("%s", missing)
-            elif compiled is not None:
-                how = "compiling" if compiled else "running eagerly"
-                log.info("compile=auto: %s, as the run did before it was interrupted.", how)
-        if compiled:
-            self.compile_iteration()
-
-    def _choose_compiling(self, measured: Measurement) -> None:
-        """Compile from here on, or do not, by what the first process has measured."""
-        n_tensors = sum(1 for network in self.networks().values() for _ in network.parameters())
-        choice = gather_objects(measured.choose(self.inner_steps() * n_tensors))[0]
-        measured.compiled = choice.compiled
-        log.info("%s", choice.sentence)
-        if choice.compiled:
-            self.compile_iteration()
-
-    def on_train_batch_start(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:
-        """Compute the learning rates of the iterations of this call."""
-        first, total = self.iterations_done, self.trainer.max_steps
-        n = 1 if isinstance(batches, Tensor) else len(batches)
-        rules = [(group.optimizer, ahead) for group, ahead in self.rates.values()]
-        self._rates = [
-            [rule.schedule(rule.lr, i + ahead, total) for rule, ahead in rules] for i in range(first, first + n)
-        ]
 
     def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
-        for v, rates in zip([batches] if isinstance(batches, Tensor) else batches, self._rates, strict=True):
-            iteration = self.trainer.global_step
-            for name, lr in zip(self._lrs, rates, strict=True):
-                self._lrs[name].fill_(lr)
-            for raw, lr in zip(self._raw.values(), rates, strict=False):  # the groups' own rates come first
-                raw.param_groups[0]["lr"] = lr
+        for v in [batches] if isinstance(batches, Tensor) else batches:
+            iteration, state = self.trainer.global_step, self._state
+            self._set_rates(iteration)
             # Consecutive seeds: two iterations of one run never draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
-            minibatch = WHOLE
-            if self._n_processes > 1:
-                minibatch = minibatch_of(v, self._data.rows_at(iteration))
-            measured = self._measured
-            if measured is not None and measured.compiled is None and iteration == measured.at:
-                self._choose_compiling(measured)
-            state = self._state
+            minibatch = WHOLE if self.trainer.world_size == 1 else minibatch_of(v, self._data.rows_at(iteration))
             if self.per_example:
                 state = state._replace(indices=self._data.indices_at(iteration).to(self.device))
-            step = partial(self.step, state, minibatch, v, generator)
-            began, to_compile = time.perf_counter(), self._to_compile
-            try:  # the one step that Lightning sees and counts
-                self.records[iteration + 1] = self._counted.step(closure=step)
-            except (RuntimeError, MemoryError) as error:
-                if not lacks_memory(error):
-                    raise
-                raise out_of_memory(error, f"in iteration {iteration + 1}", self.memory_hints()) from error
-            if self._is_first:
-                self._is_first, given = False, state._replace(minibatch=minibatch)
-                refuse_constant_losses(self, given, v, generator, self.records[iteration + 1])
-            if to_compile and not self._to_compile:
-                self.compiled_in = iteration + 1
-            if measured is not None and measured.compiled is None:
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize(self.device)
-                measured.seconds.append(time.perf_counter() - began)
+            # the one step that Lightning sees and counts
+            self.records[iteration + 1] = self._counted.step(closure=partial(self.step, state, minibatch, v, generator))
             if self.stopping:
                 return
 
-    # Lightning asks for the signature in every call; this is where ``inspect`` looks first.
-    training_step.__signature__ = inspect.signature(training_step)
-
-    def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of one iteration, and run it, compiled or not."""
-        draw, whole = self.draw_noise, minibatch is WHOLE
-        noise = draw(v, generator) if whole else minibatch.draw(draw, v, generator)
-        if not whole:
-            state = state._replace(minibatch=minibatch)
-        with nullcontext() if whole else statistics_over(self, minibatch):
-            # A short last batch is not worth a compilation.
-            if self._compiled is not None and minibatch.size(v) == self._full_batch:
-                self._to_compile = False
-                try:
-                    return self._compiled(state, v, noise)
-                except CompilationError as error:  # raised before anything was run
-                    self._give_up_compiling(error)
-            with plain_autograd():
-                return self.run_iteration(state, v, noise)
-
-    def compile_iteration(self) -> None:
-        """Compile the iteration with the next full minibatch, in all processes or in none."""
-        if rank_and_size()[1] > 1:
-            self._compiled = compile_step(self.run_iteration, self.device, first_reason)
-        else:
-            self._compiled = compile_step(self.run_iteration, self.device)
-        self._to_compile = True
-
-    def _give_up_compiling(self, error: CompilationError) -> None:
-        if self.compile_mode is True:
-            raise ConfigError(f"method.compile=true, but {error}: use method.compile=auto or false.") from error
-        log.warning("compile=auto: running eagerly, because %s.", error)
-        self._compiled = None
-        if self._measured is not None:
-            self._measured.compiled = False
-
-    @classmethod
-    def load_from_checkpoint(
-        cls, checkpoint_path: str | Path, map_location: Any = None, *, strict: bool | None = None, **options: Any
-    ) -> Self:
-        """The trained method of a checkpoint or of the folder of a run, as Lightning's users know it.
-
-        :func:`eblvm_lit.load` gives it with its configuration, metrics and data.
-
-        Args:
-            checkpoint_path: The file, or the folder of the run.
-            map_location: The device; the CPU if not given.
-            strict: As in Lightning; checkpoints are always loaded whole.
-            options: Of :func:`eblvm_lit.load`.
-
-        Raises:
-            DataError: If there is no checkpoint, or it cannot be read.
-            ConfigError: If it is of another method, or for ``strict=False``.
-        """
-        if strict is False:
-            raise ConfigError("Checkpoints are always loaded whole: leave out strict=False.")
-        from eblvm_lit.cli.trained_run import load  # the runtime stands on methods
-
-        method = load(checkpoint_path, device=map_location or "cpu", **options).method
-        if not isinstance(method, cls):
-            raise ConfigError(f"{checkpoint_path} is of {type(method).__name__}, not of {cls.__name__}.")
-        return method
+    def _set_rates(self, iteration: int) -> None:
+        """The learning rates of an iteration, also where Lightning's callbacks look for them."""
+        for name, (group, ahead) in self.rates.items():
+            rule = group.optimizer
+            lr = rule.schedule(rule.lr, iteration + ahead, self.trainer.max_steps)
+            self._lrs[name].fill_(lr)
+            if name in self._raw:
+                self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Set Lightning's counts of batches to those of this run's blocks of iterations."""
@@ -675,29 +338,31 @@ class Method(pl.LightningModule, ABC):
         for counts in (progress["total"], progress["current"]):
             later = counts["ready"] - done
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
-        self._compile_kept = checkpoint["eblvm_lit"].get("compile")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add version, method, iteration and configuration: plain containers, which load as data."""
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
-        own["config"] = self.description
-        if self._measured is not None:
-            own["compile"] = self._measured.kept()
-        checkpoint["eblvm_lit"] = own
+        checkpoint["eblvm_lit"] = own | {"config": self.description}
+
+    def on_validation_epoch_start(self) -> None:
+        """Begin the sum of the losses and the count of the examples."""
+        self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
-        """Log ``val/loss`` with noise that is the same at every validation."""
-        rank, size = rank_and_size()  # processes are dealt whole batches
-        if len(v) == 0:
-            self.log("val/loss", 0.0, batch_size=0, logger=False, sync_dist=True)
+        """Add the losses of some examples, with noise that is the same at every validation."""
+        if len(v) == 0:  # processes are dealt whole batches, one of them perhaps none
             return
+        rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        try:
-            with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
-                loss = self.validation_loss(v, generator).detach()
-        except (RuntimeError, MemoryError) as error:
-            if not lacks_memory(error):
-                raise
-            raise out_of_memory(error, "in a validation", ["lower data.eval_batch_size"]) from error
-        # Lightning's loggers are left out: they would be told of an iteration one too early.
-        self.log("val/loss", loss.mean(), batch_size=len(v), logger=False, sync_dist=size > 1)
+        with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
+            loss = self.validation_loss(v, generator).detach()
+        self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log ``val/loss``, the mean over the examples of all processes.
+
+        Lightning's ``sync_dist`` floors the examples a process: of 3 in two processes it takes 1.5 times the mean.
+        """
+        total, n = sum_over_ranks(self._validated).tolist()
+        # Without loggers, which would be told of an iteration one too early. The maximum is of equal numbers.
+        self.log("val/loss", total / n, logger=False, reduce_fx="max", sync_dist=True)

@@ -13,7 +13,9 @@ from eblvm_lit.core.shards import row_axes, shard_of
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError, one_of
-from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
 

@@ -15,9 +15,9 @@ from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
 from eblvm_lit.methods.posterior_fit import LossWithPosterior
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator

@@ -11,9 +11,9 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
 from eblvm_lit.methods.posterior_fit import LossWithPosterior
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 

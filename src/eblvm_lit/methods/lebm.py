@@ -13,7 +13,9 @@ from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.samplers.latent_chains import PosteriorChain, posterior_energy, prior_energy, run_chain

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
-from eblvm_lit.methods.checks import check_optimizer, unfit_loss
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.exact import Exact
@@ -52,7 +53,7 @@ class LossMethod(Method):
         seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
 
     Raises:
-        ConfigError: For an energy that is not of :attr:`energy_type`, and for an optimizer of torch.
+        ConfigError: For an energy that is not of :attr:`energy_type`.
 
     Attributes:
         trained: The network whose parameters move.
@@ -86,7 +87,6 @@ class LossMethod(Method):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
-        check_optimizer(optimizer)
         self.optimizer = optimizer
         if energy is not None:
             if not isinstance(energy, self.energy_type):
@@ -128,10 +128,7 @@ class LossMethod(Method):
         """One step down the loss."""
 
         def loss(params: Params) -> Tensor:
-            value = self.loss(state.at(**{self.trained: params}), v, noise[self.level])
-            if not isinstance(value, Tensor) or (value.dim() and value.shape != (len(v),)):
-                raise unfit_loss(self, value, len(v))
-            return value
+            return self.loss(state.at(**{self.trained: params}), v, noise[self.level])
 
         return self.descend(state, self.level, loss)
 

@@ -11,8 +11,8 @@ from torch.nn.functional import logsigmoid
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 

@@ -12,8 +12,8 @@ from eblvm_lit.core.minibatch import Minibatch
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State
 

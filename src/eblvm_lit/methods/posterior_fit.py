@@ -14,8 +14,9 @@ from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError, one_of
-from eblvm_lit.methods.base import MethodParts, ParamGroup, TrainState
 from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import DistributionParams, Posterior

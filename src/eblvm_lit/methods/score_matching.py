@@ -9,8 +9,9 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.methods.base import MethodParts, TrainState
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.scores.base import ScoreEstimator

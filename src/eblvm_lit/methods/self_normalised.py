@@ -12,8 +12,9 @@ from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import MethodParts, TrainState
 from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 

@@ -12,8 +12,10 @@ from eblvm_lit.core.functional import Params, bind, detached, grad
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.posterior_fit import LowerNoise, PosteriorFit
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior

@@ -10,9 +10,9 @@ from torch import Tensor
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import IWAE
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.methods.base import TrainState
 from eblvm_lit.methods.nce import NCE
 from eblvm_lit.methods.posterior_fit import LossWithPosterior
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior

@@ -35,7 +35,7 @@ class GeneratedImages(ImageSource):
         >>> from types import SimpleNamespace
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> parts = MethodParts(generator=nn.Linear(3, 64))
         >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
         >>> GeneratedImages().images(method, Digits(), 6).shape

@@ -32,7 +32,7 @@ class PointSamples(ImageSource):
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.toy import Checkerboard
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)), seed=0, device="cpu")
         >>> PointSamples(n_steps=5).images(method, Checkerboard(), 7).shape
         torch.Size([7, 2])

@@ -41,7 +41,7 @@ class SampleCache(ImageSource):
         >>> import tempfile
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
-        >>> from eblvm_lit.methods.base import MethodParts
+        >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))

@@ -14,7 +14,9 @@ from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method, MethodParts, ParamGroup, TrainState
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.networks.base import GeneratorNetwork
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import ParamGroup, TrainState
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
 from eblvm_lit.methods.bidvl.losses import Adversarial
 from eblvm_lit.methods.bidvl.sizes import check_sizes
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SNGAN"]

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.methods.base import ParamGroup, TrainState
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction, Terms
 from eblvm_lit.methods.bidvl.losses import prior_divergence, reconstruction_error
 from eblvm_lit.methods.bidvl.sizes import check_sizes
+from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
 

@@ -1,0 +1,85 @@
+"""The callback that refuses, before the first iteration, what would train wrongly without a word."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.shards import shard_of
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.networks.layers import local_batch_norms
+
+__all__ = ["StartChecks"]
+
+
+class StartChecks(pl.Callback):
+    """Checks the sizes of minibatches, the shape of energies, statistics of normalisation, and who moves parameters.
+
+    Raises:
+        ConfigError: When training starts, with what does not fit.
+    """
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Check."""
+        data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
+        for n in data.batch_sizes():
+            pl_module.check_batch_size(n)
+        for n in data.train_batch_sizes():
+            shard_of(n)
+        if trainer.world_size > 1:
+            refuse_local_statistics(pl_module)
+        refuse_unmoved(pl_module)
+        if pl_module.parts.energy is not None:
+            refuse_shape(pl_module.parts.energy, data.as_float(data.splits.train[:1]).to(pl_module.device))
+
+
+def refuse_local_statistics(method: Method) -> None:
+    """Refuse a batch normalisation of torch, whose statistics are of one process among several."""
+    for name, part in local_batch_norms(method).items():
+        raise ConfigError(
+            f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
+            "eblvm_lit.networks.layers.BatchNorm2d, or trainer.devices=1."
+        )
+
+
+def refuse_unmoved(method: Method) -> None:
+    """Refuse a parameter that wants a gradient and is in no group, unless its network is fixed."""
+    networks = method.networks()
+    known = {id(p) for name in method.fixed for p in networks[name].parameters()}
+    for group in method.groups.values():
+        known |= {id(p) for p in group.of(dict(networks[group.network].named_parameters())).values()}
+    for name, p in method.named_parameters():
+        if p.requires_grad and id(p) not in known:
+            raise ConfigError(
+                f"{name} is a parameter of {type(method).__name__} that no group moves: give its module to networks() "
+                "and param_groups(), or call its requires_grad_(False)."
+            )
+
+
+def refuse_shape(energy: Energy, v: Tensor) -> None:
+    """Refuse an energy that does not have one value for each example: broadcast, it would train wrongly.
+
+    Args:
+        energy: The energy.
+        v: A training example, shape (1, *event), floats.
+    """
+    n = next(n for n in (5, 6, 7, 8) if n not in (*energy.event_shape, energy.h_dim))  # not taken for another size
+    dtype = next((p.dtype for p in energy.parameters()), v.dtype)
+    v = v.to(dtype).expand(n, *v.shape[1:])
+    copied = copy.deepcopy(energy).eval()  # no pass moves a buffer of the energy itself
+    with torch.no_grad():
+        found = {"energy(v, h)": copied.energy(v, v.new_zeros(n, energy.h_dim)).shape}
+        if isinstance(copied, MarginalEnergy):
+            found["free_energy(v)"] = copied.free_energy(v).shape
+    for name, shape in found.items():
+        if shape != (n,):
+            raise ConfigError(
+                f"{name} of {type(energy).__name__} has shape {tuple(shape)} for {n} examples, and must have ({n},): "
+                "look for a dimension that is kept, or broadcast, or the wrong one to sum over."
+            )
