@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.run import ROOT
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 
@@ -65,7 +65,7 @@ def method_of(data: str, overrides: tuple[str, ...]) -> Any:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [f"data={data}", *overrides, "run_dir=build", "outputs_dir=build"])
     torch.manual_seed(0)
-    return instantiate(cfg.method)
+    return instantiate(cfg.method, "method")
 
 
 def count(method: Any, rows: int) -> float:

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli.validate import drop_unread, refuse_unread
+from eblvm_lit.cli.sentences import refuse_unread
 from eblvm_lit.training.loggers.csv import read_curves
 
 ROOT = Path(__file__).parents[1]
@@ -28,12 +28,11 @@ TINY = (
 
 
 def configure(*overrides, name="config"):
-    """Compose as the command line does, without what nothing reads."""
+    """Compose as the command line does, and refuse overrides of what nothing reads."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         cfg = compose(name, list(overrides))
     if name == "config":
         refuse_unread(cfg, overrides)
-        drop_unread(cfg)
     return cfg
 
 

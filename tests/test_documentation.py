@@ -27,7 +27,7 @@ import test_energies
 import test_objectives
 from documents import PAGES, blocks, commands, sentences
 from eblvm_lit.cli import run
-from eblvm_lit.cli.validate import check_config
+from eblvm_lit.cli.settings import check_config
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
 from image_files import write_cifar10, write_frey, write_mnist
 from shell import CONF, ROOT, configure

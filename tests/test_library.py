@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import eblvm_lit
-from eblvm_lit.cli import commands
+from eblvm_lit.cli import sentences
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.ais import AIS
@@ -109,10 +109,10 @@ def test_a_wheel_has_the_package_with_its_configurations_inside():
 
 
 def test_commands_find_the_configurations_of_an_installed_package(tmp_path, monkeypatch):
-    assert commands.conf_folder() == CONF
+    assert sentences.conf_folder() == CONF
     (tmp_path / "conf").mkdir()
-    monkeypatch.setattr(commands, "__file__", str(tmp_path / "runtime" / "commands.py"))
-    assert commands.conf_folder() == tmp_path / "conf"
+    monkeypatch.setattr(sentences, "__file__", str(tmp_path / "cli" / "sentences.py"))
+    assert sentences.conf_folder() == tmp_path / "conf"
 
 
 def test_an_unknown_or_a_damaged_model_is_refused(tmp_path, monkeypatch):

@@ -6,72 +6,35 @@ import shlex
 import pytest
 
 from eblvm_lit.cli.build import build
-from eblvm_lit.cli.commands import conf_folder
 from eblvm_lit.cli.console import show_results
-from eblvm_lit.cli.start_screen import next_steps
+from eblvm_lit.cli.sentences import conf_folder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.methods.base import Method
-from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from shell import CONF, configured, start, train
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
-WIDTHS = (80, 120)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_first_screen_and_the_last_table_fit_the_terminal(width, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.chdir(tmp_path)
-    outputs = tmp_path / "outputs"
-    train(outputs / "2026-01-01" / "10-00-00", "summary=true", "method=bidsm", f"outputs_dir={outputs}")
-    lines = capsys.readouterr().out.splitlines()
-    first, rest = lines[: (end := lines.index("  outputs/2026-01-01/10-00-00") + 1)], lines[end:]
-    assert len(first) <= 15
-    assert all(len(line.rstrip()) <= width for line in first)
-    said = " ".join(" ".join(first).split())
-    for text in (
-        "BiDSM: bi-level denoising score matching, K = 5, N = 5",
-        r"GRBM with \d+ parameters \(theta\), BernoulliPosterior with \d+ parameters \(phi\)",
-        r"Digits: 1,400 train, \d+ validation, \d+ test examples of 64 values",
-        "10 iterations of 64 examples, 2 validations, seed 1234",
-        r"threads?, precision 32-true",
-    ):
-        assert re.search(text, said), text
-    table = rest[: rest.index("  outputs/2026-01-01/10-00-00")]  # the path has a line of its own
-    assert all(len(line.rstrip()) <= width for line in table if "/10 " not in line)
-    rows = [line.split() for line in table if re.match(r"  (test|train|iteration)", line)]
-    assert rows[0][0].startswith("test/")
-    assert rows[-1][0].startswith("train/")
-    assert ["iteration", "10"] in rows
-    commands = dict(line.split(maxsplit=1) for line in rest[rest.index("  outputs/2026-01-01/10-00-00") + 2 :])
-    assert commands["evaluate"] == "python evaluate.py ckpt=outputs/2026-01-01/10-00-00"
-    assert commands["compare"].endswith("eblvm_lit.reports outputs")
-
-
-def test_what_the_end_suggests_works(tmp_path, capsys):
-    folder = tmp_path / "a b"
-    train(folder, "summary=true", "method=dsm")
-    purposes = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert "evaluate" in purposes
-    assert "resume" not in purposes  # no command line has started this run
-    _, _, *overrides = shlex.split(next_steps(folder, ["method=dsm"], [], 10, tmp_path)["resume"])
-    assert overrides[-1] == "trainer.max_steps=20"
-    quoted = [f"ckpt='{text.removeprefix('ckpt=')}'" if text.startswith("ckpt=") else text for text in overrides]
-    train(tmp_path / "next", "method=dsm", *quoted)
-    assert load_checkpoint(tmp_path / "next" / "checkpoints" / "last.ckpt")["eblvm_lit"]["iteration"] == 20
-
-
-def test_what_the_end_suggests_names_your_folder_and_your_packages(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").touch()
-    steps = next_steps(tmp_path, ["--config-dir", "my conf", "experiment=ring"], ["mine", "yours"], 10, tmp_path.parent)
-    assert shlex.split(steps["evaluate"])[-1] == "allow_packages=[mine,yours]"
-    assert shlex.split(steps["resume"])[2:5] == ["--config-dir", "my conf", "experiment=ring"]
-    assert shlex.split(steps["evaluate"])[2:4] == ["--config-dir", "my conf"]  # a package beside it is found by that
-    assert "--config-dir" not in next_steps(tmp_path, ["method=dsm"], [], 10, tmp_path.parent)["evaluate"]
+def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
+    words = ("debug=fast", "data=line_blobs", "method=dsm", "summary=true", "hydra.run.dir=a b")
+    process = start("train.py", *words, folder=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "INFO" not in err  # nothing of any library
+    assert "Warning" not in err
+    assert re.fullmatch(
+        r"DSM: denoising score matching, exact score; \d+ parameters in theta; 60,000 examples of LineBlobs; "
+        r"10 iterations on .*; results in a b",
+        out.splitlines()[0],
+    )
+    steps = dict(line.split(maxsplit=1) for line in out.splitlines()[-3:])
+    assert steps["compare"] == "python -m eblvm_lit.reports outputs"
+    assert shlex.split(steps["evaluate"])[2:] == ["ckpt=a b"]
+    _, _, *overrides = shlex.split(steps["resume"])
+    assert overrides[-2:] == ["ckpt=a b", "trainer.max_steps=20"]
 
 
 def test_numbers_have_significant_digits_and_units(tmp_path, capsys):
@@ -164,7 +127,7 @@ def test_lines_appear_at_once_and_are_in_the_log(tmp_path):
 
 
 def test_the_help_of_evaluate_names_every_choice():
-    text = (CONF / "evaluate.yaml").read_text().partition("  help:")[2]
+    text = (CONF / "hydra" / "help" / "evaluate.yaml").read_text()
     for group in ("evaluation", "figures", "sampler", "logger"):
         for path in (conf_folder() / group).glob("*.yaml"):
             assert re.search(rf"\b{path.stem}\b", text), f"{group}: {path.stem}"

@@ -9,7 +9,7 @@ import torch
 from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.cli.instantiate import LIBRARIES, instantiate
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from shell import evaluate, train
 
@@ -50,7 +50,7 @@ def attacks(sentinel):
     }
     applied = {"_target_": "eblvm_lit.core.tensors.tree_map", "fn": fetch, "first": {"a": touch}}
     honest = {"_target_": "eblvm_lit.objectives.sm.SM"}
-    forbidden, not_a_class = "may not name", "is not a class defined there"
+    forbidden = not_a_class = "may not name"
     return {
         "a function of os": (system, forbidden),
         "os by way of our module": (
@@ -114,6 +114,14 @@ def test_a_hostile_configuration_is_refused_wherever_it_stands(attack, content, 
         assert not sentinel.exists()
 
 
+def test_of_torch_a_configuration_may_name_what_starts_no_process(sentinel):
+    handler = "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler"
+    node = {"_target_": handler, "entrypoint": "touch", "args": [str(sentinel)]}
+    with pytest.raises(ConfigError, match="may not name"):
+        instantiate(node, "node", LIBRARIES)
+    assert type(instantiate({"_target_": "torch.nn.ReLU"}, "node", LIBRARIES)).__name__ == "ReLU"
+
+
 def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
     built = []
     monkeypatch.setattr("eblvm_lit.objectives.sm.SM.__init__", lambda self: built.append(self))
@@ -133,9 +141,10 @@ def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(
     hydra_instantiate(plain)
     assert sentinel.exists()  # as Hydra's own function does
     sentinel.rmdir()
-    assert instantiate(cfg, "node") == plain
+    with pytest.raises(ConfigError, match=r"node\.node\.a has an interpolation, which is not resolved"):
+        instantiate(cfg, "node")
     direct = OmegaConf.create({"node": {"a": '${oc.create:"' + target + '"}'}})
-    with pytest.raises(ConfigError, match="is not a class defined there"):
+    with pytest.raises(ConfigError, match="may not name"):
         instantiate(direct, "node")
 
 

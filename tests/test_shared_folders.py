@@ -7,9 +7,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli.changed_settings import changed_settings
 from eblvm_lit.cli.console import CheckOutputFolder
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.training.changed_settings import changed_settings
 from shell import checkpoint, configured, tiny, train
 
 SHORT = ("method=dsm", "trainer.max_steps=4", "n_validations=2", "summary=false")
@@ -94,7 +94,7 @@ def test_a_value_is_told_where_it_was_set():
     before = {"lr": 0.1, "method": {"lower": {"lr": 0.3}, "sizes": [3, 1]}, "n": 3, "a": {}}
     assert changed_settings(before, cfg) == {"method.lower.lr": "0.3, not 0.1", "n": "3, not 2"}
     assert changed_settings(before, cfg, ["method", "n"]) == {}
-    assert changed_settings({**before, "a": [1]}, cfg, ["method", "n"]) == {"a": "[1], not null"}
+    assert changed_settings({**before, "a": [1]}, cfg, ["method", "n"]) == {"a": "[1], not None"}
 
 
 def test_no_configuration_differs_from_itself():

@@ -251,7 +251,6 @@ def test_other_wrong_requests(trained):
         ("metod=dsm", "metod"),
         ("method=bidsn", "bidsn"),
         ("seed=[1", r"seed=\[1"),
-        ("variant=without", "is now loss=no_latent"),
     ],
 )
 def test_a_wrong_override_is_refused(override, words):
@@ -276,9 +275,9 @@ def test_a_folder_of_configurations_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-m", "seed=0,1"], "-m: sweeps are of the command line, as train.py -m .*; call train once for each run"),
-        (["seed=0,1", "--multirun"], "--multirun: sweeps are of the command line"),
-        (["--config-dir", "conf"], "--config-dir: options are of the command line; .* config_dir="),
+        (["-m", "seed=0,1"], "-m: options are of the command line; give 'key=value', and one run at a time"),
+        (["seed=0,1", "--multirun"], "--multirun: options are of the command line"),
+        (["--config-dir", "conf"], "--config-dir: options are of the command line"),
         ("--cfg", "--cfg: options are of the command line"),
     ],
 )
@@ -329,11 +328,6 @@ def test_training_leaves_the_random_numbers_of_the_caller_alone(tmp_path):
         torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
         eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={tmp_path / str(seed)}"])
         assert drawn() == expected
-
-
-def test_settings_in_a_dictionary_are_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="a list of 'key=value', not a dictionary"):
-        composed({"method": "dsm"})
 
 
 def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):

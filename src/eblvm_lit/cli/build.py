@@ -14,8 +14,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from eblvm_lit.cli.instantiate import LIGHTNING, check_arguments, instantiate, resolve_target
-from eblvm_lit.cli.own_packages import import_packages
+from eblvm_lit.cli.instantiate import LIBRARIES, import_packages, instantiate, misfit, resolve_target
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -85,7 +84,7 @@ def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
 
 def build_loggers(cfg: DictConfig) -> list[Logger]:
     """Build the loggers of a configuration that the user has composed: those of a checkpoint are never built."""
-    packages = [*import_packages(cfg.get("allow_packages")), *LIGHTNING]
+    packages = [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
     nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
@@ -130,8 +129,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
     """
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    trainer_class = resolve_target(options.pop("_target_"))
-    check_arguments(trainer_class, options, "trainer")
+    trainer_class = resolve_target(options.pop("_target_"), import_packages(cfg.get("allow_packages")))
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
@@ -153,7 +151,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
             options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:
-        raise ConfigError(f"trainer: {_one_line(error)}") from error
+        raise misfit("trainer", pl.Trainer, error) from error
     return trainer
 
 

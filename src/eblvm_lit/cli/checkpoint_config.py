@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from eblvm_lit.cli.renamed import RENAMED
+from eblvm_lit.cli.instantiate import refuse_interpolations
 from eblvm_lit.cli.results import WEIGHTS
-from eblvm_lit.cli.validate import check_integer, refuse_urls
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["stored_config"]
@@ -27,26 +25,19 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         cfg: The configuration composed from ``conf/evaluate.yaml``.
 
     Raises:
-        DataError: If the checkpoint lacks a required part, or is of the release before the renaming.
-        ConfigError: For an invalid seed or weights, or metrics or figures of a run without the callback for them.
+        DataError: If the checkpoint lacks a required part.
+        ConfigError: For an interpolation, unknown weights, or metrics or figures without the callback for them.
     """
-    if not RENAMED.keys().isdisjoint(plain):
-        raise DataError(
-            f"{cfg.ckpt} is of eblvm_lit 0.1, whose classes had other names: evaluate it with that version."
-        )
-    parts = [plain.get(key) for key in ("data", "method", "callbacks")]
-    if all(isinstance(part, dict) for part in parts):
-        parts += [callback for callback in parts[-1].values() if callback is not None]
-    if not all(isinstance(part, dict) for part in parts) or type(plain.get("seed")) is not int:
+    if not {"data", "method", "callbacks", "seed"} <= plain.keys():
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    stored = _as_data(plain, cfg.ckpt)
-    for name, callback in parts[2].items():
+    refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
+    stored = OmegaConf.create(dict(plain))
+    for name, callback in plain["callbacks"].items():
         if callback is not None and str(callback.get("_target_")).startswith("pytorch_lightning."):
             del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
     stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
     stored.allow_packages = cfg.allow_packages
     if cfg.seed is not None:
-        check_integer("seed", cfg.seed, 0, 2**32 - 1)
         stored.seed = stored.method.seed = cfg.seed
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
     if stored.eval_weights not in WEIGHTS:
@@ -57,30 +48,6 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         for part in (stored.data, stored.callbacks):
             _redirect(part, {"root": cfg.data_root})
     return stored
-
-
-def _as_data(plain: Mapping[str, Any], ckpt: str) -> DictConfig:
-    """The content of the checkpoint as a configuration, without interpolations, which could read the environment."""
-    try:
-        refuse_urls(plain)
-        _refuse_interpolations(plain)
-        return OmegaConf.create(dict(plain))
-    except (OmegaConfBaseException, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{ckpt} holds no configuration that can be read ({reason}).") from None
-
-
-def _refuse_interpolations(node: Any, path: str = "") -> None:
-    """Refuse interpolations: training resolves all of them, so any in a checkpoint was added later."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            _refuse_interpolations(key, path)
-            _refuse_interpolations(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            _refuse_interpolations(value, f"{path}[{index}]")
-    elif isinstance(node, str) and "${" in node:
-        raise ConfigError(f"The checkpoint's configuration has an interpolation in {path}: it is not resolved.")
 
 
 def _choose(stored: DictConfig, cfg: DictConfig) -> None:

@@ -10,11 +10,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from eblvm_lit.cli.composition import stop_raising
-from eblvm_lit.cli.optimized import optimized_value
+from eblvm_lit.cli.sentences import refuse_unread
 from eblvm_lit.cli.sweeps import in_sweep, worst_value
-from eblvm_lit.cli.validate import refuse_unread
-from eblvm_lit.errors import EblvmError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 
@@ -29,12 +27,13 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     Returns:
         The metric ``cfg.optimized_metric``, for sweepers.
     """
-    stop_raising()
     try:
-        if HydraConfig.initialized():
+        if HydraConfig.initialized() and "method" in cfg:
             refuse_unread(cfg, HydraConfig.get().overrides.task)
         metrics = function(cfg)
-        return optimized_value(metrics, cfg.get("optimized_metric"))
+        if (name := cfg.get("optimized_metric")) is not None and name not in metrics:
+            raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
+        return None if name is None else metrics[name]
     except InterruptedRunError as error:
         log.error("%s%s", error, " Resume the sweep with sweep.resume=true." if in_sweep() else "")
         sys.exit(error.exit_code)

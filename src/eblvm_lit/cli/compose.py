@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli.commands import conf_folder, null_group
-from eblvm_lit.cli.composition import known_keys, own_folder, sentence
-from eblvm_lit.cli.own_packages import import_packages
-from eblvm_lit.cli.renamed import new_name
+from eblvm_lit.cli.instantiate import import_packages
+from eblvm_lit.cli.sentences import conf_folder, refuse_unread, sentence
 from eblvm_lit.cli.trained_run import TrainedRun, load
-from eblvm_lit.cli.validate import refuse_unread
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["composed", "train"]
@@ -43,44 +39,24 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         ...
         eblvm_lit.errors.ConfigError: ...
     """
-    if isinstance(overrides, Mapping):
-        raise ConfigError("Give the settings as on the command line: a list of 'key=value', not a dictionary.")
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
-    for override in overrides:
-        _refuse_option(override)
-        if renamed := new_name(override.lstrip("+~")):
-            raise ConfigError(renamed)
-    if refused := null_group(overrides):
-        raise ConfigError(refused)
-    search = [] if config_dir is None else [f"hydra.searchpath=[file://{own_folder(config_dir)}]"]
+    if options := [word for word in overrides if word.startswith("-")]:
+        raise ConfigError(f"{options[0]}: options are of the command line; give 'key=value', and one run at a time.")
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
+    search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
             cfg = compose("config", [*search, *overrides], return_hydra_config=True)
-        folder = OmegaConf.select(cfg, "hydra.run.dir")
-    except (HydraException, OmegaConfBaseException) as error:
-        reason = sentence(
-            str(error).partition("\nSee https")[0], overrides, lambda: known_keys(conf_folder(), "config", overrides)
-        )
-        raise ConfigError(f"{reason} (in {' '.join(overrides)})") from None
+    except HydraException as error:
+        raise ConfigError(sentence(error, "config", overrides)) from None
+    folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]
     if not any(override.startswith("run_dir=") for override in overrides):
         cfg.run_dir = _unused(folder)
     refuse_unread(cfg, [override for override in overrides if not override.startswith("hydra")])
     return cfg
-
-
-def _refuse_option(word: str) -> None:
-    """Refuse an option of Hydra, which it would take for a badly written key."""
-    if word in ("-m", "--multirun"):
-        raise ConfigError(
-            f"{word}: sweeps are of the command line, as train.py -m method=dsm,cd; call train once for each run."
-        )
-    if word.startswith("-"):
-        raise ConfigError(
-            f"{word}: options are of the command line; give settings as 'key=value', and a folder of configurations as "
-            "config_dir=."
-        )
 
 
 def _unused(folder: str) -> str:

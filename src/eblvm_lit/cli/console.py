@@ -1,126 +1,116 @@
-"""Terminal output of a run: the configuration tree, the final metrics, and fewer messages of libraries."""
+"""What a run prints: a line at its start, the final metrics and the next commands; and its folder, which is checked."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import rich
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 from rich.box import SIMPLE_HEAD
+from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
-from rich.tree import Tree
 
+from eblvm_lit.cli.build import Parts
+from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.numbers import significant
-from eblvm_lit.utils.printing import show
 
-__all__ = ["CheckOutputFolder", "prepare_folder", "quiet", "shortest", "show_config", "show_results", "unit"]
+__all__ = [
+    *("CheckOutputFolder", "next_steps", "prepare_folder", "quiet", "shortest", "show_config", "show_results"),
+    "start_line",
+]
 
-# Warnings of what Lightning and torch call themselves.
-DEPRECATED = (r".*treespec.*deprecated", r"`torch\.jit\.script` is deprecated")
-AFTER_TIME = re.compile(r"/\d\d-\d\d-\d\d$")  # a folder that nobody has named
 # Units of metrics, by words of their names.
-UNITS = {
-    "second": "iterations/s",
-    "mib": "MiB above the parameters",
-    "likelihood": "nats",
-    "kl": "nats",
-    "z": "nats",
-}
+UNITS = {"second": "iterations/s", "mib": "MiB above the parameters", "likelihood": "nats", "kl": "nats", "z": "nats"}
 
 
 def quiet() -> None:
-    """Hide what libraries say that tells the user nothing; their other warnings stay visible."""
-    for name in ("pytorch_lightning", "lightning_fabric"):  # hints and deprecation notices
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for words in DEPRECATED:
-        warnings.filterwarnings("ignore", message=words, category=FutureWarning)
-    # a machine with CUDA's tools and without a GPU: the compiler of CPU code looks for them
-    logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
-
-
-def _is_not_about_cuda(record: logging.LogRecord) -> bool:
-    return "No CUDA runtime is found" not in record.getMessage()
+    """Hide Lightning's tips about devices, and a deprecated call of its own."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*treespec.*deprecated", category=FutureWarning)
 
 
 def prepare_folder(path: str | Path) -> Path:
-    """Create a folder and check that it is writable.
+    """Create a folder that can be written to.
 
     Raises:
-        ConfigError: If it is not writable.
+        ConfigError: If it cannot be.
     """
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        try:
-            probe.write_bytes(bytes(4096))  # a full disk still allows empty files
-        finally:
-            probe.unlink(missing_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
     except OSError as error:
         raise ConfigError(f"The output folder {folder} cannot be written to ({error.strerror}).") from None
     return folder
 
 
 class CheckOutputFolder(Callback):
-    """A Hydra callback that checks the output folder first: Hydra itself would fail with a traceback."""
+    """A Hydra callback that makes the output folder first: Hydra itself would fail with a traceback."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Check the folder of a run; Hydra would write its files beside those of another run that is in it."""
+        """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
         from eblvm_lit.training.processes import is_first  # takes seconds, for which --help need not wait
 
-        if AFTER_TIME.search(config.hydra.run.dir) and is_first():
-            self._take_free_folder(config)
-        self._check(config.hydra.run.dir)
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Check the folder of a sweep."""
-        self._check(config.hydra.sweep.dir)
-
-    def _take_free_folder(self, config: DictConfig) -> None:
-        """Number a folder that is named after the time, where another run of the same second has it."""
         first = Path(config.hydra.run.dir)
-        for i in itertools.count():
-            folder = first.with_name(f"{first.name}_{i}") if i else first
-            try:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                folder.mkdir()  # one process alone can
-            except FileExistsError:
-                continue
-            except OSError:  # the check says which folder it is
-                return
+        if re.search(r"/\d\d-\d\d-\d\d$", str(first)) and is_first():
+            _prepare_or_exit(first.parent)
+            for folder in itertools.chain([first], (first.with_name(f"{first.name}_{i}") for i in itertools.count(1))):
+                try:
+                    folder.mkdir()  # one process alone can
+                    break
+                except FileExistsError:
+                    continue
             with flag_override(config, ["struct", "readonly"], False):
                 config.hydra.run.dir = str(folder)
-            return
+        _prepare_or_exit(config.hydra.run.dir)
 
-    def _check(self, path: str) -> None:
-        try:
-            prepare_folder(path)
-        except ConfigError as error:
-            sys.exit(f"ERROR: {error}")
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Make the folder of a sweep."""
+        _prepare_or_exit(config.hydra.sweep.dir)
+
+
+def _prepare_or_exit(path: str | Path) -> None:
+    """Hydra turns exceptions of callbacks into warnings and continues."""
+    try:
+        prepare_folder(path)
+    except ConfigError as error:
+        sys.exit(f"ERROR: {error}")
 
 
 def show_config(cfg: DictConfig) -> None:
-    """Print the composed configuration as a tree."""
+    """Print the composed configuration."""
+    rich.print(Syntax(OmegaConf.to_yaml(cfg, resolve=True), "yaml", background_color="default"))
 
-    def grow(tree: Tree, node: Mapping[str, Any]) -> None:
-        for key, value in node.items():
-            if isinstance(value, dict) and value:
-                grow(tree.add(Text(str(key), style="bold")), value)
-            else:
-                tree.add(Text(f"{key}: {value}"))
 
-    tree = Tree(Text("configuration", style="bold"), guide_style="dim")
-    grow(tree, OmegaConf.to_container(cfg, resolve=True))
-    show(tree)
+def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
+    """What will run, in one line.
+
+    Args:
+        cfg: The configuration of the run.
+        parts: Its parts; the data are set up.
+        device: Where it runs.
+    """
+    method, data = parts.method, parts.data
+    sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in method.networks().items()}
+    networks = ", ".join(f"{n:,} parameters in {name}" for name, n in sizes.items())
+    examples = f"{len(data.splits.train):,} examples of {type(data).__name__}"
+    return (
+        f"{method.title}; {networks}; {examples}; {cfg.trainer.max_steps:,} iterations on {device}; "
+        f"results in {shortest(Path(cfg.run_dir))}"
+    )
 
 
 def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
@@ -133,20 +123,41 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=lambda name: (not name.startswith("test"), name.startswith("train/"), name)):
-        table.add_row(Text(name), significant(metrics[name]), unit(name))
-    computed = [f"{name}: {how}." for name, how in (estimators or {}).items()]
-    show(table, *computed, "results in", f"  {shortest(folder)}")
+        words = name.rpartition("/")[2].split("_")
+        unit = next((UNITS[word] for word in UNITS if word in words), "")
+        table.add_row(Text(name), significant(metrics[name]), unit)
+    rich.print(table)
+    for name, how in (estimators or {}).items():
+        print(f"{name}: {how}.")
+    print(f"results in\n  {shortest(folder)}", flush=True)
 
 
-def unit(metric: str) -> str:
-    """The unit of a metric, by the words of its name; empty for what has none, or another one for each data set.
+def next_steps(cfg: DictConfig) -> list[str]:
+    """The commands that evaluate, resume and compare the run of a command line; none in Python.
 
     Example:
-        >>> [unit(name) for name in ("test/log_likelihood", "train/iterations_per_second", "test/fid")]
-        ['nats', 'iterations/s', '']
+        >>> next_steps(OmegaConf.create({"run_dir": "outputs/a"}))
+        []
     """
-    words = set(metric.rpartition("/")[2].split("_"))
-    return next((name for word, name in UNITS.items() if word in words), "")
+    if not HydraConfig.initialized():
+        return []
+    ckpt = f"ckpt={shortest(Path(cfg.run_dir))}"
+    places = [word for folder in config_folders() for word in ("--config-dir", shortest(folder))]
+    allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
+    own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
+    words = [word for word in HydraConfig.get().overrides.task if not word.startswith(own)]
+    longer = f"trainer.max_steps={2 * cfg.trainer.max_steps}"
+    return [
+        f"evaluate {shlex.join([*_program('evaluate'), *places, ckpt, *allowed])}",
+        f"resume   {shlex.join([*_program('train'), *places, *words, ckpt, longer])}",
+        f"compare  python -m eblvm_lit.reports {shlex.quote(cfg.outputs_dir)}",
+    ]
+
+
+def _program(name: str) -> list[str]:
+    """How this installation calls ``train`` or ``evaluate``, by how it was called itself."""
+    called = Path(sys.argv[0])
+    return [f"eblvm-{name}"] if called.name.startswith("eblvm-") else ["python", str(called.with_name(f"{name}.py"))]
 
 
 def shortest(path: Path) -> str:
@@ -156,7 +167,5 @@ def shortest(path: Path) -> str:
         >>> shortest(Path.cwd() / "outputs" / "a")
         'outputs/a'
     """
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:  # elsewhere
-        return str(path)
+    here = Path.cwd()
+    return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)

@@ -1,55 +1,118 @@
-"""Safe instantiation: builds the objects of a configuration from an allow-list of classes."""
+"""The one place where objects of a configuration are built: Hydra's ``instantiate`` behind an allow-list of classes."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from types import NoneType
-from typing import Any, get_args, get_origin
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
+import hydra.utils
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
-from eblvm_lit.cli.annotations import CONTAINERS, check_value, is_part, options_of
-from eblvm_lit.cli.own_packages import import_module
 from eblvm_lit.errors import ConfigError, EblvmError
 
 __all__ = [
-    *(
-        "LIGHTNING",
-        "check_arguments",
-        "check_class",
-        "chosen",
-        "instantiate",
-        "resolve_target",
-        "to_plain",
-        "unresolved",
-    ),
+    *("LIBRARIES", "config_folders", "import_packages", "instantiate", "misfit", "refuse_interpolations"),
+    *("resolve_target", "to_plain"),
 ]
 
-# Packages whose classes a configuration may name.
-ALLOWED_PACKAGES = ("eblvm_lit",)
-# Single classes of other packages.
-ALLOWED_NAMES = ("pytorch_lightning.Trainer",)
-# What the command line may name in addition, and a checkpoint may not: some write to places, or send to addresses, of
-# their own choice.
-LIGHTNING = ("pytorch_lightning.callbacks", "pytorch_lightning.loggers")
+# What a checkpoint may name, too.
+OWN = "eblvm_lit"
+# What the command line may name in addition. Not all of torch and Lightning: both have classes that start processes
+# (torch.distributed.elastic's SubprocessHandler).
+LIBRARIES = (
+    *("torch.nn", "torchvision.models", "torchvision.transforms"),
+    *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
+)
 
 
-def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
+def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type | None = None) -> Any:
+    """Build the objects that a configuration node describes.
+
+    Everything is checked before anything is built. Hydra resolves interpolations a second time, after the check: a
+    resolved ``${...}`` that is left in a string is refused.
+
+    Args:
+        node: A configuration node, or a plain container.
+        path: The position in the configuration, for messages.
+        packages: What it may name beside this package; never read from a checkpoint.
+        kind: The class that the object must be of, if any.
+
+    Raises:
+        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a part that does not fit.
+
+    Example:
+        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise_std": 0.3}, "objective").noise_std
+        0.3
+        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise": 0.3}, "objective")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: objective (DSM) has no key 'noise'. Did you mean noise_std?
+    """
+    plain = to_plain(node, path)
+    refuse_interpolations(plain, path)
+    _check(plain, path, packages)
+    try:
+        built = hydra.utils.instantiate(plain, _convert_="all") if isinstance(plain, dict | list) else plain
+    except InstantiationException as error:
+        raise _cause(error, path) from error
+    if kind is not None and not isinstance(built, kind):
+        raise ConfigError(f"{path} must be a {kind.__name__}, not {type(built).__name__}: see {kind.__module__}.")
+    return built
+
+
+def refuse_interpolations(node: Any, path: str) -> None:
+    """Refuse ``${...}`` in the keys and values of plain containers, at any depth.
+
+    Raises:
+        ConfigError: Names the place.
+
+    Example:
+        >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: config.a[0] has an interpolation, which is not resolved: '${oc.env:HOME}'.
+    """
+    if isinstance(node, str) and "${" in node:
+        raise ConfigError(f"{path} has an interpolation, which is not resolved: {node!r}.")
+    for place, key, value in _members(node, path):
+        refuse_interpolations(key, path)
+        refuse_interpolations(value, place)
+
+
+def _check(node: Any, path: str, packages: Sequence[str]) -> None:
+    """Refuse forbidden targets and Hydra's special keys, at any depth."""
+    for place, key, value in _members(node, path):
+        if key == "_target_":
+            resolve_target(value, packages)
+        elif isinstance(key, str) and key.startswith("_"):
+            raise ConfigError(f"{path} has a key {key!r} that is not allowed.")
+        _check(value, place, packages)
+
+
+def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """The place, the key and the value of each member of a mapping or a list."""
+    if isinstance(node, dict):
+        yield from ((f"{path}.{key}", key, value) for key, value in node.items())
+    elif isinstance(node, list | tuple):
+        yield from ((f"{path}[{index}]", index, value) for index, value in enumerate(node))
+
+
+def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
     """The class of a ``_target_``, if it is allowed.
 
     Only classes are allowed: with functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
     anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
     this package, but is not part of it.
-
-    Args:
-        name: Dotted path.
-        extra_packages: Further allowed packages, for user code; never read from a checkpoint.
 
     Raises:
         ConfigError: If the name is not allowed or does not exist.
@@ -60,34 +123,54 @@ def resolve_target(name: str, extra_packages: Sequence[str] = ()) -> type:
         >>> resolve_target("os.system")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system'; ...
+        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system', only classes of eblvm_lit: ...
     """
-    packages = (*ALLOWED_PACKAGES, *extra_packages)
-    module_name, _, attribute = name.rpartition(".") if isinstance(name, str) else ("", "", "")
-    inside = _within(module_name, packages)
-    if not inside and name not in ALLOWED_NAMES:
-        raise ConfigError(
-            f"A configuration may not name {name!r}; it may name classes of {', '.join(packages)} "
-            "(add a package of yours with allow_packages=[...])."
-        )
+    is_name = isinstance(name, str) and re.fullmatch(r"[\w.]+", name)
+    module, _, attribute = name.rpartition(".") if is_name else ("", "", "")
+    allowed = (OWN, *packages)
+    refusal = ConfigError(
+        f"A configuration may not name {name!r}, only classes of {', '.join(allowed)}: add a package of yours with "
+        "allow_packages=[...]."
+    )
+    if not _within(module, allowed) and name != "pytorch_lightning.Trainer":
+        raise refusal
     try:
-        module = import_module(module_name) if _within(module_name, extra_packages) else None
-        target = getattr(module or importlib.import_module(module_name), attribute)
-    except (
-        ImportError,
-        AttributeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # for impossible names, too
-        raise ConfigError(f"There is no {name!r} ({' '.join(str(error).split())}).") from None
-    if not isinstance(target, type) or (inside and not _within(target.__module__, packages)):
-        kind = type(target).__name__ if not isinstance(target, type) else f"class of {target.__module__}"
-        raise ConfigError(f"A configuration may not name {name!r}: it is not a class defined there, but a {kind}.")
+        target = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"There is no {name!r} ({error}).") from error
+    if not isinstance(target, type) or not _within(target.__module__, (*allowed, "pytorch_lightning.trainer")):
+        raise refusal
     return target
 
 
 def _within(module: str, packages: Sequence[str]) -> bool:
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _cause(error: InstantiationException, path: str) -> BaseException:
+    """What Hydra's error comes from: as a sentence with the place and the class if arguments do not fit."""
+    cause: BaseException = error
+    while cause.__cause__ is not None and not isinstance(cause, EblvmError):
+        cause = cause.__cause__
+    target, key = re.search(r"'([\w.]+)'", str(error)), re.search(r"full_key: (.+)", str(error))
+    if target is None or not isinstance(cause, TypeError | ValueError | ImportError):
+        return cause
+    return misfit(f"{path}.{key[1]}" if key else path, hydra.utils.get_class(target[1]), cause)
+
+
+def misfit(path: str, target: type, error: BaseException) -> ConfigError:
+    """What to say where a class does not take its arguments; names the nearest argument for an unknown one.
+
+    Example:
+        >>> print(misfit("error", ConfigError, ValueError("Too many.")))
+        error (ConfigError) does not fit: Too many.
+    """
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TypeError) and (found := re.search(r"unexpected keyword argument '(\w+)'", reason)):
+        near = get_close_matches(found[1], inspect.signature(target).parameters, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        return ConfigError(f"{path} ({target.__name__}) has no key {found[1]!r}.{hint}")
+    return ConfigError(f"{path} ({target.__name__}) does not fit: {reason}")
 
 
 def to_plain(node: Any, path: str = "") -> Any:
@@ -98,9 +181,8 @@ def to_plain(node: Any, path: str = "") -> Any:
     """
     if not isinstance(node, DictConfig | ListConfig):
         return node
-    missing = OmegaConf.missing_keys(node)
     try:
-        plain = OmegaConf.to_container(node, resolve=True)
+        plain, missing = OmegaConf.to_container(node, resolve=True), OmegaConf.missing_keys(node)
     except OmegaConfBaseException as error:
         raise unresolved(error, path) from None
     if missing:
@@ -110,30 +192,8 @@ def to_plain(node: Any, path: str = "") -> Any:
     return plain
 
 
-def chosen(group: str) -> str:
-    """A group with the option that is chosen, as on the command line; the group alone where Hydra does not run.
-
-    Example:
-        >>> chosen("model")
-        'model'
-    """
-    option = HydraConfig.get().runtime.choices.get(group) if HydraConfig.initialized() else None
-    return group if option is None else f"{group}={option}"
-
-
-def _options(group: str) -> list[str]:
-    """The options of a group, where Hydra runs; files with an underscore are parts of others."""
-    hydra = GlobalHydra.instance()
-    found = hydra.config_loader().get_group_options(group) if hydra.is_initialized() else []
-    return [name for name in found if not name.startswith("_")]
-
-
 def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
     """The sentence for a value that is taken from another one, which is not there.
-
-    Args:
-        error: What OmegaConf raised while it resolved a configuration.
-        path: The position of the configuration, where the error does not say the key.
 
     Example:
         >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
@@ -141,168 +201,55 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
         ...     OmegaConf.to_container(cfg, resolve=True)
         ... except OmegaConfBaseException as error:
         ...     print(unresolved(error))
-        optimizer.lr is taken from sizes.lr, which has no value here: set one of them.
+        optimizer.lr is taken from sizes.lr, which has no value here: choose one, or set it.
     """
     key, reason = error.full_key or path, " ".join(str(error).split("\n    ")[0].split())
-    if isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([\w.]+)' not found", reason)):
-        source, part = found[1], key.partition(".")[0]
-        if options := _options(source):  # a whole group of which nothing is chosen
-            return ConfigError(f"{chosen(part)} needs {' or '.join(f'{source}={name}' for name in options)}.")
-        group = source.partition(".")[0]
-        if group != source and _options(group) and _options(part):  # two parts that do not fit
-            return ConfigError(
-                f"{chosen(part)} takes {source}, which {chosen(group)} does not have: choose another {part}, another "
-                f"{group}, or set {key}."
-            )
-        return ConfigError(f"{key} is taken from {source}, which has no value here: set one of them.")
-    if isinstance(error, InterpolationToMissingValueError) and (found := re.search(r"([\w.]+)$", reason)):
-        return ConfigError(f"{key} is taken from {found[1]}, which has no value here: set one of them.")
+    if found := re.search(r"key '([\w.]+)' not found|Missing mandatory value: ([\w.]+)", reason):
+        source = next(filter(None, found.groups()))
+        return ConfigError(f"{key} is taken from {source}, which has no value here: choose one, or set it.")
     return ConfigError(f"{key} cannot be resolved: {reason}.")
 
 
-def _check_classes(value: Any, hint: Any, path: str, extra_packages: Sequence[str]) -> None:
-    """Refuse an object of another class than an annotation names, also as an element of a container."""
-    options = options_of(hint)
-    if isinstance(value, dict) and "_target_" in value:
-        classes = tuple(option for option in options if isinstance(option, type))
-        if any(map(is_part, classes)):
-            check_class(resolve_target(value["_target_"], extra_packages), classes, path)
-        return
-    named = [option for option in options if is_part(option)]
-    if isinstance(value, dict) and named:  # for example other keys of a metric that the choice of metrics has left out
-        raise ConfigError(
-            f"{path} has keys of a {named[0].__name__} and names no class: give it _target_, or leave it out with "
-            f"'~{path}'."
-        )
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    elements = [get_args(option)[-1] for option in options if get_origin(option) in CONTAINERS]
-    for key, item in items if elements else ():
-        place = f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]"
-        _check_classes(item, elements[0], place, extra_packages)
+def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
+    """Import packages so that a configuration can name their classes.
 
-
-def check_class(target: type, classes: tuple[type, ...], path: str) -> None:
-    """Refuse a class that derives from none of some classes.
-
-    Raises:
-        ConfigError: Names the class to derive from.
-
-    Example:
-        >>> from eblvm_lit.energies.base import Energy
-        >>> check_class(dict, (Energy, type(None)), "model")
-        Traceback (most recent call last):
-        ...
-        eblvm_lit.errors.ConfigError: model must be Energy, not builtins.dict: derive it from ...
-    """
-    if not issubclass(target, classes):
-        wanted = [kind for kind in classes if kind is not NoneType]
-        raise ConfigError(
-            f"{path} must be {' or '.join(kind.__name__ for kind in wanted)}, not {target.__module__}."
-            f"{target.__qualname__}: derive it from {wanted[0].__module__}.{wanted[0].__qualname__}."
-        )
-
-
-def check_arguments(target: type, arguments: Mapping[str, Any], path: str, extra_packages: Sequence[str] = ()) -> None:
-    """Refuse unknown and missing arguments, and arguments of a wrong type.
+    Where Python does not find one, the working folder and what is in and beside each folder of configurations that the
+    command line names come last in ``sys.path``, so that nothing in them hides what is installed.
 
     Args:
-        target: The class.
-        arguments: The arguments in the configuration.
-        path: The position in the configuration, for messages.
-        extra_packages: See :func:`resolve_target`.
+        names: The value of ``allow_packages``; it must not come from a checkpoint.
+        conf: A folder of configurations that a function was given, as ``--config-dir`` of the command line.
 
     Raises:
-        ConfigError: Names the first wrong argument.
+        ConfigError: If a package does not exist.
 
     Example:
-        >>> from eblvm_lit.optimizers.sgd import SGD
-        >>> check_arguments(SGD, {"lr": "fast"}, "optimizer")
-        Traceback (most recent call last):
-        ...
-        eblvm_lit.errors.ConfigError: optimizer.lr must be float, not 'fast'.
+        >>> import_packages("json"), import_packages(None)
+        (['json'], [])
     """
-    try:
-        signature = inspect.signature(target, eval_str=True)
-    except NameError:  # annotations of names that are imported for type checkers only
-        signature = inspect.signature(target)
-    known = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-    unknown = sorted(set(arguments) - set(known), key=str)
-    if unknown and len(known) == len(signature.parameters):
-        known_names = ", ".join(known) or "none"
-        raise ConfigError(f"{path} ({target.__name__}) has no key {unknown[0]!r}; it has {known_names}.")
-    for name, parameter in known.items():
-        hint = parameter.annotation
-        if name not in arguments:
-            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-                raise ConfigError(f"{path} ({target.__name__}) lacks the key {name!r}.")
-        elif hint is not parameter.empty:
-            check_value(arguments[name], hint, f"{path}.{name}")
-            _check_classes(arguments[name], hint, f"{path}.{name}", extra_packages)
+    listed = [names] if isinstance(names, str) else list(names or ())
+    cwd = Path(HydraConfig.get().runtime.cwd) if HydraConfig.initialized() else Path.cwd()
+    confs = [*([] if conf is None else [Path(conf).resolve()]), *config_folders()]
+    folders = [str(folder) for folder in (cwd, *(place for conf in confs for place in (conf.parent, conf)))]
+    if any(importlib.util.find_spec(name.partition(".")[0]) is None for name in listed):
+        sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
+    for name in listed:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # the package lacks another one
+            raise ConfigError(
+                f"allow_packages names {name!r}, and there is no such package in {', '.join(folders)}: start in the "
+                "folder that holds it, or name the configurations beside it with --config-dir."
+            ) from None
+    return listed
 
 
-def _check(node: Any, path: str, extra_packages: Sequence[str]) -> None:
-    """Refuse forbidden targets, special keys and wrong arguments, at any depth."""
-    if isinstance(node, list):
-        for index, item in enumerate(node):
-            _check(item, f"{path}[{index}]", extra_packages)
-    if not isinstance(node, dict):
-        return
-    for key, value in node.items():
-        _check(value, f"{path}.{key}", extra_packages)
-    special = [key for key in node if isinstance(key, str) and key.startswith("_") and key != "_target_"]
-    if special:
-        raise ConfigError(f"{path} has a key {special[0]!r} that is not allowed.")
-    if "_target_" in node:
-        target = resolve_target(node["_target_"], extra_packages)
-        check_arguments(target, {k: v for k, v in node.items() if k != "_target_"}, path, extra_packages)
-
-
-def _build(node: Any, path: str, extra_packages: Sequence[str]) -> Any:
-    """Build a checked node, innermost objects first."""
-    if isinstance(node, list):
-        return [_build(item, f"{path}[{index}]", extra_packages) for index, item in enumerate(node)]
-    if not isinstance(node, dict):
-        return node
-    built = {key: _build(value, f"{path}.{key}", extra_packages) for key, value in node.items()}
-    if "_target_" not in node:
-        return built
-    target = resolve_target(built.pop("_target_"), extra_packages)
-    try:
-        return target(**built)
-    except EblvmError:
-        raise
-    except ImportError as error:
-        raise ConfigError(
-            f"{path} ({target.__name__}) needs a package that is not installed: {' '.join(str(error).split())}"
-        ) from error
-    except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # also torch's out-of-memory
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{path} ({target.__name__}) does not fit: {reason}") from error
-
-
-def instantiate(node: Any, path: str, extra_packages: Sequence[str] = (), kind: type | None = None) -> Any:
-    """Build the objects that a configuration node describes.
-
-    Everything is checked before anything is built. Hydra's ``instantiate`` is not used: it resolves interpolations a
-    second time, after the checks.
-
-    Args:
-        node: A configuration node, or a plain container.
-        path: The position in the configuration, for messages.
-        extra_packages: See :func:`resolve_target`.
-        kind: The class that the object must be of, if any.
-
-    Raises:
-        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a wrong type.
-
-    Example:
-        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise_std": 0.3}, "objective").noise_std
-        0.3
-    """
-    plain = to_plain(node, path)
-    _check(plain, path, extra_packages)
-    if kind is not None:
-        if not isinstance(plain, dict) or "_target_" not in plain:
-            raise ConfigError(f"{path} names no class: give it the key _target_.")
-        check_class(resolve_target(plain["_target_"], extra_packages), (kind,), path)
-    return _build(plain, path, extra_packages)
+def config_folders() -> list[Path]:
+    """The folders of configurations that the command line names besides this package's."""
+    if not HydraConfig.initialized():
+        return []
+    sources = HydraConfig.get().runtime.config_sources
+    chosen = (source for source in sources if source.provider not in ("main", "hydra", "schema"))
+    return [Path(source.path) for source in chosen if source.schema == "file"]

@@ -10,21 +10,20 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from eblvm_lit.cli.adapt import adapt
 from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes, root_device
 from eblvm_lit.cli.checkpoint_config import stored_config
-from eblvm_lit.cli.console import prepare_folder, quiet, show_config, show_results
-from eblvm_lit.cli.instantiate import LIGHTNING
+from eblvm_lit.cli.console import next_steps, prepare_folder, quiet, show_config, show_results, start_line
+from eblvm_lit.cli.instantiate import LIBRARIES
 from eblvm_lit.cli.results import estimators, evaluated, final_metrics, write_results
-from eblvm_lit.cli.start_screen import show_next_steps, show_start
-from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics
-from eblvm_lit.cli.validate import EVALUATE_KEYS, check_config, check_keys, check_types, drop_unread
+from eblvm_lit.cli.settings import adapt, check_config
+from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics, in_sweep
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
 from eblvm_lit.training.loggers.csv import CSVCurves
 from eblvm_lit.training.loggers.wandb import WandbRun
 from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
+from eblvm_lit.training.provenance import device_name
 from eblvm_lit.training.resume import check_settings, find_checkpoint
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
@@ -47,9 +46,6 @@ def train(cfg: DictConfig) -> dict[str, float]:
     Raises:
         EblvmError: For everything the user can correct.
     """
-    quiet()
-    check_types(cfg)
-    drop_unread(cfg)
     if cfg.sweep.resume:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
@@ -87,7 +83,7 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     """Check the configuration, build its parts, decode the data, and choose the precision."""
     check_config(cfg)
     adapt(cfg)
-    parts = build(cfg, LIGHTNING)
+    parts = build(cfg, LIBRARIES)
     if cfg.test_checkpoint in ("best", "both") and "checkpoints" not in parts.callbacks:
         raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
     if cfg.eval_weights != "raw" and "ema" not in parts.callbacks:
@@ -127,7 +123,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
     hints = [*parts.method.memory_hints(), "lower data.eval_batch_size for validations"]
     with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, tf32):
         if cfg.summary and is_first():
-            show_start(cfg, parts, trainer)
+            print(start_line(cfg, parts, device_name(trainer.strategy.root_device)), flush=True)
         trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
     with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=tf32):
         metrics = evaluated(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
@@ -135,8 +131,8 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
         write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
         _upload(trainer, folder)
         show_results(metrics, folder, estimators(parts))
-        if cfg.summary:
-            show_next_steps(cfg)
+        if cfg.summary and not in_sweep():
+            print(*next_steps(cfg), sep="\n")
     return metrics
 
 
@@ -193,8 +189,6 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):
         raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
-    check_keys(cfg, EVALUATE_KEYS)
-    check_types(cfg)
     checkpoint, folder = load_checkpoint(cfg.ckpt), prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     # the kind that the run had, where there is one: random numbers differ between kinds

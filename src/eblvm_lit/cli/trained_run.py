@@ -14,9 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from eblvm_lit.cli.checkpoint_config import stored_config
-from eblvm_lit.cli.composition import own_folder
-from eblvm_lit.cli.instantiate import instantiate
-from eblvm_lit.cli.own_packages import import_packages
+from eblvm_lit.cli.instantiate import import_packages, instantiate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -319,8 +317,7 @@ def load(
         DataError: If there is no run, or it is damaged or of another version.
         ConfigError: If the configuration names what it may not name, or there is no such device.
     """
-    conf = None if config_dir is None else own_folder(config_dir)
-    packages, device = import_packages(allow_packages, conf), find_device(device)
+    packages, device = import_packages(allow_packages, config_dir), find_device(device)
     file = checkpoint_file(path, checkpoint)
     content = load_checkpoint(file)
     folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from eblvm_lit.cli.changed_settings import changed_settings
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.training.changed_settings import changed_settings
 from eblvm_lit.training.checkpoint_io import checkpoint_file
 
 __all__ = ["check_settings", "find_checkpoint"]
