@@ -17,9 +17,9 @@ from eblvm_lit.optimizers.stateful import StatefulOptimizer
 
 def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    wide = fast_paths._OnceAndInOrder().uuid()
+    wide = fast_paths._ExchangesInOrder().uuid()
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert fast_paths._OnceAndInOrder().uuid() != wide
+    assert fast_paths._ExchangesInOrder().uuid() != wide
 
 
 @pytest.mark.slow

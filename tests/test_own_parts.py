@@ -393,9 +393,9 @@ def test_a_method_that_lacks_its_algorithm_cannot_be_made(kind):
 def test_an_optimizer_of_torch_is_refused_in_a_sentence():
     energy, posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
     rule = torch.optim.Adam(energy.parameters(), lr=0.01)
-    sentence = r"^An optimizer is a rule such as eblvm_lit\.Adam\(lr=0\.001\), not torch\.optim\.adam\.Adam: "
+    sentence = r"^An optimizer is a rule such as eblvm_lit\.Adam\(lr=0\.001\), not torch\.optim\.adam\.Adam\."
     with pytest.raises(ConfigError, match=sentence):
-        Contrast(energy=energy, optimizer=rule)
+        fit(Contrast(energy=energy, optimizer=rule))
     method = VaGES(
         energy=energy,
         posterior=posterior,

@@ -59,7 +59,7 @@ def test_convolutions_take_bfloat16_where_the_device_has_units(tmp_path, monkeyp
 
 
 def test_half_precision_with_a_loss_scaler_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"^trainer.precision=16-mixed is not supported .*; use 32-true, bf16-mixed"):
+    with pytest.raises(ConfigError, match=r"^trainer.precision=16-mixed is not supported"):
         train(tmp_path, "method=dsm", "trainer.precision=16-mixed")
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shell import CONF, ROOT
+from shell import ROOT
 
 PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
@@ -92,7 +92,3 @@ def test_private_names_of_torch_and_lightning_are_in_one_module():
 def test_what_a_method_has_is_asked_of_its_parts():
     for path in MODULES:
         assert not re.search(r"(get|has)attr\(method", text(path)), path
-
-
-def test_there_are_few_configuration_files():
-    assert len(list(CONF.rglob("*.yaml"))) <= 220  # a part that users choose is one file

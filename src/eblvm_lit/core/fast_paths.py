@@ -23,32 +23,22 @@ __all__ = ["compile_step", "without_hooks"]
 EXCHANGES = "eblvm_lit"
 
 
-class _OnceAndInOrder:
-    """Computes each thing once, and makes each exchange between processes wait for the one before it.
+class _ExchangesInOrder:
+    """Makes each exchange between processes wait for the one before it.
 
-    Inductor merges equal nodes only in graphs with a backward pass of their own, which this one has not. It orders
-    exchanges by sizes, which differ between processes; two that look equal in one process need not in another.
+    A compiler orders by sizes, which differ between processes.
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        """Merge and order, in place."""
-        seen: dict[tuple[Any, str, str], torch.fx.Node] = {}
+        """Order, in place."""
         last: torch.fx.Node | None = None
-        for node in list(graph.nodes):
-            operator = node.target
-            if not isinstance(operator, torch._ops.OpOverload):
-                continue
-            if operator.namespace == EXCHANGES:
+        for node in graph.nodes:
+            if getattr(node.target, "namespace", None) == EXCHANGES:
                 node.args, last = (*node.args[:-1], last), node
-            elif not operator._schema.is_mutable and torch.Tag.nondeterministic_seeded not in operator.tags:
-                first = seen.setdefault((operator, repr(node.args), repr(node.kwargs)), node)
-                if first is not node:
-                    node.replace_all_uses_with(first)
-                    graph.erase_node(node)
 
     def uuid(self) -> bytes:
         """For the compiler's cache: changes with the pass and with the processor's vector width."""
-        return f"eblvm_lit.once_and_in_order.2 {torch.backends.cpu.get_cpu_capability()}".encode()
+        return f"eblvm_lit.exchanges_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
 class _Graph:
@@ -75,7 +65,7 @@ def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     from torch._inductor.compile_fx import compile_fx  # takes seconds, and has no place in an old torch
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
-    class Pass(_OnceAndInOrder, CustomGraphPass):
+    class Pass(_ExchangesInOrder, CustomGraphPass):
         """Inductor caches what it compiles with a pass of this class alone."""
 
     # of small kernels called from Python a graph is compiled in four times the time
@@ -142,6 +132,10 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
     Returns:
         The function; its first call compiles.
     """
+    # Autograd starts its threads in the first backward pass of a process, one for each kind of device there is. While a
+    # compiler runs, its "meta" device counts, too; and processes that are forked from one with such threads cannot
+    # differentiate.
+    torch.ones((), requires_grad=True).backward()
     graphs: list[_Graph] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Graph:

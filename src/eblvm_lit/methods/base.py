@@ -364,5 +364,5 @@ class Method(pl.LightningModule, ABC):
         Lightning's ``sync_dist`` floors the examples a process: of 3 in two processes it takes 1.5 times the mean.
         """
         total, n = sum_over_ranks(self._validated).tolist()
-        # Without loggers, which would be told of an iteration one too early. The maximum is of equal numbers.
-        self.log("val/loss", total / n, logger=False, reduce_fx="max", sync_dist=True)
+        # Without loggers, which would be told of an iteration one too early. All processes log the same.
+        self.log("val/loss", total / n, batch_size=1, logger=False, sync_dist=True)

@@ -30,6 +30,7 @@ class ParamGroup:
         ConfigError: For an optimizer of torch.
 
     Example:
+        >>> import torch
         >>> from eblvm_lit.optimizers.sgd import SGD
         >>> encoder = ParamGroup("omega", SGD(lr=0.1), prefix="encoder.")
         >>> list(encoder.of({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}))

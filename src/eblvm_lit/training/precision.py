@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 
 __all__ = ["choose_precision", "stored_precision"]
@@ -28,20 +27,12 @@ def choose_precision(
         device: Where.
         before: The precision of the checkpoint that the run resumes, which ``auto`` keeps.
 
-    Raises:
-        ConfigError: For a precision that no method of this package can use.
-
     Example:
         >>> choose_precision("64-true", None, torch.device("cpu"))
         ('64-true', None)
     """
-    if wanted in (SINGLE, HALF, DOUBLE):
-        return wanted, None
     if wanted != "auto":
-        raise ConfigError(
-            f"trainer.precision={wanted} is not supported (a loss scaler does not fit gradients of gradients); "
-            f"use {SINGLE}, {HALF}, {DOUBLE} or auto."
-        )
+        return wanted, None
     if before is not None:
         return before, "as in the checkpoint"
     reason = method.float32_reason()
