@@ -34,10 +34,7 @@ ROOMS = [
     "utils",
 ]
 # To be removed.
-OPEN = {
-    *("pretrained/loading.py imports cli", "pretrained/packing.py imports cli", "reports/__main__.py imports cli"),
-    *("training/lightning_errors.py imports cli", "training/results.py imports cli", "training/resume.py imports cli"),
-}
+OPEN = {"pretrained/loading.py imports cli", "pretrained/packing.py imports cli"}
 PRIVATE = re.compile(r"torch\._(?!_)|\b_dynamo\b|\b_inductor\b|\b_functorch\b|__code__|_current_fx|utils\._|\.hooked\b")
 
 
