@@ -127,7 +127,8 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
         eblvm_lit.errors.ConfigError: chain.n_steps: nothing reads chain in this run. Leave it out, ...
     """
     plain = OmegaConf.to_container(cfg)
-    read = {*OmegaConf.load(conf_folder() / "config.yaml"), *("data", "method", "trainer", "callbacks", "logger")}
+    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # all runs have them
+    read = {*OmegaConf.load(conf_folder() / "config.yaml"), *groups}
     read.remove("marginal_model")
     rest = [str(plain.get(name)) for name in read]
     while rest:
@@ -136,6 +137,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
         rest += [str(plain.get(name)) for name in found]
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = re.split(r"[./@]", key)[0]
+        top = re.split(r"[./]", override.package or key)[0]  # of GROUP@PLACE the place
         if top not in {*read, "experiment", "debug", "hydra", "published"} and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")
