@@ -14,11 +14,10 @@ import pytest
 import torch
 
 import eblvm_lit
-from eblvm_lit.cli import sentences
+from eblvm_lit.cli import loading, sentences
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.ais import AIS
-from eblvm_lit.pretrained import loading
 from eblvm_lit.samplers.gibbs import Gibbs
 from shell import CONF, ROOT
 
@@ -60,7 +59,7 @@ def test_editors_see_the_names_that_are_there():
     assert sorted(ast.literal_eval(listed.value)) == sorted(eblvm_lit.__all__)
 
 
-def test_no_module_will_ever_hide_a_public_name():
+def test_no_module_hides_a_public_name():
     modules = {info.name for info in pkgutil.iter_modules(eblvm_lit.__path__)}
     assert modules.isdisjoint(eblvm_lit.__all__)
 
@@ -87,7 +86,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def energy():
-    return eblvm_lit.pretrained("grbm_digits").energy
+    return eblvm_lit.load("grbm_digits").energy
 
 
 def test_every_model_is_the_published_small_file_of_tensors_and_travels_with_the_package():
@@ -116,15 +115,11 @@ def test_commands_find_the_configurations_of_an_installed_package(tmp_path, monk
 
 
 def test_an_unknown_or_a_damaged_model_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(
-        ConfigError, match="no trained model 'grbm_faces'; there is bidvl_mnist, bimdsm_mnist, grbm_digits, vages_mnist"
-    ):
-        eblvm_lit.pretrained("grbm_faces")
-    with pytest.raises(ConfigError):
-        eblvm_lit.pretrained("../grbm_digits")
+    with pytest.raises(DataError, match="There is no checkpoint at grbm_faces"):
+        eblvm_lit.load("grbm_faces")
     monkeypatch.setattr(loading, "MODELS", {"grbm_digits": "0" * 64})
     with pytest.raises(DataError, match="not the published file"):
-        eblvm_lit.pretrained("grbm_digits")
+        eblvm_lit.load("grbm_digits")
 
 
 def test_the_models_log_likelihood_is_the_cards(energy, digits):

@@ -112,7 +112,7 @@ def test_a_logger_of_lightning_gets_the_curves_the_results_and_the_configuration
 def test_a_logger_whose_package_is_missing_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_AVAILABLE", False)
     monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_SKINNY_AVAILABLE", False, raising=False)
-    with pytest.raises(ConfigError, match=r"^logger.x \(MLFlowLogger\) needs a package that is not installed: "):
+    with pytest.raises(ConfigError, match=r"^logger.x \(MLFlowLogger\) does not fit: "):
         train(tmp_path, "method=dsm", lightning("logger", "MLFlowLogger"))
 
 

@@ -11,12 +11,11 @@ import torch
 
 import eblvm_lit
 from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
+from eblvm_lit.cli import loading, sample
 from eblvm_lit.cli import run as runtime
-from eblvm_lit.cli import sample
 from eblvm_lit.cli.compose import composed
+from eblvm_lit.cli.packing import pack
 from eblvm_lit.cli.trained_run import TrainedRun
-from eblvm_lit.pretrained import loading
-from eblvm_lit.pretrained.packing import pack
 from shell import configure
 
 SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]
@@ -147,9 +146,9 @@ def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkey
     run = deep_run(tmp_path / "run")
     run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
     digest = pack(run, tmp_path / "packed.pt")
-    monkeypatch.setattr(loading, "__file__", str(tmp_path / "loading.py"))
+    monkeypatch.setattr(loading, "PRETRAINED", tmp_path)
     monkeypatch.setattr(loading, "MODELS", {"packed": digest})
-    packed = eblvm_lit.pretrained("packed")
+    packed = eblvm_lit.load("packed")
     assert (packed.iteration, packed.metrics) == (run.iteration, run.metrics)
     v = run.examples("train")
     h = run.posterior.mean(v[:1000]).detach()
@@ -341,7 +340,7 @@ def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
 
 
 def test_the_bundled_model_is_a_run_too():
-    run = eblvm_lit.pretrained("grbm_digits")
+    run = eblvm_lit.load("grbm_digits")
     assert run.examples().shape == (197, 64)
     assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
     assert run.metrics["test/log_likelihood"] == 19.47
@@ -396,7 +395,7 @@ def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
 
 
 def test_a_bundled_model_trains_on_is_saved_and_is_loaded(tmp_path):
-    run = eblvm_lit.pretrained("grbm_digits")
+    run = eblvm_lit.load("grbm_digits")
     before = run.energy.W.detach().clone()
     trainer = pl.Trainer(max_steps=2, **OPTIONS)
     trainer.fit(run.method, run.data)
@@ -407,7 +406,7 @@ def test_a_bundled_model_trains_on_is_saved_and_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(loading.MODELS))
 def test_what_a_bundled_model_gives_needs_no_gradient(name):
-    run = eblvm_lit.pretrained(name)
+    run = eblvm_lit.load(name)
     assert all(p.requires_grad for p in run.energy.parameters())
     if run.config.get("sampler") is not None:  # its kind needs no data, which are not here
         run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 2, "n_cold": 1})
@@ -418,7 +417,7 @@ def test_what_a_bundled_model_gives_needs_no_gradient(name):
 
 
 def bundled(**options):
-    return eblvm_lit.pretrained("grbm_digits", **options)
+    return eblvm_lit.load("grbm_digits", **options)
 
 
 @pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0", "meta", 3.5])

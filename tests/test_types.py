@@ -12,7 +12,7 @@ from shell import ROOT
 
 RIGHT = """
 import torch
-from eblvm_lit import DSM, GRBM, Adam, Checkerboard, DeepLatentEnergy, ExactScore, Gibbs, ResNet, pretrained
+from eblvm_lit import DSM, GRBM, Adam, Checkerboard, DeepLatentEnergy, ExactScore, Gibbs, ResNet, load
 
 v = Checkerboard().sample(10, torch.Generator())
 energy, objective = GRBM(v_dim=2, h_dim=3), DSM(noise_std=0.1)
@@ -20,7 +20,7 @@ noise = objective.noise(v, (), torch.Generator())
 loss = objective.loss(ExactScore(energy), objective.perturb(v, noise), noise).mean()
 deep = DeepLatentEnergy(network=ResNet(v_shape=[1, 8, 8], n_blocks=1, channels=2), h_dim=3)
 samples = Gibbs(n_steps=2).sample(energy, 4, torch.Generator(), mean=True)
-samples = pretrained("grbm_digits").sample(4, seed=0)
+samples = load("grbm_digits").sample(4, seed=0)
 rule = Adam(lr=0.1)
 """
 

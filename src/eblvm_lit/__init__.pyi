@@ -1,7 +1,8 @@
 """The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
 
 from .cli.compose import train
-from .cli.trained_run import TrainedRun, load
+from .cli.loading import load
+from .cli.trained_run import TrainedRun
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
@@ -77,7 +78,6 @@ from .optimizers.sgd import SGD
 from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
 from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
-from .pretrained.loading import pretrained
 from .samplers.annealed_langevin import AnnealedLangevin
 from .samplers.annealed_samples import AnnealedSamples
 from .samplers.base import Sampler
@@ -213,7 +213,6 @@ __all__ = [
     "exact_log_partition",
     "load",
     "params_of",
-    "pretrained",
     "train",
     "vages_product",
 ]

@@ -13,8 +13,9 @@ from pytorch_lightning.utilities.seed import isolate_rng
 
 from eblvm_lit.cli import run
 from eblvm_lit.cli.instantiate import import_packages
+from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.sentences import conf_folder, refuse_unread, sentence
-from eblvm_lit.cli.trained_run import TrainedRun, load
+from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["composed", "train"]
@@ -74,7 +75,7 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
         config_dir: A folder with configurations of yours, as ``--config-dir``.
 
     Returns:
-        The run, as :func:`~eblvm_lit.cli.trained_run.load` gives it: the checkpoint that was tested.
+        The run, as :func:`~eblvm_lit.load` gives it: the checkpoint that was tested.
 
     Raises:
         EblvmError: For everything that the user can correct.

@@ -12,7 +12,8 @@ import numpy as np
 from torch import Tensor
 from torchvision.utils import save_image
 
-from eblvm_lit.cli.trained_run import TrainedRun, load
+from eblvm_lit.cli.loading import load
+from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
 
 __all__ = ["main", "parser", "write_samples"]

@@ -1,4 +1,4 @@
-"""A trained run as an object: its parts, results, samples, scores and likelihoods; and how it is loaded."""
+"""A trained run as an object: its parts, results, samples, scores and likelihoods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from eblvm_lit.cli.checkpoint_config import stored_config
-from eblvm_lit.cli.instantiate import import_packages, instantiate
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -34,16 +33,14 @@ from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import tensor_of
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
-from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.run_files import read_curves
-from eblvm_lit.utils.torch_settings import find_device
 
-__all__ = ["TrainedRun", "load"]
+__all__ = ["TrainedRun"]
 
 
 class TrainedRun:
-    """A trained method with its configuration and its results. :func:`load` makes it.
+    """A trained method with its configuration and its results. :func:`eblvm_lit.load` makes it.
 
     Args:
         method: The method with the trained parameters.
@@ -55,8 +52,8 @@ class TrainedRun:
         packages: Packages beside this one that the configuration may name.
 
     Example:
-        >>> from eblvm_lit.pretrained.loading import pretrained
-        >>> run = pretrained("grbm_digits")
+        >>> from eblvm_lit.cli.loading import load
+        >>> run = load("grbm_digits")
         >>> v = run.examples()
         >>> v.shape, run.score(v).shape
         (torch.Size([197, 64]), torch.Size([197, 64]))
@@ -290,45 +287,3 @@ class TrainedRun:
         """
         log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
-
-
-def load(
-    path: str | Path,
-    *,
-    checkpoint: str = "last",
-    device: str | int | torch.device = "cpu",
-    eval_weights: str | None = None,
-    allow_packages: Sequence[str] = (),
-    cache_dir: str | Path = "outputs/cache",
-    config_dir: str | Path | None = None,
-) -> TrainedRun:
-    """Load what was trained. Checkpoints are read as data and run no code.
-
-    Args:
-        path: The folder of a run, or a checkpoint.
-        checkpoint: ``last`` or ``best``, of a folder.
-        device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
-        eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
-        allow_packages: Packages of yours that the configuration may name.
-        cache_dir: Where the run's data set may keep prepared files.
-        config_dir: The folder of configurations of yours, as ``--config-dir``: these packages may be beside it.
-
-    Raises:
-        DataError: If there is no run, or it is damaged or of another version.
-        ConfigError: If the configuration names what it may not name, or there is no such device.
-    """
-    packages, device = import_packages(allow_packages, config_dir), find_device(device)
-    file = checkpoint_file(path, checkpoint)
-    content = load_checkpoint(file)
-    folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
-    run_dir = file.parent if folder is None else folder
-    asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
-    asked |= {"eval_weights": eval_weights, "allow_packages": packages}
-    config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
-    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
-        method = instantiate(config.method, "method", packages)
-    iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
-    method.to(device).eval()
-    # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
-    method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
-    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages)

@@ -1,4 +1,4 @@
-"""Packing of a run as a trained model of the package: python -m eblvm_lit.pretrained.packing RUN NAME."""
+"""Packing of a run as a trained model of the package: python -m eblvm_lit.cli.packing RUN NAME."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, cast
 import torch
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli.trained_run import TrainedRun, load
+from eblvm_lit.cli.loading import LATENTS, PRETRAINED, load
+from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
-from eblvm_lit.pretrained.loading import LATENTS
 from eblvm_lit.samplers.eval_mode import posterior_mean
 from eblvm_lit.samplers.gibbs import Gibbs
 
@@ -33,13 +33,12 @@ def pack(run: TrainedRun, path: Path, *, half: bool = False) -> str:
             has float32 parameters of these values.
 
     Returns:
-        The SHA-256 of the file, for :data:`~eblvm_lit.pretrained.loading.MODELS`.
+        The SHA-256 of the file, for :data:`~eblvm_lit.cli.loading.MODELS`.
 
     Example:
         >>> import tempfile
-        >>> from eblvm_lit.pretrained.loading import pretrained
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     len(pack(pretrained("grbm_digits"), Path(folder, "copy.pt")))
+        ...     len(pack(load("grbm_digits"), Path(folder, "copy.pt")))
         64
     """
     state = {name: value.detach().cpu().clone() for name, value in run.method.state_dict().items()}
@@ -60,7 +59,7 @@ def pack(run: TrainedRun, path: Path, *, half: bool = False) -> str:
 
 
 def main() -> None:
-    """Pack the run of the command line into this folder, and print what the list of models needs."""
+    """Pack the run of the command line as a trained model of the package, and print what the list of models needs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", help="folder of a run")
     parser.add_argument("name", help="name of the model")
@@ -71,7 +70,7 @@ def main() -> None:
         run = load(arguments.run, eval_weights=arguments.eval_weights)
     except EblvmError as error:
         parser.exit(1, f"ERROR: {error}\n")
-    path = Path(__file__).with_name(f"{arguments.name}.pt")
+    path = PRETRAINED / f"{arguments.name}.pt"
     print(f'"{arguments.name}": "{pack(run, path, half=arguments.half)}"  # {path.stat().st_size:,} bytes')
 
 
