@@ -101,7 +101,7 @@ class Hypergradient(ABC):
 
     @property
     def title(self) -> str:
-        """What it is in a few words, for the first screen of a run."""
+        """What it is in a few words, for the first line of a run."""
         return type(self).__name__
 
     def check(self, lower: LowerLevel) -> None:  # noqa: B027 - most fit every lower level

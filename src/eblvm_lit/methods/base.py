@@ -99,7 +99,7 @@ class Method(pl.LightningModule, ABC):
 
     @property
     def title(self) -> str:
-        """The method in words with its main numbers, for the first screen of a run."""
+        """The method in words with its main numbers, for the first line of a run."""
         return type(self).__name__
 
     @property

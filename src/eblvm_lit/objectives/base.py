@@ -25,7 +25,7 @@ class Objective(ABC):
     leading dimensions (one slice per inner step); :meth:`perturb` and :meth:`loss` see one slice.
 
     Attributes:
-        words: Its name in words, for the first screen of a run.
+        words: Its name in words, for the first line of a run.
         pointwise: Whether the loss needs the score's values alone, at the perturbed points: then :meth:`cotangent` is
             its derivative by them. False for the losses that differentiate the score.
         perturbs: Whether the score is matched at perturbed data: the lower level then sees such data, too.

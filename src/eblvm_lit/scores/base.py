@@ -23,7 +23,7 @@ class ScoreEstimator(ABC):
     :class:`~eblvm_lit.scores.variational.VariationalFunction`.
 
     Attributes:
-        words: Its name in words, for the first screen of a run.
+        words: Its name in words, for the first line of a run.
         needs_posterior: Whether the estimate uses q(h|v).
     """
 
