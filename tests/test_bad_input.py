@@ -308,7 +308,7 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
         ("evaluate.py", ["ckpt=last"], "There is no checkpoint at last; name a file, or the folder of a run."),
         ("train.py", ["figure=all"], "There is no key 'figure'. Did you mean figures@callbacks.figures.figures=all?"),
         ("evaluate.py", ["hydra.run.dir=file/run"], "ERROR: The output folder file/run cannot be written to"),
-        ("evaluate.py", ["checkpoint=last.ckpt"], "There is no key 'checkpoint'. --cfg job shows all keys."),
+        ("evaluate.py", ["checkpoint=last.ckpt"], "There is no key 'checkpoint'. Did you mean ckpt=last.ckpt?"),
     ],
 )
 def test_the_command_line_ends_with_a_sentence_and_a_failure(script, args, sentence, tmp_path):

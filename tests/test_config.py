@@ -221,7 +221,7 @@ def test_a_model_of_vectors_does_not_fit_images(tmp_path):
 def test_a_missing_path_or_value_is_named_once(tmp_path):
     with pytest.raises(ConfigError, match=r"^data.path has no value"):
         train(tmp_path, "data=image_folder")
-    with pytest.raises(DataError, match=r"^There is no folder .*/somewhere: set data.path to one with images\.$"):
+    with pytest.raises(DataError, match=r"^There is no folder .*/somewhere with images.*: set data.path to one\.$"):
         train(tmp_path, "data=image_folder", "data.path=somewhere")
     with pytest.raises(ConfigError, match=r"^node.a.b has no value"):
         instantiate(OmegaConf.create({"a": {"b": "???"}}), "node")
@@ -503,10 +503,6 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
         (["+trainer.max_step=3"], r"trainer \(Trainer\) has no key 'max_step'\. Did you mean max_steps\?"),
         (["+trainer.max_epochs=3"], r"trainer.max_epochs cannot be set"),
         (["model.h_dim=???"], r"h_dim"),
-        (
-            ["method=dsm", "model.h_dim=???"],
-            r"^model.h_dim has no value: set it",
-        ),  # where it can be set, not where it is used
         (["data.batch_size=???"], r"^data.batch_size has no value: set it"),
         (["callbacks.evaluation.metrics.posterior.n_particles=???"], r"^callbacks.evaluation.metrics.posterior.n_pa"),
         (["method=dsm", "posterior=bernoulli"], "posterior: nothing reads posterior"),
@@ -525,7 +521,6 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
             r"lower_optimizer \(Adam\) does not fit: .*missing 1 required .*'lr'",
         ),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation names 'fid'"),
-        (["callbacks.checkpoints.every=0"], "callbacks.checkpoints.every must be at least 1"),
         (["test_checkpoint=first"], "test_checkpoint=first is not supported; use one of best, last, both"),
         (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best needs callbacks.checkpoints"),
         (["model.v_dim=63"], r"takes v of shape \(63,\), the data have \(64,\)"),
@@ -541,7 +536,7 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
             ["optimizer.lr=${sizes.lr}"],
             "^(optimizer|method).*lr is taken from sizes.lr, which has no value here: choose one",
         ),
-        (["data._target_=eblvm_lit.objectives.sm.SM"], r"^data \(SM\) has no key"),
+        (["data._target_=eblvm_lit.objectives.sm.SM"], r"^data \(SM\) does not fit"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(overrides, sentence, tmp_path):

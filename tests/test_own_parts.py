@@ -203,7 +203,7 @@ FAULTS = {
     "no such name": ("", r"There is no 'mine.part.E' \(module 'mine.part' has no attribute 'E'\)\.$"),
     "another kind": (
         "class E:\n    pass\n",
-        r"method \(ScoreMatching\) does not fit",
+        "E has no tractable free energy, which ScoreMatching needs",
     ),
     "what is abstract": (
         "from eblvm_lit.energies.base import Energy\n\n\nclass E(Energy):\n    pass\n",

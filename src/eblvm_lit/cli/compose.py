@@ -50,7 +50,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
             cfg = compose("config", [*search, *overrides], return_hydra_config=True)
     except HydraException as error:
-        raise ConfigError(sentence(error, "config", overrides)) from None
+        raise ConfigError(f"{sentence(error, 'config', overrides)} (in {' '.join(overrides)})") from None
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]

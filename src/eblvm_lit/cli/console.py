@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import rich
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -25,6 +24,7 @@ from eblvm_lit.cli.build import Parts
 from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.numbers import significant
+from eblvm_lit.utils.printing import show
 
 __all__ = [
     *("CheckOutputFolder", "next_steps", "prepare_folder", "quiet", "shortest", "show_config", "show_results"),
@@ -92,7 +92,7 @@ def _prepare_or_exit(path: str | Path) -> None:
 
 def show_config(cfg: DictConfig) -> None:
     """Print the composed configuration."""
-    rich.print(Syntax(OmegaConf.to_yaml(cfg, resolve=True), "yaml", background_color="default"))
+    show(Syntax(OmegaConf.to_yaml(cfg, resolve=True), "yaml", background_color="default"))
 
 
 def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
@@ -126,10 +126,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
         words = name.rpartition("/")[2].split("_")
         unit = next((UNITS[word] for word in UNITS if word in words), "")
         table.add_row(Text(name), significant(metrics[name]), unit)
-    rich.print(table)
-    for name, how in (estimators or {}).items():
-        print(f"{name}: {how}.")
-    print(f"results in\n  {shortest(folder)}", flush=True)
+    show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
 
 
 def next_steps(cfg: DictConfig) -> list[str]:

@@ -27,6 +27,7 @@ from eblvm_lit.training.provenance import device_name
 from eblvm_lit.training.resume import check_settings, find_checkpoint
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
+from eblvm_lit.utils.printing import say
 from eblvm_lit.utils.torch_settings import find_device, torch_settings
 
 __all__ = ["evaluate", "train"]
@@ -123,7 +124,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
     hints = [*parts.method.memory_hints(), "lower data.eval_batch_size for validations"]
     with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, tf32):
         if cfg.summary and is_first():
-            print(start_line(cfg, parts, device_name(trainer.strategy.root_device)), flush=True)
+            say(start_line(cfg, parts, device_name(trainer.strategy.root_device)))
         trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
     with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=tf32):
         metrics = evaluated(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
@@ -132,7 +133,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
         _upload(trainer, folder)
         show_results(metrics, folder, estimators(parts))
         if cfg.summary and not in_sweep():
-            print(*next_steps(cfg), sep="\n")
+            say("\n".join(next_steps(cfg)))
     return metrics
 
 

@@ -76,7 +76,7 @@ def nearest(name: str, names: Collection[str]) -> str | None:
         ('dsm', None)
     """
     same = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
-    close = get_close_matches(name, same or list(names), n=3, cutoff=0.0 if same else 0.6)
+    close = get_close_matches(name, same or list(names), n=3, cutoff=0.0 if same else 0.55)
 
     def likeness(other: str) -> tuple[float, bool]:
         return SequenceMatcher(a=other, b=name).ratio(), other[:2] == name[:2]
