@@ -47,6 +47,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
     Raises:
         EblvmError: For everything the user can correct.
     """
+    quiet()
     if cfg.sweep.resume:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
