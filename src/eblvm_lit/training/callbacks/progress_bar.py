@@ -27,6 +27,19 @@ class IterationBar(RichProgressBar):
     def __init__(self, *, interval: float = 0.25) -> None:
         super().__init__(refresh_rate=4, leave=True)
         self.interval, self._last = interval, 0.0
+        self._prints, self._printed = False, (0.0, 0)  # whether lines are printed; time and iteration of the last one
+
+    def setup(self, trainer: pl.Trainer, pl_module: Method, stage: str) -> None:
+        """Choose between the bar and lines; only the first process shows either."""
+        super().setup(trainer, pl_module, stage)
+        if self._prints or (self.is_enabled and not get_console().is_terminal):
+            self._prints = True
+            self.disable()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
+        """Start the clock."""
+        self._printed = (time.monotonic(), trainer.global_step)
+        super().on_train_start(trainer, pl_module)
 
     @property
     def total_train_batches(self) -> int:
@@ -49,11 +62,12 @@ class IterationBar(RichProgressBar):
             super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.global_step - 1)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Update the bar; without a terminal, print the progress."""
+        """Update the bar; without a terminal, print the progress and the rate since the line before."""
         super().on_train_batch_end(trainer, pl_module, None, None, trainer.global_step - 1)
         super().on_validation_end(trainer, pl_module)
-        if self.is_enabled and not get_console().is_terminal:
+        if self._prints:
+            now, (then, before) = (time.monotonic(), trainer.global_step), self._printed
+            self._printed = now
             losses = [f"{name} {value:.4g}" for name, value in self.get_metrics(trainer, pl_module).items()]
-            rate = self.train_progress_bar.speed
-            speed = f"{rate:.3g} it/s" if rate else ""
-            say("  ".join([f"{trainer.global_step:,}/{trainer.max_steps:,}", speed, *losses]))
+            rate = f"{(now[1] - before) / max(now[0] - then, 1e-9):.3g} it/s"
+            say("  ".join([f"{now[1]:,}/{trainer.max_steps:,}", rate, *losses]))
