@@ -24,7 +24,6 @@ from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.vages import VaGES
@@ -35,7 +34,6 @@ from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.reports import __main__ as reports
 from eblvm_lit.scores.variational import VariationalScore
 from eblvm_lit.training import start_checks
-from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.start_checks import StartChecks
 from shell import ROOT, curves, evaluate, of_checkpoint, train
 
@@ -420,18 +418,3 @@ def test_an_objective_without_a_cotangent_serves_variational_scores():
     parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
     method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
     assert method.diagnostics["upper_grad_norm"] > 0
-
-
-@pytest.mark.parametrize(
-    ("found", "what"),
-    [(3.0, "float"), (None, "NoneType"), ({"a": "b"}, "'a' as a str"), ({"a": torch.zeros(2)}, "'a' as a Tensor")],
-)
-def test_a_metric_that_is_no_number_by_name_is_refused(found, what):
-    class Mine(Metric):
-        def evaluate(self, method, data, split, generator):
-            return found
-
-    method, data = contrast(), Few(batch_size=20)
-    with pytest.raises(ConfigError, match=rf"^The metric mine \(Mine\) returned .*{what}.*: return a dict") as refusal:
-        Evaluation(metrics={"mine": Mine()}).test(method, data)
-    assert "\n" not in str(refusal.value)

@@ -12,7 +12,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.particle_ml import ParticleML
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
@@ -289,20 +289,6 @@ def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_particles_included(c
 
 
 # --- what is refused --------------------------------------------------------------------------------------
-
-
-def test_another_number_of_training_examples_is_refused(tmp_path, monkeypatch):
-    train(tmp_path / "first", *RUN, "trainer.max_steps=4", "n_validations=1")
-    load = Digits.load
-
-    def fewer(self):
-        train_split, *others = load(self)
-        return type(load(self))(train_split[:1000], *others)
-
-    monkeypatch.setattr(Digits, "load", fewer)
-    monkeypatch.setattr(Digits, "load_labels", lambda self: None)
-    with pytest.raises(DataError, match="latents of 1,400 training examples, and the data have 1,000: resume with"):
-        train(tmp_path / "second", *RUN, "n_validations=4", f"ckpt={tmp_path}/first/checkpoints/last.ckpt")
 
 
 def test_a_diverging_chain_stops_the_run_and_says_what_helps(tmp_path):

@@ -25,6 +25,7 @@ INCIDENTAL = re.compile(
     r"(^|\.)(seed|root|run_dir|save_dir|outputs_dir|cache_dir|csv_path|folder|dirpath|ckpt|show_config|summary|sweep"
     r"|resume|progress|enable_progress_bar|enable_model_summary|log_every_n_steps|profiler|at_validation"
     r"|allow_packages|optimized_metric|iterations_per_batch|threads|logger)(\.|$)"
+    r"|^marginal_model(\.|$)"  # another view of the model
     r"|^callbacks\.(figures|curves|nonfinite|preemption|checkpoints\.every)(\.|$)"
 )
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
