@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from lightning_fabric.utilities.optimizer import _optimizer_to_device
 
 import iterating
 from cases import OPTIMIZERS, SCHEDULES
@@ -14,6 +15,7 @@ from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Cosine
 from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.optimizers.stateful import StatefulOptimizer
 from tolerances import reordered
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -285,3 +287,12 @@ def test_gradients_are_clipped_over_all_parameters_of_a_step(scale):
 def test_unfit_optimizers_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+def test_a_restored_state_goes_to_the_device_as_a_whole():
+    params = {"x": torch.nn.Parameter(torch.zeros(2))}
+    optimizer = StatefulOptimizer(params, Adam(lr=0.1))
+    optimizer.load_state_dict(optimizer.state_dict())
+    _optimizer_to_device(optimizer, torch.device("meta"))
+    state = optimizer.functional_state()
+    assert {leaf.device.type for leaf in (state["step"], *state["exp_avg"].values())} == {"meta"}

@@ -37,10 +37,13 @@ class StatefulOptimizer(torch.optim.Optimizer):
         state = rule.init({name: p.detach() for name, p in params.items()})
         for name, p in params.items():
             self.state[p] = {slot: state[slot][name] for slot in rule.slots}
-        self._first()["step"] = state["step"]
+        self._first()["n_steps"] = state["step"]
 
     def _first(self) -> dict[str, Any]:
-        """The entry that also holds the number of steps, which is the same for all parameters."""
+        """The entry that also holds the number of steps, which is the same for all parameters.
+
+        By the name ``step`` torch and Lightning would leave it on the CPU when a run resumes on a GPU.
+        """
         return self.state[self.param_groups[0]["params"][0]]
 
     def functional_state(self) -> State:
@@ -50,7 +53,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
             slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}
             for slot in self.rule.slots
         }
-        return {"step": self._first()["step"], **slots}
+        return {"step": self._first()["n_steps"], **slots}
 
     @without_hooks
     def step(self, closure: Callable[[], Any]) -> Any:
