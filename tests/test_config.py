@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.cli import run
 from eblvm_lit.cli.build import build, build_trainer
-from eblvm_lit.cli.instantiate import instantiate, resolve_target, to_plain
+from eblvm_lit.cli.instantiate import LIBRARIES, instantiate, resolve_target, to_plain
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError, DataError
 from image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
@@ -150,7 +150,7 @@ def mismatches(node):
     """Constructor arguments without a key, and keys without an argument."""
     found = []
     for path, described in targets(node):
-        parameters = inspect.signature(resolve_target(described["_target_"])).parameters
+        parameters = inspect.signature(resolve_target(described["_target_"], LIBRARIES)).parameters
         keys, ours = described.keys() - {"_target_"}, described["_target_"].startswith("eblvm_lit.")
         found += [f"{path} has no {name}" for name in parameters.keys() - keys if ours]
         if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
@@ -170,7 +170,7 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     check_config(cfg)
     parts = build(cfg)
     if option in ("trainer=ddp", "trainer=slurm") and not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match=r"^trainer: "):
+        with pytest.raises(ConfigError, match=r"^trainer \(Trainer\) does not fit: "):
             build_trainer(cfg, parts)
         return
     trainer = build_trainer(cfg, parts)

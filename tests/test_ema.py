@@ -249,7 +249,7 @@ def test_persistent_chains_are_left_alone(tmp_path):
             "eval_weights=ema needs averages of the parameters: add callbacks=ema",
         ),
         (["eval_weights=both"], "eval_weights=both needs averages"),
-        (["eval_weights=swa"], "eval_weights is raw, ema or both, not 'swa'"),
+        (["eval_weights=swa"], "eval_weights=swa is not supported; use one of raw, ema, both"),
         (["callbacks=ema", "callbacks.ema.decay=1.0"], r"callbacks.ema.decay must be in \[0, 1\), not 1.0"),
     ],
 )

@@ -4,9 +4,7 @@ import json
 import math
 
 import pytest
-import torch
 
-from eblvm_lit.errors import DataError
 from shell import checkpoint, curves, evaluate, of_checkpoint, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint=last")
@@ -81,20 +79,6 @@ def test_a_run_that_is_resumed_at_its_end_keeps_the_last_validation(tmp_path):
 def test_without_checkpoints_the_last_validation_is_there_too(tmp_path):
     metrics = train(tmp_path, *DSM, "callbacks.checkpoints=null")
     assert of_validation(metrics) == validated(tmp_path)[12]
-
-
-def test_a_checkpoint_of_an_earlier_version_has_no_validation(tmp_path):
-    metrics = train(tmp_path, *DSM)
-    path = tmp_path / "checkpoints" / "last.ckpt"
-    content = checkpoint(tmp_path)
-    del content["validation"]
-    torch.save(content, path)
-    found = evaluate(tmp_path / "evaluated", path)
-    assert found == {k: v for k, v in of_checkpoint(metrics).items() if not k.startswith("val/")}
-    for damaged in (None, [], {"val/loss": "low"}, {3: 1.0}):
-        torch.save({**content, "validation": damaged}, path)
-        with pytest.raises(DataError, match="its validation is damaged"):
-            evaluate(tmp_path / "evaluated", path)
 
 
 @pytest.mark.parametrize(

@@ -420,7 +420,7 @@ def bundled(**options):
     return eblvm_lit.load("grbm_digits", **options)
 
 
-@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0", "meta", 3.5])
+@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0"])
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(device, trained, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
     if device == "cuda" and torch.cuda.is_available():
@@ -429,9 +429,8 @@ def test_a_device_that_is_not_there_is_refused_in_a_sentence(device, trained, mo
         with pytest.raises(ConfigError, match=rf"^device={device}: .*\.$") as caught:
             make()
         assert "\n" not in str(caught.value)
-    if isinstance(device, str):
-        with pytest.raises(SystemExit, match=f"ERROR: device={device}: "):
-            sample.main([str(trained.folder), "--device", device])
+    with pytest.raises(SystemExit, match=f"ERROR: device={device}: "):
+        sample.main([str(trained.folder), "--device", device])
 
 
 def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
