@@ -1,6 +1,6 @@
 """Errors for the user: each message is one sentence that says what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 __all__ = ["ConfigError", "DataError", "EblvmError", "escaped", "one_of"]
 
@@ -31,7 +31,7 @@ class ConfigError(EblvmError):
     """The configuration names something that does not exist, or parts that do not fit together."""
 
 
-def one_of(name: str, value: object, options: Iterable[str]) -> None:
+def one_of(name: str, value: str, options: Collection[str]) -> None:
     """Refuse an option that does not exist.
 
     Raises:

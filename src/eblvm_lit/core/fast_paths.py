@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -70,7 +70,8 @@ def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
 
     # of small kernels called from Python a graph is compiled in four times the time
     on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
-    return compile_fx(graph, inputs, config_patches={"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu})
+    patches = {"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu}
+    return cast(Callable[..., Sequence[Any]], compile_fx(graph, inputs, config_patches=patches))
 
 
 def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -111,8 +111,10 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
         >>> closed_divergences(q, q), closed_divergences(q, None)
         ({'posterior_kl': tensor([0.])}, None)
     """
-    known = {BernoulliLatents: BernoulliLatents | EnumeratedLatents, GaussianLatents: GaussianLatents}.get(type(q))
-    return None if known is None or not isinstance(p, known) else q.divergences(p)
+    bits = isinstance(q, BernoulliLatents) and isinstance(p, BernoulliLatents | EnumeratedLatents)
+    if bits or (isinstance(q, GaussianLatents) and isinstance(p, GaussianLatents)):
+        return cast(Any, q).divergences(p)
+    return None
 
 
 def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:

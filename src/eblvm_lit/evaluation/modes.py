@@ -105,7 +105,7 @@ class Modes(Metric):
         """The numbers; see :meth:`Metric.evaluate`."""
         energy = method.parts.energy
         drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
-        if not drawn or not isinstance(data, Blobs):
+        if energy is None or not drawn or not isinstance(data, Blobs):
             return {}
         low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
         samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)

@@ -263,15 +263,15 @@ class VaGESFisher(LossWithPosterior, Critic):
 
     def score_noise(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Noise of L latents for each v."""
-        return self.particles.noise(self.energy, self.posterior, (self.n_particles,), v, generator)
+        return self.particles.noise(self.energy, self.live_posterior(), (self.n_particles,), v, generator)
 
     def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """VaES at v, shape (B, *event)."""
-        energy, posterior = bind(self.energy, state.theta), bind(self.posterior, state.phi)
+        energy, posterior = bind(self.energy, state.theta), self.posterior_at(state)
         h = self.particles.draw(energy, posterior, v, noise)
         return self.estimate(energy, posterior, v, h)
 
     def model_field(self, state: TrainState, v: Tensor) -> Tensor:
         """VaES at the mean of q; a derivative by v goes through that mean, too."""
-        energy, posterior = bind(self.energy, state.theta), bind(self.posterior, state.phi)
+        energy, posterior = bind(self.energy, state.theta), self.posterior_at(state)
         return self.estimate(energy, posterior, v, posterior.mean(v).unsqueeze(0))

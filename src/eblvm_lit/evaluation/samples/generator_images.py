@@ -79,6 +79,7 @@ class GeneratedImages(ImageSource):
         energy = method.parts.energy
         if not isinstance(energy, LatentPriorEnergy):
             return noise((cast(Any, method).h_dim,))
-        drawn = noise((1 + self.langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
+        langevin = cast(Langevin, self.langevin)
+        drawn = noise((1 + langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
         with plain_autograd():
-            return run_chain(self.langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})
+            return run_chain(langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})

@@ -112,7 +112,8 @@ class SampleCache(ImageSource):
         with progress_bar("samples", n_moves, visible=rank == 0 and n_moves > 0) as on_step:
             for part in missing:
                 v = self.sampler.draw(cast(Energy, method.parts.energy), part, on_step=on_step, **options)
-                arrays = {"indices": np.array(part), "images": data.as_bytes(v).cpu().view(-1, *shape).numpy()}
+                images = data.as_bytes(v).cpu().view(-1, *shape).numpy()
+                arrays: dict[str, Any] = {"indices": np.array(part), "images": images}
                 path = folder / f"{part[0]:06}-{part[-1]:06}.npz"
                 write_whole(path, lambda file, arrays=arrays: np.savez(file, **arrays))
 
