@@ -170,7 +170,7 @@ def test_every_option_composes_builds_and_shows_every_argument(option, tmp_path)
     check_config(cfg)
     parts = build(cfg)
     if option in ("trainer=ddp", "trainer=slurm") and not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match=r"^trainer \(Trainer\) does not fit: "):
+        with pytest.raises(ConfigError, match=r"^trainer( \(Trainer\) does not fit)?: "):
             build_trainer(cfg, parts)
         return
     trainer = build_trainer(cfg, parts)

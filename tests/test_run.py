@@ -283,7 +283,7 @@ def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
     train(tmp_path, f"method.n_lower_steps={k}", f"method.n_unroll={n}", *schedule, "callbacks.evaluation=null")
     saved = checkpoint(tmp_path)
     assert saved["global_step"] == saved["eblvm_lit"]["iteration"] == 6
-    lower, upper = (state["state"][0]["step"].item() for state in saved["optimizer_states"])
+    lower, upper = (state["state"][0]["n_steps"].item() for state in saved["optimizer_states"])
     assert (lower, upper) == (6 * k, 6)
     rows = {row["iteration"]: row for row in curves(tmp_path)}
     assert list(rows) == [1, 2, 3, 4, 5, 6]

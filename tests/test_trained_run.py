@@ -2,7 +2,6 @@
 
 import copy
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def trained(tmp_path_factory):
     return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
 
 
-GRBM_DIGITS = Path(loading.__file__).with_name("grbm_digits.pt")
+GRBM_DIGITS = loading.PRETRAINED / "grbm_digits.pt"
 
 
 def deep_run(folder):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import one_of
 from eblvm_lit.evaluation.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.samplers.hmc import HMC
@@ -56,6 +57,7 @@ class HamiltonianAIS:
         base: Literal["fitted", "standard"] = "fitted",
         n_adapting: int = 100,
     ) -> None:
+        one_of("base", base, ("fitted", "standard"))
         self.n_chains, self.n_betas, self.n_adapting = n_chains, n_betas, n_adapting
         self.hmc, self.base = HMC() if hmc is None else hmc, base
 
