@@ -19,22 +19,9 @@ from torch import Tensor, nn
 from eblvm_lit.core.tensors import Params, tree_map
 
 __all__ = [
-    "Params",
-    "SharedFeatures",
-    "bind",
-    "buffers_of",
-    "clone_buffers",
-    "detached",
-    "divergence",
-    "grad",
-    "grad_and_value",
-    "inside_torch_func",
-    "is_plain_first_order",
-    "jacobian_diagonal",
-    "params_of",
-    "plain_autograd",
-    "share_features",
-    "vjp",
+    *("Params", "SharedFeatures", "bind", "buffers_of", "clone_buffers", "detached", "divergence", "grad"),
+    *("grad_and_value", "inside_torch_func", "is_plain_first_order", "jacobian_diagonal", "params_of"),
+    *("plain_autograd", "share_features", "vjp"),
 ]
 
 Module = TypeVar("Module", bound=nn.Module)

@@ -41,16 +41,12 @@ class TorchvisionImages(SmallImageDataModule):
         size, value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base
             classes.
 
-    Attributes:
-        dataset: The class of torchvision.
-        padding: Rows and columns of zeros that are added at each edge.
-
     Raises:
         DataError: At loading, if a file is missing or damaged.
     """
 
-    dataset: ClassVar[Any]
-    padding = 0
+    dataset: ClassVar[Any]  # the class of torchvision
+    padding = 0  # rows and columns of zeros that are added at each edge
 
     @abstractmethod
     def files(self) -> dict[str, str | None]:
@@ -386,10 +382,7 @@ def read_idx(path: Path) -> torch.Tensor:
     which a recompressed copy lacks: gzip's own sum is checked instead.
 
     Args:
-        path: The file; its name ends in ``.gz`` if it is compressed.
-
-    Returns:
-        uint8 tensor of the shape in the file.
+        path: The file; its name ends in ``.gz`` if it is compressed. What it holds is returned as a uint8 tensor.
 
     Raises:
         DataError: The file is damaged.
