@@ -46,19 +46,28 @@ def record_parameters(monkeypatch):
     return found
 
 
+def averaged(path, decay, every=1):
+    """The average of values before the first iteration and after each, by a plain loop."""
+    average, kept = path[0], 1.0
+    for t, value in enumerate(path[1:], start=1):
+        kept *= min(decay, (1 + t) / (10 + t))
+        if t % every == 0:
+            average, kept = kept * average + (1 - kept) * value, 1.0
+    return average
+
+
 @pytest.mark.parametrize("every", [1, 5])
 def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every, tmp_path, monkeypatch):
     path = record_parameters(monkeypatch)
-    blocks = ["trainer.log_every_n_steps=10", "trainer.max_steps=20", f"callbacks.ema.every={every}"]
-    train(tmp_path, *QUICK, *EMA, *blocks, UNTESTED, "trainer.precision=64-true")
+    ema = ["callbacks=ema", "callbacks.ema.decay=0.5", f"callbacks.ema.every={every}"]  # warm from t = 8 on
+    blocks = ["trainer.log_every_n_steps=10", "trainer.max_steps=20"]
+    train(tmp_path, *QUICK, *ema, *blocks, UNTESTED, "trainer.precision=64-true")
     assert len(path) == 21
     found = checkpoint(tmp_path)["averages"]
     assert found.keys() == path[0].keys()
     assert {name.partition(".")[0] for name in found} == {"energy", "posterior"}
     for name, average in found.items():
-        expected = path[0][name]
-        for t in range(every, 21, every):
-            expected = 0.9**every * expected + (1 - 0.9**every) * path[t][name]
+        expected = averaged([values[name] for values in path], 0.5, every)
         torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
     assert any(not torch.allclose(average, path[-1][name], rtol=1e-3) for name, average in found.items())
 
@@ -160,9 +169,7 @@ def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of
     assert {name for name in averages if name.endswith(STATISTICS)} == path[0].keys()
     assert len(path[0]) > 8
     for name in path[0]:
-        # without those before the first iteration, which are of no activations
-        weights = [0.9 ** (6 - t) * (1 - 0.9) / (1 - 0.9**6) for t in range(1, 7)]
-        expected = sum(weight * found[name] for weight, found in zip(weights, path[1:], strict=True))
+        expected = averaged([found[name] for found in path], 0.9)
         torch.testing.assert_close(averages[name], expected)
         assert not torch.allclose(expected, path[-1][name], rtol=1e-3)
     assert not any("num_batches" in name for name in averages)

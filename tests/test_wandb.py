@@ -106,6 +106,7 @@ def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp
     train(tmp_path / "run", *long, "ckpt=last")
     first, second = runs_of(tmp_path)
     assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["wandb"]
+    assert second.run.resume  # `wandb sync` appends it to what the server has of this id, as of wandb 0.31
     assert (first.exit_code, second.exit_code) == (1, 0)
     assert min(row["iteration"] for row in second.rows) == 11
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,21 +21,22 @@ log = logging.getLogger(__name__)
 
 
 class ExponentialAverage(pl.Callback):
-    r"""Exponential moving averages of all parameters p, and of the running statistics s of normalisation layers.
+    r"""Exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
 
-    .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma \bar p_{t-1} + (1 - \gamma)\, p_t, \qquad
-        \bar s_t = \bar s_{t-1} + \frac{1 - \gamma}{1 - \gamma^t} (s_t - \bar s_{t-1})
+    .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma_t \bar p_{t-1} + (1 - \gamma_t)\, p_t, \qquad
+        \gamma_t = \min\left(\gamma, \frac{1 + t}{10 + t}\right)
 
-    Running statistics start at 0 and 1, which are of no activation: their start has no weight. Other buffers, such as
-    persistent chains, are not averaged. Training and validation use the parameters themselves; ``eval_weights=ema``
-    computes the final metrics of the averages. Reference: Bao et al. 2021, code, for deep models, with gamma = 0.999.
+    The decay warms up: 0.55 of an average of 600 iterations with gamma = 0.999 throughout would be the initial values.
+    Other buffers, such as persistent chains, are not averaged. Training and validation use the parameters themselves;
+    ``eval_weights=ema`` computes the final metrics of the averages. References: Bao et al. 2021, code, for deep models,
+    with gamma = 0.999; the warm-up as in TensorFlow's ExponentialMovingAverage and diffusers' EMAModel.
 
     Lightning's EMAWeightAveraging validates with the averages and ends with them as the parameters, and with five
     iterations in a batch it never updates: it waits for global_step - 1 to be a multiple of its period.
 
     Args:
         decay: gamma, of one iteration.
-        every: Average every so many iterations, with gamma to that power; iterations_per_batch is at
+        every: Average every so many iterations, with the product of their decays; iterations_per_batch is at
             most this, so that none is skipped.
 
     Raises:
@@ -42,17 +44,17 @@ class ExponentialAverage(pl.Callback):
 
     Example:
         >>> import torch
-        >>> average = ExponentialAverage(decay=0.5, every=1)
-        >>> average.follow({"w": torch.zeros(1), "running_var": torch.ones(1)}, 0)
-        >>> average.follow({"w": torch.full((1,), 4.0), "running_var": torch.full((1,), 0.01)}, 1)
+        >>> average = ExponentialAverage(decay=0.999, every=1)
+        >>> for t in range(3):  # by 2/11, then by 3/12
+        ...     average.follow({"w": torch.full((1,), 11.0 * t)}, t)
         >>> average.averages
-        {'w': tensor([2.]), 'running_var': tensor([0.0100])}
+        {'w': tensor([18.7500])}
     """
 
     def __init__(self, *, decay: float = 0.999, every: int) -> None:
         if not 0 <= decay < 1:
             raise ConfigError(f"callbacks.ema.decay must be in [0, 1), not {decay}.")
-        self.every, self.decay = every, decay**every
+        self.every, self.decay = every, decay
         self.averages: dict[str, Tensor] = {}
         self.iteration = 0
 
@@ -61,13 +63,10 @@ class ExponentialAverage(pl.Callback):
         if not self.averages:
             self.averages = {name: value.detach().clone() for name, value in live.items()}
         elif iteration > self.iteration and iteration % self.every == 0:
-            decay, n = self.decay, iteration // self.every
-            unbiased = decay * (1 - decay ** (n - 1)) / (1 - decay**n)  # 0 at the first: it replaces the start
-            for statistics, weight in ((False, decay), (True, unbiased)):
-                names = [name for name in live if _is_statistic(name) == statistics]
-                if names:
-                    averaged, current = ([found[name].detach() for name in names] for found in (self.averages, live))
-                    get_ema_multi_avg_fn(weight)(averaged, current, None)
+            block = range(iteration - self.every + 1, iteration + 1)
+            decay = math.prod(min(self.decay, (1 + t) / (10 + t)) for t in block)
+            averaged, current = ([found[name].detach() for name in live] for found in (self.averages, live))
+            get_ema_multi_avg_fn(decay)(averaged, current, None)
         else:
             return
         self.iteration = iteration
