@@ -14,10 +14,10 @@ DOCS = $(VENV)/.stamp-docs
 AUDIT = $(VENV)/.stamp-audit
 ARGS =
 
-.PHONY: help train test test-slow test-portable docs docs-check bench gpu-check lint audit format clean
+.PHONY: help train test test-slow test-mutations test-portable docs docs-check bench gpu-check lint audit format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 	@echo 'Options go in ARGS, for example: make train ARGS="method=dsm data=moons"'
 
 train: $(TRAIN) ## train (default: BiDSM on the checkerboard) and leave metrics and pictures in outputs/
@@ -28,6 +28,9 @@ test: $(TEST) ## run the tests
 
 test-slow: $(SLOW) ## run the long statistical and training checks
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-mutations: $(TEST) ## make small errors in the mathematics, and see that tests find each; ARGS=--help
+	$(BIN)/python tests/mutations.py $(ARGS)
 
 test-portable: $(TEST) ## run the tests of numbers on other instruction sets, Pythons and versions; ARGS=--help
 	$(BIN)/python tests/portable.py $(ARGS)
