@@ -41,7 +41,7 @@ class Mutation(NamedTuple):
         new: What stands there instead.
         tests: Names of test functions, with the parameters in brackets where one set of them is enough, and with
             ``file.py::`` before a name that several files have.
-        slow: Whether its tests take more than about six seconds: not in the fast half.
+        slow: Whether its tests take more than about six seconds of the CPU: not in the fast half.
     """
 
     name: str
@@ -134,7 +134,7 @@ def run_tests(src, nodes, log, *options):
         os.dup2(out, 1), os.dup2(out, 2)
         os.chdir(ROOT)
         sys.path.insert(0, str(src))
-        os.environ["PYTHONPATH"] = str(src)
+        os.environ.update(PYTHONPATH=str(src), COLUMNS="250")
         import pytest
 
         plugins = ("-p", "no:cacheprovider", "-p", "no:randomly")
@@ -149,24 +149,24 @@ def run_tests(src, nodes, log, *options):
 
 
 def ended():
-    """Wait for a process of tests to end, with all that it started: its number, and its exit code."""
-    pid, status = os.wait()
+    """Wait for a process of tests to end, with all that it started: its number, exit code and seconds of the CPU."""
+    pid, status, used = os.wait4(-1, 0)
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    return pid, os.waitstatus_to_exitcode(status)
+    return pid, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
 
 
 def baseline(src, nodes, log):
     """Whether the tests pass without any mutation."""
     run_tests(src, nodes, log)
-    _, code = ended()
+    _, code, _ = ended()
     if code:
         print(log.read_text()[-4000:])
     return code == 0
 
 
 def verdicts(mutations, files, pristine, scratch, jobs):
-    """Each mutation with how its tests ended, the seconds, the first test that failed, and the log."""
+    """Each mutation with how its tests ended, the seconds of the CPU, the first that failed and why, and the log."""
     waiting, running = list(enumerate(mutations)), {}
     sys.dont_write_bytecode = True  # of a mutated file, that is
     try:
@@ -176,12 +176,12 @@ def verdicts(mutations, files, pristine, scratch, jobs):
                 src, log = copy_package(pristine / "eblvm_lit", scratch / str(i)), scratch / f"{i}.log"
                 apply(mutation, src)
                 pid = run_tests(src, [node(test, files) for test in mutation.tests], log, "-x")
-                running[pid] = mutation, log, time.monotonic(), src
-            pid, code = ended()
-            mutation, log, begun, src = running.pop(pid)
-            failed = re.search(r"^(?:FAILED|ERROR) \S*::(\S+)", log.read_text(), re.MULTILINE)
+                running[pid] = mutation, log, src
+            pid, code, seconds = ended()
+            mutation, log, src = running.pop(pid)
+            found = re.search(r"^(?:FAILED|ERROR) \S*::(\w+).*? - (\w+)", log.read_text(), re.MULTILINE)
             shutil.rmtree(src.parent, ignore_errors=True)
-            yield mutation, code, time.monotonic() - begun, failed[1] if failed else "", log
+            yield mutation, code, seconds, " ".join(found.groups()) if found else "", log
     finally:
         for pid in running:
             with suppress(ProcessLookupError):

@@ -84,6 +84,13 @@ def test_without_an_exact_marginal_there_is_no_error():
     assert evaluate(bism(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), FixedPoint())) == {}
 
 
+def test_the_noise_is_about_the_mean_of_the_estimates_and_not_about_the_reference():
+    found = HypergradientError.compare(torch.tensor([[4.0, 0.0], [4.0, 6.0]]), torch.tensor([2.0, 0.0]))
+    assert found["hypergradient_cosine"] == pytest.approx(4 / 5)
+    assert found["hypergradient_error"] == pytest.approx(13**0.5 / 2)
+    assert found["hypergradient_noise"] == pytest.approx(3 / 2)
+
+
 @pytest.mark.parametrize("n", [15, 40])
 def test_the_reference_by_quadrature_is_that_of_the_closed_form(n, monkeypatch):
     energy = GaussianLatentModel(v_dim=V_DIM, h_dim=2, weight_scale=0.9)

@@ -91,6 +91,10 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     torch.testing.assert_close(p_n.mean, v.mean(0))
     covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
+    truth = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov(correction=0))
+    torch.testing.assert_close(p_n.log_prob(v), truth.log_prob(v))
+    rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))  # of four dimensions: Q of two may be symmetric
+    torch.testing.assert_close(rows.T @ rows, covariance)
     fitted = covariance.clone()
     p_n.fit([v + 1])  # a fitted distribution, as from a checkpoint, is not fitted again
     torch.testing.assert_close(p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T, fitted)

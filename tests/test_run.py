@@ -22,6 +22,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.optimizers import adam
 from eblvm_lit.training.callbacks.checkpoints import Checkpoints
 from eblvm_lit.utils.numbers import significant
@@ -326,6 +327,19 @@ def test_a_run_is_a_function_of_its_seed(tmp_path):
     assert same_state(tmp_path / "one", tmp_path / "again")
     assert curves(tmp_path / "one") == curves(tmp_path / "again")
     assert not same(checkpoint(tmp_path / "one")["state_dict"], checkpoint(tmp_path / "other")["state_dict"])
+
+
+def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
+    drawn, draw = [], LossMethod.draw_noise
+
+    def watched(self, v, generator):
+        noise = draw(self, v, generator)
+        drawn.append(float(noise["model"]["data"]["eps"][0, 0]))
+        return noise
+
+    monkeypatch.setattr(LossMethod, "draw_noise", watched)
+    train(tmp_path, "method=dsm", "trainer.max_steps=4", "n_validations=1", "callbacks.evaluation=null")
+    assert len(drawn) == len({*drawn}) == 4
 
 
 # --- what a level moves -----------------------------------------------------------------------------------
