@@ -10,6 +10,7 @@ import pytest
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.optimizers.schedules import Cosine
 from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 from launching import Forked
 from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
@@ -192,6 +193,17 @@ def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(straight, tmp
     assert same_state(tmp_path / "longer", tmp_path / "whole")
     with pytest.raises(ConfigError, match=r"is of iteration 60, beyond trainer.max_steps=20"):
         train(tmp_path / "beyond", *constant, f"ckpt={last}")
+
+
+def test_a_rate_that_leaves_its_schedule_is_told_before_and_after(tmp_path, caplog):
+    short = ["method=dsm", "trainer.max_steps=4", "n_validations=1", "optimizer.lr=0.01", "final_lr=1e-4"]
+    train(tmp_path / "short", *short, "callbacks.evaluation=null")
+    last = f"ckpt={tmp_path / 'short'}"
+    train(tmp_path / "again", *short, last, "callbacks.evaluation=null")
+    assert "model_lr" not in caplog.text
+    train(tmp_path / "longer", *short, "trainer.max_steps=8", last, "callbacks.evaluation=null")
+    before, now = (Cosine(floor=1e-4)(0.01, *at) for at in ((3, 4), (4, 8)))
+    assert f"at iteration 4: model_lr from {before:.3g} to {now:.3g}." in caplog.text
 
 
 def test_last_is_a_run_of_the_same_kind(straight, tmp_path):

@@ -4,21 +4,23 @@ import re
 import shlex
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from eblvm_lit.cli.build import build
-from eblvm_lit.cli.console import show_results
+from eblvm_lit.cli.console import next_steps, show_results
 from eblvm_lit.cli.sentences import conf_folder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
-from shell import CONF, configured, start, train
+from shell import CONF, configured, start, tiny, train
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 
 
 def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
-    words = ("debug=fast", "data=line_blobs", "method=dsm", "summary=true", "hydra.run.dir=a b")
+    words = ("debug=fast", "data=line_blobs", "method=dsm", "final_lr=null", "summary=true", "hydra.run.dir=a b")
     process = start("train.py", *words, folder=tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
@@ -33,6 +35,25 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
     assert shlex.split(steps["evaluate"])[2:] == ["ckpt=a b"]
     _, _, *overrides = shlex.split(steps["resume"])
     assert overrides[-2:] == ["ckpt=a b", "trainer.max_steps=20"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["final_lr=1e-4"], ["evaluate", "compare"]),  # twice as many iterations would raise the rate
+        (["schedule@optimizer.schedule=step"], ["evaluate", "compare"]),
+        (
+            ["schedule@optimizer.schedule=exponential", "optimizer.schedule.factor=0.5"],
+            ["evaluate", "resume", "compare"],
+        ),
+    ],
+)
+def test_a_run_whose_rate_has_come_down_is_not_resumed(overrides, words, tmp_path, monkeypatch):
+    config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    cfg = tiny(tmp_path, "method=dsm", *overrides)
+    assert [line.split()[0] for line in next_steps(cfg, build(cfg).method)] == words
 
 
 def test_numbers_have_significant_digits_and_units(tmp_path, capsys):

@@ -23,6 +23,7 @@ from rich.text import Text
 from eblvm_lit.cli.build import Parts
 from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
 
@@ -129,12 +130,10 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
 
 
-def next_steps(cfg: DictConfig) -> list[str]:
+def next_steps(cfg: DictConfig, method: Method) -> list[str]:
     """The commands that evaluate, resume and compare the run of a command line; none in Python.
 
-    Example:
-        >>> next_steps(OmegaConf.create({"run_dir": "outputs/a"}))
-        []
+    None resumes a run whose learning rates have come down to its end: in a longer run they would be high again.
     """
     if not HydraConfig.initialized():
         return []
@@ -143,10 +142,11 @@ def next_steps(cfg: DictConfig) -> list[str]:
     allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
     own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
     words = [word for word in HydraConfig.get().overrides.task if not word.startswith(own)]
-    longer = f"trainer.max_steps={2 * cfg.trainer.max_steps}"
+    n = cfg.trainer.max_steps
+    resume = shlex.join([*_program("train"), *places, *words, ckpt, f"trainer.max_steps={2 * n}"])
     return [
         f"evaluate {shlex.join([*_program('evaluate'), *places, ckpt, *allowed])}",
-        f"resume   {shlex.join([*_program('train'), *places, *words, ckpt, longer])}",
+        *([f"resume   {resume}"] if method.rates_at(n, 2 * n) == method.rates_at(n, n) else []),
         f"compare  python -m eblvm_lit.reports {shlex.quote(cfg.outputs_dir)}",
     ]
 

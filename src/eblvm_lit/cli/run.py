@@ -24,7 +24,7 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
 from eblvm_lit.training.provenance import device_name
-from eblvm_lit.training.resume import check_settings, find_checkpoint
+from eblvm_lit.training.resume import changed_rates, check_settings, find_checkpoint
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
 from eblvm_lit.utils.printing import say
@@ -134,7 +134,7 @@ def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path |
         _upload(trainer, folder)
         show_results(metrics, folder, estimators(parts))
         if cfg.summary and not in_sweep():
-            say("\n".join(next_steps(cfg)))
+            say("\n".join(next_steps(cfg, parts.method)))
     return metrics
 
 
@@ -154,6 +154,8 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
         )
     check_settings(checkpoint, cfg, path)
     log.info("Resuming from iteration %d of %s.", start, path)
+    if changed := changed_rates(parts.method, checkpoint, trainer.max_steps):
+        log.warning("The learning rate leaves its schedule at iteration %d: %s.", start, changed)
     for logger in trainer.loggers:
         if isinstance(logger, CSVCurves):
             logger.resume(path.parent.parent, start)

@@ -149,6 +149,11 @@ class Method(pl.LightningModule, ABC):
         """The learning rates of an iteration by name: of which group, and of how many iterations later."""
         return {name: (group, 0) for name, group in self.groups.items()}
 
+    def rates_at(self, iteration: int, total: int) -> dict[str, float]:
+        """The learning rates of iteration 0, 1, ... of a run of ``total`` iterations, by the names of :attr:`rates`."""
+        rules = {name: (group.optimizer, iteration + ahead) for name, (group, ahead) in self.rates.items()}
+        return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
+
     def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
         """One step of a group's optimizer down the mean of a loss.
 
@@ -324,9 +329,7 @@ class Method(pl.LightningModule, ABC):
 
     def _set_rates(self, iteration: int) -> None:
         """The learning rates of an iteration, also where Lightning's callbacks look for them."""
-        for name, (group, ahead) in self.rates.items():
-            rule = group.optimizer
-            lr = rule.schedule(rule.lr, iteration + ahead, self.trainer.max_steps)
+        for name, lr in self.rates_at(iteration, self.trainer.max_steps).items():
             self._lrs[name].fill_(lr)
             if name in self._raw:
                 self._raw[name].param_groups[0]["lr"] = lr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,10 +12,11 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.base import Method
 from eblvm_lit.training.changed_settings import changed_settings
 from eblvm_lit.training.checkpoint_io import checkpoint_file
 
-__all__ = ["check_settings", "find_checkpoint"]
+__all__ = ["changed_rates", "check_settings", "find_checkpoint"]
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
@@ -63,6 +65,22 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
             f"{path} was trained with {listed}: resume with its settings, or allow the change by "
             f"resume.allow=[{','.join(changed)}]."
         )
+
+
+def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
+    """The learning rates that a checkpoint's last iteration would not have had in this run, before and from now on.
+
+    Args:
+        method: The method of the run.
+        checkpoint: Its content.
+        total: The iterations of the run, which stretch a cosine.
+    """
+    done = checkpoint["eblvm_lit"]["iteration"]
+    again, now = (method.rates_at(i, total) for i in (done - 1, done))
+    states = dict(zip(method.groups, checkpoint["optimizer_states"], strict=True))
+    last = {name: state["param_groups"][0]["lr"] for name, state in states.items()}
+    changed = {name: (lr, now[name]) for name, lr in last.items() if not math.isclose(lr, again[name])}
+    return ", ".join(f"{name}_lr from {before:.3g} to {after:.3g}" for name, (before, after) in changed.items())
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
