@@ -31,6 +31,7 @@ def test_the_published_schedule():
     expected += [1 - i / 199 for i in range(200)]
     torch.testing.assert_close(t, torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=1e-15)
     assert t[2499].item() == pytest.approx(1.0023, abs=1e-4)
+    assert AnnealedLangevin(n_hot=0, n_falling=0, n_cold=1).temperatures.tolist() == [1.0]
 
 
 def test_a_step_is_the_equation():

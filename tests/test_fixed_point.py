@@ -1,5 +1,7 @@
 """The fixed-point hypergradient: exact limits, rates of contraction, what it must not drop."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -86,6 +88,38 @@ def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective,
         hypergradient = FixedPoint(value=value, precision=precision)
         _, found, exact = estimate(energy, case.exact_posterior(energy), objective.make(), hypergradient, v)
         torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
+
+
+def test_of_a_grbm_the_value_of_phi_is_not_exact_at_any_phi_and_shorter_steps_approach_it():
+    energy, v, objective = GRBMS[0].make(), torch.randn(8, V_DIM), OBJECTIVES[5].make()
+    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+
+    def error(**options):
+        _, found, exact = estimate(energy, posterior, objective, FixedPoint(**options), v)
+        return torch.linalg.vector_norm(flat(found) - flat(exact)) / torch.linalg.vector_norm(flat(exact))
+
+    assert error(value="phi") > 0.1
+    assert error(value="phi", n_steps=8) > 0.1
+    errors = [error(step_size=0.25, n_steps=n) for n in (1, 30, 31)]
+    assert errors[0] > 0.01
+    torch.testing.assert_close(errors[2] / errors[1], torch.tensor(0.75), rtol=1e-2, atol=0)
+
+
+def test_steps_of_the_mean_alone_need_the_right_width():
+    case = next(case for case in INFERRED if case.make().continuous)
+    energy, v = case.make(), torch.randn(8, V_DIM)
+    posterior = case.exact_posterior(energy)
+    with torch.no_grad():
+        posterior.log_std -= 0.3
+    errors = {}
+    for precision, n in itertools.product(("fixed", "stepped"), (1, 8)):
+        hypergradient = FixedPoint(n_steps=n, precision=precision)
+        _, found, exact = estimate(energy, posterior, OBJECTIVES[5].make(), hypergradient, v)
+        errors[precision, n] = torch.linalg.vector_norm(flat(found) - flat(exact)) / torch.linalg.vector_norm(
+            flat(exact)
+        )
+    assert errors["fixed", 8] > 0.5 * errors["fixed", 1] > 0.01
+    assert errors["stepped", 8] < 1e-6
 
 
 def test_with_the_value_of_phi_j_is_that_of_phi():

@@ -9,10 +9,12 @@ import torch
 from cases import ENERGIES, HYPERGRADIENTS, INFERRED, OBJECTIVES, POSTERIORS, V_DIM
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import unflatten
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
 from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.hypergradients.warm import Warm
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.scores.bilevel import BilevelScore
@@ -125,6 +127,16 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
         series = Implicit(n_terms=n, solver="neumann", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
         unrolled = Unroll(n_unroll=n, descent="plain", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
         torch.testing.assert_close(flat(series[1]), flat(unrolled[1]))
+
+
+def test_the_adjoint_is_minus_the_solution_of_the_linear_system():
+    toy = Quadratic()
+    outer = toy.Q @ (flat(toy.phi) - toy.r) + toy.R @ flat(toy.theta)
+    expected = -torch.linalg.solve(toy.H, outer)
+    for hypergradient in (Implicit(n_terms=5), Warm(n_steps=5, curvature="hessian", preconditioner="none")):
+        slope = unflatten(outer, toy.phi)
+        w, _ = hypergradient.adjoint(toy.problem(), toy.theta, toy.phi, slope, hypergradient.init_state(toy.phi))
+        torch.testing.assert_close(flat(w), expected)
 
 
 def test_without_unrolling_exactly_the_indirect_term_is_missing():

@@ -27,16 +27,19 @@ class FixedPoint(Hypergradient):
 
     At each v the optimal natural parameters of q are a fixed point of T, and the amortised :math:`\lambda_\phi(v)`
     approximates it. One step of T makes them depend on theta without unrolling phi and without a Hessian of G; the
-    score differentiates T in v, too. For a GRBM, T is the exact posterior, and the hypergradient is exact at any phi.
-    Otherwise the error at phi* is of order :math:`\rho^n`, where n is the number of steps and :math:`\rho` is the
-    contraction of T there. Where q's family does not contain the posterior, lambda* is the best of the family.
+    score differentiates T in v, too. For a GRBM, T is the exact posterior, and the hypergradient is exact at any phi,
+    with ``value="step"`` and ``step_size=1``: a smaller step leaves :math:`(1 - \alpha)^n` of the distance of lambda,
+    and ``value="phi"`` is exact at phi* alone. Otherwise the error at phi* is of order :math:`\rho^n`, where n is the
+    number of steps and :math:`\rho` is the contraction of T there. Of a Gaussian q with a fixed precision, phi has to
+    give the right width, too: what a wrong one adds stays, however many the steps. Where q's family does not contain
+    the posterior, lambda* is the best of the family.
     References: Khan and Rue 2021 (the step); Bolte, Pauwels and Vaiter 2023 (its derivative).
 
     Args:
         n_steps: n.
         value: ``step`` evaluates J at the refined :math:`\tilde\lambda`; ``phi`` evaluates it at :math:`\lambda_\phi`,
             and takes only the derivative in theta from the steps.
-        step_size: Of each natural-gradient step; 1 is T itself, less damps it where T does not contract.
+        step_size: alpha, of each natural-gradient step; 1 is T itself, less damps it where T does not contract.
         n_particles: By how many latents of q each step estimates the expectation; 0 for the derivative of E at q's
             mean, which is exact for an energy that is linear in each binary latent, or quadratic in Gaussian ones.
         precision: Of a Gaussian q, ``fixed``, as phi has it, or ``stepped`` with the mean, by a step that keeps it

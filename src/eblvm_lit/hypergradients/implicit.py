@@ -200,8 +200,8 @@ class CurvatureHypergradient(AdjointHypergradient):
 class Implicit(CurvatureHypergradient):
     r"""The implicit-function hypergradient, with an approximate inverse of the lower Hessian.
 
-    .. math:: \partial_\theta J - \partial_\theta \partial_\phi G \, w, \quad
-        (\partial_\phi^2 G + \lambda I)\, w = \partial_\phi J
+    .. math:: \partial_\theta J + \partial_\theta \partial_\phi G \, w, \quad
+        (\partial_\phi^2 G + \lambda I)\, w = -\partial_\phi J
 
     Only Hessian-vector products are taken, each forgotten before the next: memory does not grow with their number.
     Exact at the lower optimum as n_terms grows; away from it, the bias is proportional to the distance of phi.

@@ -41,9 +41,10 @@ class AnnealedLangevin:
     .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
-    T stays at ``temperature`` for ``n_hot`` steps, falls to 1 by equal factors in ``n_falling`` steps and linearly to 0
-    in ``n_cold``. The temperature scales the noise alone. The last step is the denoising of Saremi and Hyvarinen 2019
-    for a model of data with noise of scale sigma_0. The defaults are the published ones, 2,700 steps.
+    T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling``, and then linearly
+    from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone. The last step is the denoising of
+    Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The defaults are the published ones,
+    2,700 steps.
     Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
 
     Args:
@@ -51,7 +52,7 @@ class AnnealedLangevin:
         temperature: T at the beginning.
         n_hot: Steps at that temperature.
         n_falling: Steps down to T = 1.
-        n_cold: Steps from T = 1 to T = 0.
+        n_cold: Steps from T = 1 to T = 0; a single one is at T = 1.
         denoise_std: sigma_0; 0 for no such step.
         capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
