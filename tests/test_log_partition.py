@@ -12,9 +12,9 @@ from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.deep import DeepEnergy, DeepVectorEnergy
 from eblvm_lit.energies.quadrature import QuadratureMarginal
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
-from eblvm_lit.evaluation.estimated_likelihood import EstimatedLogLikelihood
+from eblvm_lit.evaluation.estimated_likelihood import EstimatedLogLikelihood, jackknife
 from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
@@ -62,6 +62,24 @@ class Bowl(VisibleEnergy):
 
     def free_energy(self, v):
         return 0.5 * (v / self.std).square().sum(-1)
+
+
+class Ridge(VisibleEnergy):
+    """One feature of two variables: flat along a line to infinity."""
+
+    event_shape = (2,)
+
+    def free_energy(self, v):
+        return 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()
+
+
+class TwoModes(VisibleEnergy):
+    """N(0, 1) and N(50, 1) of one variable, without their constants."""
+
+    event_shape = (1,)
+
+    def free_energy(self, v):
+        return -(-0.5 * (v - torch.tensor([0.0, 50.0])).square()).logsumexp(-1)
 
 
 class ConfinedJoint(Energy):
@@ -189,6 +207,17 @@ def test_data_with_constant_values_do_not_bias_log_z():
     found = HamiltonianAIS(n_chains=300, n_betas=300).estimate(Bowl(4, std=0.3), v, generator(3))
     assert 0 < found.standard_error < 0.05
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 200])
+def test_few_chains_that_count_are_warned_of(n, caplog):
+    one = torch.full((n,), -50.0, dtype=F64)
+    one[0] = 0.0
+    assert estimate_from_log_weights(one, 0.0).ess == pytest.approx(1)
+    assert len(caplog.records) == 1
+    half = torch.tensor([0.0, -50.0], dtype=F64).repeat(n // 2)
+    assert estimate_from_log_weights(half, 0.0).ess == pytest.approx(n // 2)
+    assert len(caplog.records) == 1 + (n == 2)
 
 
 def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
@@ -397,12 +426,38 @@ def test_quadrature_finds_a_model_that_is_wider_than_the_data(examples, std):
     assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
 
 
-def test_quadrature_of_a_flat_energy_is_infinite():
-    class Flat(Confined):
-        def free_energy(self, v):
-            return 0.0 * v.sum(-1)
+class Flat(Bowl):
+    def free_energy(self, v):
+        return 0.0 * v.sum(-1)
 
-    assert VisibleQuadrature(n_nodes=21).log_partition(Flat(), normal(9, 2)) == math.inf
+
+class Falling(Bowl):
+    def free_energy(self, v):
+        return -v.norm(dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [(Flat(2), "adds 1.4 to"), (Ridge(), "adds 0.6"), (Falling(2), "")],
+    ids=["flat", "ridge", "falling"],
+)
+def test_quadrature_says_where_log_z_grows_with_the_box(model, words, caplog):
+    assert VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
+    (record,) = caplog.records
+    assert words in record.getMessage()
+
+
+def test_importance_sampling_is_finite_where_log_z_is_not():
+    found = HamiltonianAIS(n_chains=10, n_betas=10).estimate(Ridge(), normal(100, 2), generator())
+    assert math.isfinite(found.log_z)
+    assert math.isfinite(found.standard_error)
+
+
+@pytest.mark.parametrize(("centres", "log_modes"), [([0.0], 0.0), ([0.0, 50.0], math.log(2))])
+def test_quadrature_finds_the_modes_in_the_box_of_the_examples(centres, log_modes):
+    v = torch.cat([centre + normal(50, 1) for centre in centres])
+    expected = 0.5 * math.log(2 * math.pi) + log_modes
+    assert VisibleQuadrature().log_partition(TwoModes(), v) == pytest.approx(expected, abs=2e-6)
 
 
 def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
@@ -477,6 +532,33 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
     assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
 
 
+def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = random_gaussian_model(3, 3)
+    joint = LatentOnly(model)
+    joint.continuous = True
+    v = 4 * model.sample_exact(100, generator())  # latents far from N(0, I): most of the error is in F
+    exact_value = -float(model.free_energy(v).mean()) - exact(model)
+    ais = HamiltonianAIS(n_chains=100, n_betas=25, base="standard", n_adapting=20)
+    metric = EstimatedLogLikelihood(hamiltonian_ais=ais)
+    runs = [metric.compute(method_of(joint), v, generator(seed)) for seed in range(16)]
+    names = ("log_likelihood", "log_likelihood_standard_error", "log_z_standard_error")
+    values, errors, of_log_z = torch.tensor([[run[name] for name in names] for run in runs], dtype=F64).T
+    # the mean square of 16 standard normal values is within 0.25 and 2.6 with a probability of 0.999
+    assert 0.25 < ((values - exact_value) / errors).square().mean() < 2.6
+    assert ((values - exact_value) / of_log_z).square().mean() > 2.6
+
+
+def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
+    std, n = 0.5, 100_000
+    one, other = std * normal(2, n) + std**2 / 2  # -log w, where E[w] = 1: F = 0
+    value, error = jackknife(one, other)
+    assert error == pytest.approx(std / math.sqrt(2 * n), rel=0.02)
+    assert abs(value) < 4 * error + std**4 / 4  # of next order
+    assert float(one.mean()) > 20 * error
+
+
 class Wide(Confined):
     """Three visible variables, which no grid holds."""
 
@@ -503,13 +585,13 @@ def test_quadrature_and_hamiltonian_moves_agree_on_the_log_likelihood():
 
 
 def test_a_diverging_chain_is_named():
-    class Falling(Confined):
+    class Cliff(Confined):
         def free_energy(self, v):
             norm = v.norm(dim=-1)
             return norm.where(norm < 2, -math.inf)
 
     with pytest.raises(ConfigError, match="A chain of annealed importance sampling diverges") as refusal:
-        HamiltonianAIS(n_chains=50, n_betas=50).estimate(Falling(), normal(9, 2), generator())
+        HamiltonianAIS(n_chains=50, n_betas=50).estimate(Cliff(), normal(9, 2), generator())
     assert "\n" not in str(refusal.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
+
+FEWEST = 0.1  # share of the chains, beyond the one that always counts, below which the weights are warned of
+
+log = logging.getLogger(__name__)
 
 
 class AISEstimate(NamedTuple):
@@ -43,7 +48,7 @@ class Sandwich(NamedTuple):
 
 
 def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Log Z = logmeanexp(log w) + log Z_0, with its error.
+    """Log Z = logmeanexp(log w) + log Z_0, with its error; warns where few chains have most of the weight.
 
     Args:
         log_weights: One a chain, shape (n,), n >= 2.
@@ -56,7 +61,14 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     n, shift = len(log_weights), log_weights.max()
     w = (log_weights - shift).exp()
     log_z, error = float(shift + w.mean().log()) + log_z_base, float(w.std() / (w.mean() * math.sqrt(n)))
-    return AISEstimate(log_z, error, float(w.sum().square() / w.square().sum()))
+    ess = float(w.sum().square() / w.square().sum())
+    if ess - 1 < FEWEST * (n - 1):
+        log.warning(
+            "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
+            "more than its standard error says. Raise n_betas.",
+            *(ess, n),
+        )
+    return AISEstimate(log_z, error, ess)
 
 
 def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:

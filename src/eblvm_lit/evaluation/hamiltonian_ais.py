@@ -32,6 +32,9 @@ class HamiltonianAIS:
     :math:`E[\log \hat Z] \le \log Z`. For v of few dimensions: each temperature costs some gradients of the energy for
     every chain. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
 
+    A deep energy that sees v through fewer features than v has dimensions may be flat along a line to infinity, so that
+    exp(-E) has no finite integral. The estimate is then a finite number without a meaning, with or without a warning.
+
     Args:
         n_chains: Number of independent chains.
         n_betas: Number of equally spaced inverse temperatures, 0 and 1 among them.
