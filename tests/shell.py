@@ -110,6 +110,23 @@ def same_state(one, other, name="last"):
     return all(same(a[k], b[k]) for k in ("state_dict", "optimizer_states", "global_step", "callbacks"))
 
 
+def close(one, other, rel=1e-9, name="last"):
+    """Whether two runs' checkpoints hold the same parameters, states and averages up to rounding."""
+    a, b = checkpoint(one, name), checkpoint(other, name)
+
+    def near(x, y):
+        if isinstance(x, dict):
+            return x.keys() == y.keys() and all(near(x[k], y[k]) for k in x)
+        if isinstance(x, list):
+            return len(x) == len(y) and all(map(near, x, y))
+        if hasattr(x, "dtype") and x.is_floating_point():
+            return bool((x - y).norm() <= rel * x.norm() + 1e-12)
+        return same(x, y) if hasattr(x, "dtype") else True
+
+    kept = {"state_dict", "optimizer_states", "averages"} & a.keys()
+    return a["global_step"] == b["global_step"] and all(near(a[k], b[k]) for k in kept)
+
+
 def start(script, *args, folder):
     """Start a script of the repository as a user would, in an empty folder of its own."""
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import sys
 import time
 
 import pytest
@@ -18,77 +17,11 @@ from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.training.loggers.csv import read_curves
 from launching import RUN, Launch, gone, run_script
 from processes import in_processes
-from shell import TINY, checkpoint, curves, of_checkpoint, same, same_state, start, train
+from shell import TINY, checkpoint, close, curves, same_state, start, train
 
 forking = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks=ema", "eval_weights=both")
 PCD = ("method=pcd", "method.n_chains=30")
-
-
-def close(one, other, rel=1e-9):
-    """Whether two runs' checkpoints hold the same parameters, states and averages up to rounding."""
-    a, b = checkpoint(one), checkpoint(other)
-
-    def near(x, y):
-        if isinstance(x, dict):
-            return x.keys() == y.keys() and all(near(x[k], y[k]) for k in x)
-        if isinstance(x, list):
-            return len(x) == len(y) and all(map(near, x, y))
-        if hasattr(x, "dtype") and x.is_floating_point():
-            return bool((x - y).norm() <= rel * x.norm() + 1e-12)
-        return same(x, y) if hasattr(x, "dtype") else True
-
-    kept = ("state_dict", "optimizer_states", "averages") if "averages" in a else ("state_dict", "optimizer_states")
-    return a["global_step"] == b["global_step"] and all(near(a[k], b[k]) for k in kept)
-
-
-def numbers(rows):
-    return [{k: v for k, v in row.items() if not k.startswith("train/") or k.endswith("loss")} for row in rows]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Runs in one process and in two: metrics, and what each process has opened for writing."""
-    folder = tmp_path_factory.mktemp("runs")
-    one = {name: train(folder / "one" / name, *RUN, *method) for name, method in (("ema", EMA), ("pcd", PCD))}
-
-    def work(rank):
-        written = []
-
-        def watch(event, args):
-            if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
-                written.append(str(args[0]))
-
-        sys.addaudithook(watch)
-        found = {}
-        for name, method in (("ema", EMA), ("pcd", PCD)):
-            found[name] = train(folder / "two" / name, *RUN, *method, "trainer.devices=2")
-        return found, [path for path in written if str(folder) in path]
-
-    return folder, one, in_processes(2, folder, work)
-
-
-@forking
-@pytest.mark.parametrize("name", ["ema", "pcd"])
-def test_a_run_in_two_processes_is_a_run_in_one(name, runs):
-    folder, one, two = runs
-    for found, _ in two:
-        assert of_checkpoint(found[name]) == pytest.approx(of_checkpoint(one[name]), rel=1e-6)
-    assert of_checkpoint(two[0][0][name]) == of_checkpoint(two[1][0][name])
-    assert close(folder / "one" / name, folder / "two" / name)
-    expected, found = (numbers(curves(folder / n / name)) for n in ("one", "two"))
-    assert [row.keys() for row in found] == [row.keys() for row in expected]
-    for a, b in zip(found, expected, strict=True):
-        assert a == pytest.approx(b, rel=1e-6)
-
-
-@forking
-def test_the_first_process_alone_writes(runs):
-    folder, _, ((_, by_first), (_, by_second)) = runs
-    assert any("last.ckpt" in path for path in by_first)
-    assert by_second == []
-    assert not list(folder.rglob("*.tmp"))
 
 
 # --- stopping ---------------------------------------------------------------------------------------------

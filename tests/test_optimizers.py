@@ -103,6 +103,27 @@ def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
         torch.testing.assert_close(ends[path], x, **rounding(4))
 
 
+@pytest.mark.parametrize("beta2", [0.95, 0.999, 0.9999])
+@pytest.mark.parametrize("n_steps", [0, 1, 10])
+def test_every_form_of_a_step_of_adam_is_right_to_the_last_digits_of_float32(beta2, n_steps):
+    adam, bound = Adam(lr=0.1, betas=(0.9, beta2)), reordered(12, torch.float32)
+
+    def numbers(dtype):
+        torch.manual_seed(0)
+        g, m, s = ({"x": torch.rand(5, dtype=torch.float32).to(dtype)} for _ in range(3))
+        state = {"step": torch.tensor(float(n_steps), dtype=dtype), "exp_avg": m, "exp_avg_sq": s}
+        if n_steps == 0:
+            state = {**adam.init(g), "step": state["step"]}
+        zero = {"x": torch.zeros(5, dtype=dtype)}  # where the new parameters are the step itself
+        moved, after = adam.update(zero, g, state, 0.1)
+        forms = {"pure": moved["x"], "root": adam.root(after)["x"]}
+        return {**forms, "in place": adam.update_(zero, g, state, 0.1)[0]["x"]}
+
+    exact = numbers(torch.float64)
+    for name, x in numbers(torch.float32).items():
+        torch.testing.assert_close(x.double(), exact["pure" if name == "in place" else name], rtol=bound, atol=0)
+
+
 @every_optimizer
 def test_the_rate_given_is_the_rate_used(case):
     optimizer, params = case.make(), some_params()

@@ -8,7 +8,6 @@ from eblvm_lit.core import fast_paths
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
-from eblvm_lit.data.batches import OrderedBatches
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from eblvm_lit.training.start_checks import refuse_local_statistics
@@ -156,30 +155,6 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
 @pytest.mark.slow
 def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare("slow", tmp_path)[2] == {}
-
-
-def validated(method, examples, batch_size):
-    """The validation loss that a method logs for some examples."""
-    found = {}
-    method.log = lambda name, value, **options: found.update({name: value})
-    method.on_validation_epoch_start()
-    for i, v in enumerate(OrderedBatches(examples, batch_size=batch_size, distributed=True)):
-        method.validation_step(v, i)
-    method.on_validation_epoch_end()
-    return found["val/loss"]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_validation_loss_is_the_mean_over_the_examples_of_all_processes(size, tmp_path, monkeypatch):
-    method, like = make("dsm", tmp_path / "run")
-    monkeypatch.setattr(type(method), "validation_loss", lambda self, v, generator: v.flatten(1).sum(1))
-    sets = {(n, batch): torch.rand(n, *like.shape[1:]).double() for n in (1, 2, 3, 5, 7) for batch in (1, 2, 4)}
-
-    def work(rank):
-        return {key: validated(method, examples, key[1]) for key, examples in sets.items()}
-
-    for found in in_processes(size, tmp_path, work):
-        assert found == pytest.approx({key: float(v.flatten(1).sum(1).mean()) for key, v in sets.items()}, rel=1e-12)
 
 
 def compare_compiled(names, sizes, n_iterations, folder):

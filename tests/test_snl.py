@@ -104,7 +104,7 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     energy = make()
     p_n = make_fitted_normal() if fitted else StandardNormal()
     method = snl(energy, p_n)
-    axis = torch.linspace(-11, 11, 140)
+    axis = torch.linspace(-22, 22, 140)
     grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
     eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid  # noise whose samples are the grid
     v = torch.randn(5, V_DIM)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["barrier", "first_rank_first", "first_reason", "gather_objects", "gather_rows"]
+__all__ = ["barrier", "first_rank_first", "first_reason", "gather_objects"]
 __all__ += ["largest_over_ranks", "rank_and_size", "sum_over_ranks"]
 
 Result = TypeVar("Result")
@@ -50,26 +50,6 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     total = _exchangeable(x).clone()
     dist.all_reduce(total)
     return total.to(x.device)
-
-
-def gather_rows(rows: Tensor, n: int) -> Tensor:
-    """Gather all rows in order, if process r of R holds the rows r, r + R, r + 2R, ...
-
-    Args:
-        rows: The rows of this process, shape (m, D).
-        n: The number of all rows.
-
-    Returns:
-        Shape (n, D), on the device of ``rows``.
-
-    Example:
-        >>> gather_rows(torch.arange(4.0).view(4, 1), 4).flatten()
-        tensor([0., 1., 2., 3.])
-    """
-    whole, parts = rows.new_empty(n, *rows.shape[1:]), gather_objects(rows.cpu())
-    for rank, part in enumerate(parts):
-        whole[rank :: len(parts)] = part
-    return whole
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:

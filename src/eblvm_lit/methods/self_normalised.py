@@ -140,6 +140,6 @@ class SelfNormalisedMethod(LossMethod):
         """Set c to :meth:`proposal_log_z`, unless a checkpoint has brought it."""
         data = self._data
         if self.trainer.ckpt_path is None:
-            v = data.as_float(data.splits.train[: data.batch_size].to(self.device))
+            v = data.as_float(data.splits.train[: data.batch_size]).to(device=self.device, dtype=self.dtype)
             with torch.no_grad():
                 self.model.c.copy_(self.proposal_log_z(v, N_START))

@@ -70,7 +70,9 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Begin as N(0, I)."""
+        """Begin as N(0, I), unless it is fitted."""
+        if getattr(self, "fitted", False):
+            return
         d = math.prod(event_shape)
         self.register_buffer("mean", torch.zeros(event_shape))
         self.register_buffer("axes", torch.eye(d))  # columns: Q
@@ -79,7 +81,7 @@ class FittedNormal(NoiseDistribution):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Take mean and covariance from the training split, unless a checkpoint has brought them."""
+        """Take mean and covariance from the training split, unless it is fitted, as by a checkpoint."""
         if self.fitted:
             return
         n = 0

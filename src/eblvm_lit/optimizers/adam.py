@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -18,6 +19,16 @@ __all__ = ["Adam"]
 # sqrt has no derivative at 0, where Adam's second moment is when a gradient is exactly zero. This is far below eps^2:
 # it changes no step, and makes the hypergradient through one finite.
 ROOT_FLOOR = 1e-30
+
+
+def bias_correction(beta: float, step: Tensor) -> Tensor:
+    """1 - beta^t for t >= 1, to the last digit also where beta^t is nearly 1.
+
+    Example:
+        >>> round(bias_correction(0.9999, torch.tensor(1.0)).item(), 10)  # in float32, where 1 - 0.9999 is 1.00017e-4
+        0.0001
+    """
+    return -torch.expm1(step * math.log(beta)) if beta > 0 else torch.ones_like(step)
 
 
 class Adam(Optimizer):
@@ -63,8 +74,8 @@ class Adam(Optimizer):
         beta1, beta2 = self.betas
         step = state["step"] + 1
         # Bias corrections are numbers: they go to the step size and to eps instead of to whole tensors.
-        root = (1 - beta2**step).sqrt()
-        size, eps = lr * root / (1 - beta1**step), self.eps * root
+        root = bias_correction(beta2, step).sqrt()
+        size, eps = lr * root / bias_correction(beta1, step), self.eps * root
         moved, first, second = {}, {}, {}
         for name, p in params.items():
             g = grads[name] + self.weight_decay * p if self.weight_decay else grads[name]
@@ -84,7 +95,7 @@ class Adam(Optimizer):
         """
         step = state["step"]
         started = step > 0
-        correction = torch.where(started, 1 - self.betas[1] ** step, 1.0)
+        correction = torch.where(started, bias_correction(self.betas[1], step), 1.0)
         return tree_map(
             lambda s: torch.where(started, (s / correction + ROOT_FLOOR).sqrt() + self.eps, torch.ones_like(s)),
             state["exp_avg_sq"],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.ranks import gather_rows, rank_and_size
+from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
 from eblvm_lit.utils.progress import progress_bar
@@ -36,7 +37,7 @@ def collect(
 ) -> FeatureSet:
     """Pass n images through a network once, and collect the statistics of its features.
 
-    Of R processes each computes every R-th image; all of them get the statistics of all images.
+    Of R processes each computes every R-th batch; all of them get the statistics of all images.
 
     Args:
         features: The network, prepared.
@@ -48,9 +49,10 @@ def collect(
     """
     rank, size = rank_and_size()
     moments, kept, classes = Moments(features.dim), [], []
-    own = torch.arange(rank, n, size)
-    with progress_bar(f"features of {features.name}", len(own), visible=rank == 0) as on_step:
-        for numbers in own.split(features.batch_size):
+    # whole batches, the same as in one process: a row's features depend on its batch in their last digits
+    batches = torch.arange(n).split(features.batch_size)[rank::size]
+    with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:
+        for numbers in batches:
             found = features.extract(fetch(numbers).to(device))
             moments.update(found.rows)
             if rows:
@@ -58,8 +60,9 @@ def collect(
             if logits:
                 classes.append(cast(Tensor, found.logits).cpu())
             on_step(len(numbers))
-    return FeatureSet(n, moments.gaussian(), _gather(kept, n), _gather(classes, n))
+    return FeatureSet(n, moments.gaussian(), _gather(kept) if rows else None, _gather(classes) if logits else None)
 
 
-def _gather(parts: list[Tensor], n: int) -> Tensor | None:
-    return gather_rows(torch.cat(parts), n) if parts else None
+def _gather(own: list[Tensor]) -> Tensor:
+    """The batches of all processes in order."""
+    return torch.cat([x for some in zip_longest(*gather_objects(own)) for x in some if x is not None])

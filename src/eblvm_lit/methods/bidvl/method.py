@@ -14,6 +14,7 @@ from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, Samples, TermFunction, Terms
+from eblvm_lit.methods.bidvl.late_start import LateStart
 from eblvm_lit.methods.bidvl.losses import BiDVLLoss, reconstruction_error
 from eblvm_lit.methods.bidvl.sizes import check_fit
 from eblvm_lit.methods.state import ParamGroup, TrainState
@@ -42,7 +43,7 @@ class BiDVL(GeneratorMethod):
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
         encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``shared``, as in the released
             code, it is a step of the lower level's optimizer with no gradient for the generator, which moments and
-            weight decay still move; ``own``, it has separate moments.
+            weight decay still move, but in the very first step; ``own``, it has separate moments.
         n_lower_steps: K.
         n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
             in memory. Published results have none.
@@ -107,7 +108,10 @@ class BiDVL(GeneratorMethod):
         upper = {"upper": ParamGroup("theta", self.optimizer)}
         if self.loss.regularises_encoder and not self.shares_optimizer:
             upper["upper_encoder"] = self.encoder_group
-        lower = {"lower": ParamGroup("omega", self.lower_optimizer)}
+        rule = self.lower_optimizer
+        if self.shares_optimizer and self.upper_first:  # released: the generator has no gradient yet in the first step
+            rule = LateStart(rule=rule, late="generator.")
+        lower = {"lower": ParamGroup("omega", rule)}
         return {**upper, **lower} if self.upper_first else {**lower, **upper}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""An optimizer of which some parameters join after its first step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params
+from eblvm_lit.optimizers.base import Optimizer, State
+
+__all__ = ["LateStart"]
+
+
+class LateStart(Optimizer):
+    """A rule whose first step leaves some parameters out, with their moments; they count one step less from there on.
+
+    torch's optimizers do this to parameters that have no gradient yet.
+
+    Args:
+        rule: The rule.
+        late: What the names of these parameters begin with.
+
+    Example:
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> rule = LateStart(rule=Adam(lr=0.1, weight_decay=0.1), late="b")
+        >>> params, grads = {"a": torch.ones(1), "b": torch.ones(1)}, {"a": torch.ones(1), "b": torch.zeros(1)}
+        >>> rule.update(params, grads, rule.init(params), 0.1)[0]
+        {'a': tensor([0.9000]), 'b': tensor([1.])}
+    """
+
+    def __init__(self, *, rule: Optimizer, late: str) -> None:
+        super().__init__(lr=rule.lr, schedule=rule.schedule, clip_norm=rule.clip_norm)
+        self.rule, self.late, self.slots = rule, late, rule.slots
+
+    def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
+        """One step of the rule."""
+
+        def step(names: list[str], n_steps: Tensor) -> tuple[Params, State]:
+            own, of_own = ({name: x[name] for name in names} for x in (params, grads))
+            return self.rule.update(own, of_own, {**state, "step": n_steps}, lr)
+
+        late, n_steps = [name for name in params if name.startswith(self.late)], state["step"]
+        moved, after = step([name for name in params if name not in late], n_steps)
+        joined, after_joined = step(late, (n_steps - 1).clamp(min=0))
+        for name in late:
+            moved[name] = torch.where(n_steps > 0, joined[name], params[name])
+            for slot in self.slots:
+                after[slot][name] = torch.where(n_steps > 0, after_joined[slot][name], state[slot][name])
+        return moved, after

@@ -1,0 +1,168 @@
+"""Every number that is logged, or decides anything, is the same in one process and in several."""
+
+import sys
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data import digits
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.batches import OrderedBatches
+from image_files import write_mnist
+from launching import RUN
+from processes import in_processes, make
+from shell import close, configured, curves, train
+from test_config import NARROW
+
+pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
+
+SIZES = (1, 2, 3)  # numbers of processes
+EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks=ema", "eval_weights=both")
+PCD = ("method=pcd", "method.n_chains=30")
+# By the number of examples of the validation and of the test split: a method, and rows of a training and of another batch.
+CASES = {1: (EMA, 100, 1000), 2: (PCD, 61, 1), 3: (EMA, 300, 2), 5: (PCD, 64, 2), 7: (EMA, 108, 3)}
+PLACE = "callbacks.evaluation.metrics"
+FEW = ("n_samples=9", "n_samples_at_validation=8", "reference.n_max=11", "reference.split=train")
+CLASSIFIER = (*FEW, "features.n_steps=2", "features.width=4", "features.dim=5")
+SHORT_AIS = ("n_chains=4", "n_betas=3", "n_adapting=2", "base=standard")
+
+
+def settings(metric, *options):
+    return [f"{PLACE}.{metric}.{option}" for option in options]
+
+
+# All metrics that need no weights from elsewhere.
+METRICS = {
+    "digits": (
+        *("data=digits", "model.h_dim=3"),
+        f"evaluation@{PLACE}=[classifier,ksd,likelihood,out_of_distribution,probe]",
+        f"+criteria@{PLACE}.fd_classifier.criteria=coverage",
+        *settings("fd_classifier", *CLASSIFIER),
+        *settings("sandwich.ais", *SHORT_AIS),
+        *settings("probe", "n_train=50"),
+        *("sampler.batch_size=4", *(f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold"))),
+    ),
+    "plane": (
+        *("data=checkerboard", f"evaluation@{PLACE}=[plane,points]"),
+        *settings("points", *FEW, "images.n_steps=2"),
+        *settings("quadrature", "n_cells=6", "tolerance=1"),
+        *settings("modes", "n_steps=2"),
+    ),
+    "images": (
+        *("data=mnist", "data.size=8", "data.val_size=2", "data.batch_size=4", "method=bidvl", *NARROW),
+        *(f"evaluation@{PLACE}=generator", *settings("fd_classifier", *CLASSIFIER, "images.batch_size=4")),
+    ),
+}
+
+
+def runs(folder, size):
+    """Final metrics by the number of examples."""
+    found = {}
+    for n, (method, rows, others) in CASES.items():
+        digits.SIZES = (1797 - 2 * n, n, n)
+        batches = (f"data.batch_size={rows}", f"data.eval_batch_size={others}", "trainer.max_steps=6")
+        more = ("test_checkpoint=both", f"trainer.devices={size}")
+        found[n] = train(folder / str(n), *RUN, *method, *batches, *more)
+    return found
+
+
+def metrics(folder, cfgs):
+    """All metrics of methods that have not been trained, by the data and the number of examples."""
+    found = {}
+    for name, cfg in cfgs.items():
+        cfg.cache_dir = str(folder)
+        parts = build(cfg)
+        parts.data.setup()
+        parts.method.double().eval()
+        whole, labels, evaluation = parts.data.splits, parts.data.labels, parts.callbacks["evaluation"]
+        for n, (_, _, rows) in CASES.items():
+            parts.data.splits, parts.data.labels = (
+                x and Splits(x.train[:200], x.val[:n], x.test[:n]) for x in (whole, labels)
+            )
+            for metric in evaluation.metrics.values():
+                if hasattr(metric, "features"):
+                    metric.features.batch_size = rows
+            found[name, n] = evaluation.test(parts.method, parts.data)
+    return found
+
+
+def validation_losses(method, like):
+    """By the number of examples and that of a batch."""
+    method.trainer = trainer = SimpleNamespace(callback_metrics={})
+    found = {}
+    for n, rows in product(CASES, (1, 2, 4)):
+        examples = torch.rand(n, *like.shape[1:], dtype=like.dtype, generator=keyed_generator(0, n))
+        method.on_validation_epoch_start()
+        for i, v in enumerate(OrderedBatches(examples, batch_size=rows, distributed=True)):
+            method.validation_step(v, i)
+        method.on_validation_epoch_end()
+        found[n, rows] = float(trainer.callback_metrics["val/loss"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """By the number of processes: what each process finds, and has opened for writing; and the folder."""
+    folder = tmp_path_factory.mktemp("numbers")
+    write_mnist(folder, n_test=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EBLVM_DATA", str(folder))
+        method = make("vages_dsm", folder / "method")
+        cfgs = {name: configured("debug=fast", f"run_dir={folder}", *options) for name, options in METRICS.items()}
+        patch.setattr(digits, "SIZES", digits.SIZES)  # set in the runs
+
+        def work(size):
+            written = []
+
+            def watch(event, args):
+                if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+                    written.append(str(args[0]))
+
+            sys.addaudithook(watch)
+            named = {"loss": validation_losses(*method), **metrics(folder / str(size), cfgs)}
+            del written[:]
+            return named, runs(folder / str(size), size), [path for path in written if str(folder) in path]
+
+        yield folder, {size: in_processes(size, folder, lambda rank, size=size: work(size)) for size in SIZES}
+
+
+def equal(found, expected):
+    """Hold numbers to others in float64; sums may have been taken in another order."""
+    found, expected = ({k: x for k, x in named.items() if "per_second" not in str(k)} for named in (found, expected))
+    assert found == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_the_validation_loss_and_every_metric_are_the_same(size, numbers):
+    _, by_size = numbers
+    ((one, _, _),) = by_size[1]
+    assert {name for found in one.values() for name in found} >= {"test/log_likelihood", "test/auroc_noise", "test/kl"}
+    for found, _, _ in by_size[size]:
+        for key, expected in one.items():
+            equal(found[key], expected)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("n", CASES)
+def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(n, size, numbers):
+    folder, by_size = numbers
+    ((_, one, _),) = by_size[1]
+    for _, found, _ in by_size[size]:
+        equal(found[n], one[n])  # best_iteration and val/loss among them
+    for found, expected in zip(*(curves(folder / str(k) / str(n)) for k in (size, 1)), strict=True):
+        equal(found, expected)
+    for name in ("best", "last"):
+        assert close(folder / "1" / str(n), folder / str(size) / str(n), 1e-10, name)
+
+
+def test_the_first_process_alone_writes(numbers):
+    folder, by_size = numbers
+    by_first, *by_others = (written for _, _, written in by_size[3])
+    assert any("last.ckpt" in path for path in by_first)
+    assert by_others == [[], []]
+    assert not list(folder.rglob("*.tmp"))
