@@ -92,17 +92,19 @@ def metrics(folder, cfgs):
 
 
 def validation_losses(method, like):
-    """By the number of examples and that of a batch."""
+    """By the number of examples and that of a batch; and the means that they should be."""
     method.trainer = trainer = SimpleNamespace(callback_metrics={})
-    found = {}
+    method.validation_loss = lambda v, generator: v.flatten(1).sum(1)
+    found, means = {}, {}
     for n, rows in product(CASES, (1, 2, 4)):
         examples = torch.rand(n, *like.shape[1:], dtype=like.dtype, generator=keyed_generator(0, n))
+        means[n, rows] = float(examples.flatten(1).sum(1).mean())
         method.on_validation_epoch_start()
         for i, v in enumerate(OrderedBatches(examples, batch_size=rows, distributed=True)):
             method.validation_step(v, i)
         method.on_validation_epoch_end()
         found[n, rows] = float(trainer.callback_metrics["val/loss"])
-    return found
+    return found, means
 
 
 @pytest.fixture(scope="module")
@@ -124,25 +126,32 @@ def numbers(tmp_path_factory):
                     written.append(str(args[0]))
 
             sys.addaudithook(watch)
-            named = {"loss": validation_losses(*method), **metrics(folder / str(size), cfgs)}
+            found = validation_losses(*method), metrics(folder / str(size), cfgs)
             del written[:]
-            return named, runs(folder / str(size), size), [path for path in written if str(folder) in path]
+            return *found, runs(folder / str(size), size), [path for path in written if str(folder) in path]
 
         yield folder, {size: in_processes(size, folder, lambda rank, size=size: work(size)) for size in SIZES}
 
 
 def equal(found, expected):
     """Hold numbers to others in float64; sums may have been taken in another order."""
-    found, expected = ({k: x for k, x in named.items() if "per_second" not in str(k)} for named in (found, expected))
+    found, expected = ({k: x for k, x in named.items() if "per_second" not in k} for named in (found, expected))
     assert found == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-def test_the_validation_loss_and_every_metric_are_the_same(size, numbers):
+@pytest.mark.parametrize("size", SIZES)
+def test_the_validation_loss_is_the_mean_over_the_examples_of_all_processes(size, numbers):
     _, by_size = numbers
-    ((one, _, _),) = by_size[1]
+    for (found, means), *_ in by_size[size]:
+        assert found == pytest.approx(means, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_every_metric_is_the_same(size, numbers):
+    _, by_size = numbers
+    ((_, one, _, _),) = by_size[1]
     assert {name for found in one.values() for name in found} >= {"test/log_likelihood", "test/auroc_noise", "test/kl"}
-    for found, _, _ in by_size[size]:
+    for _, found, _, _ in by_size[size]:
         for key, expected in one.items():
             equal(found[key], expected)
 
@@ -151,8 +160,8 @@ def test_the_validation_loss_and_every_metric_are_the_same(size, numbers):
 @pytest.mark.parametrize("n", CASES)
 def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(n, size, numbers):
     folder, by_size = numbers
-    ((_, one, _),) = by_size[1]
-    for _, found, _ in by_size[size]:
+    ((_, _, one, _),) = by_size[1]
+    for _, _, found, _ in by_size[size]:
         equal(found[n], one[n])  # best_iteration and val/loss among them
     for found, expected in zip(*(curves(folder / str(k) / str(n)) for k in (size, 1)), strict=True):
         equal(found, expected)
@@ -162,7 +171,7 @@ def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(n, size, num
 
 def test_the_first_process_alone_writes(numbers):
     folder, by_size = numbers
-    by_first, *by_others = (written for _, _, written in by_size[3])
+    by_first, *by_others = (written for *_, written in by_size[3])
     assert any("last.ckpt" in path for path in by_first)
     assert by_others == [[], []]
     assert not list(folder.rglob("*.tmp"))
