@@ -45,7 +45,7 @@ bench: $(TRAIN) ## measure time and memory of every method, and how they grow; A
 	$(BIN)/python -m benchmarks.run $(ARGS)
 	@test -n "$$ARGS" || $(BIN)/python -m benchmarks.growth
 
-gpu-check: $(TRAIN) ## on a machine with a GPU: are methods right and fast there? Writes docs/gpu.md in ten minutes
+gpu-check: $(TRAIN) ## on a machine with a GPU: are methods right and fast there? Ten minutes
 	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 lint: $(LINT) ## check style, formatting and types

@@ -249,7 +249,7 @@ def n_jobs(device: str) -> int:
 def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__)
     add = parser.add_argument
-    add("--out", type=Path, default=ROOT / "docs" / "gpu.md", help="the page (default: docs/gpu.md)")
+    add("--out", type=Path, default=ROOT / "outputs" / "bench" / "gpu.md", help="the page (default: %(default)s)")
     add("--minutes", type=float, default=10.0, help="what has not begun by then is left out (default: 10)")
     add("--only", default="", help="parts that have this in SECTION/NAME")
     add("--list", action="store_true", help="print the parts and run nothing")

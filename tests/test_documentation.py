@@ -39,13 +39,13 @@ OWN = ROOT / "examples" / "own_parts"
 # Whose blocks of Python are run. Those of EXAMPLES are rows, a test, and files of the folder OWN.
 PYTHON_PAGES = [
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("quick_start", "python", "papers")),
+    *(DOCS / f"{name}.md" for name in ("python", "papers")),
 ]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
 # Pages whose tables have commands.
-TABLES = ("papers", "choosing")
+TABLES = ("papers", "choosing", "options", "python", "performance")
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
     "[",
@@ -82,8 +82,6 @@ NOT_IN_REPORTS = {
         "29.13",
     ),  # FID, Bao et al. 2021, appendix
 }
-# Pages that may not be there yet.
-WRITTEN_BY_OTHERS = {"multi_gpu.md", "sweeps.md", "scaling.md", "SECURITY.md"}
 
 DIFFERENCES = "## Where we differ from the released code on purpose"  # whose table has a test of its own
 ALL = [command for page in PAGES for command in commands(page)]
@@ -221,7 +219,7 @@ def test_links_lead_somewhere():
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#\s]+)", text):
-            if not re.match(r"https?://|mailto:", target) and Path(target).name not in WRITTEN_BY_OTHERS:
+            if not re.match(r"https?://|mailto:", target):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
@@ -232,6 +230,22 @@ def test_every_page_is_in_the_index_and_in_the_site():
         name = page.relative_to(DOCS).as_posix()
         assert name == "index.md" or f"({name})" in index, f"docs/index.md does not link to {name}"
         assert name.replace(".ipynb", ".md") in listed, f"mkdocs.yml does not name {name}"
+
+
+def test_every_picture_is_shown_by_a_page():
+    shown = "".join(path.read_text() for path in [*PAGES, *DOCS.glob("notebooks/*.ipynb")])
+    for path in (path for path in (DOCS / "images").rglob("*") if path.is_file()):
+        assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
+
+
+def test_the_pages_are_few_and_short():
+    assert len(list(DOCS.glob("*.md"))) <= 13
+    assert sum(len(page.read_text().split()) for page in PAGES) <= 20_000
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_code():
+    drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
+    assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
 
 
 def leaves(node):

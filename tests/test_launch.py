@@ -158,7 +158,7 @@ def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["trainer.num_nodes=2"], "which torchrun or srun start: see docs/multi_gpu.md"),
+        (["trainer.num_nodes=2"], "which torchrun or srun start: see docs/runs.md"),
         (["+trainer.strategy=fsdp"], "trainer.strategy=fsdp is not supported"),
     ],
 )

@@ -9,8 +9,8 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "src/eblvm_lit/"
 LINK = re.compile(r"\[([^\[\]]*)\]\(((?!\w+:)[^)#\s]+)((?:#[^)\s]*)?)\)")
-# Pages that lie at the top of the repository. mkdocs takes a README for the index, so it gets another name.
-TOP = {"README.md": "overview.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+# Pages that lie at the top of the repository; the README says what index.md says.
+TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 
 
 def on_files(files, config):

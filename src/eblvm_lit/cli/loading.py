@@ -45,7 +45,7 @@ def load(
     """Load what was trained: a run, a checkpoint, or a trained model of the package by its name.
 
     Checkpoints are read as data and run no code. The trained models are ``grbm_digits``, ``bidvl_mnist``,
-    ``bimdsm_mnist`` and ``vages_mnist``; docs/pretrained.md has their data, training and metrics.
+    ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.
 
     Args:
         path: The folder of a run, a checkpoint, or the name of a trained model where there is no such path.

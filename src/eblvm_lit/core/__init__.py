@@ -1,1 +1,1 @@
-"""Shared by all parts: modules as functions, gradients, tensors, seeds, shards, and fast paths through torch."""
+"""Shared by all parts: functional modules, gradients, tensors, seeds, shards, fast paths of torch."""

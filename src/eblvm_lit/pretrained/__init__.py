@@ -1,1 +1,1 @@
-"""Trained models that are part of the package; docs/pretrained.md says how they were trained."""
+"""Trained models that are part of the package; docs/python.md has their commands."""

@@ -1,0 +1,68 @@
+"""Draws the rooms of the package and what imports what: python docs/site/architecture.py."""
+
+import ast
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "eblvm_lit"
+PICTURE = ROOT / "docs" / "images" / "architecture.svg"
+WIDTH, ROW, ARCS = 1000, 26, 150  # of the picture; of a room; of the arrows at its left
+HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {{height}}"
+font-family="sans-serif" font-size="13">
+<defs><marker id="head" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" orient="auto">
+<path d="M0 0L6 3L0 6z" fill="#4477aa"/></marker></defs>
+<rect width="100%" height="100%" fill="white"/>"""
+
+
+def rooms():
+    """What each room imports from, at any depth of its modules."""
+    names = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    return {name: {other for path in (PACKAGE / name).rglob("*.py") for other in imported(path)} & names - {name}
+            for name in names}  # fmt: skip
+
+
+def imported(path):
+    """The rooms that a module names, also within functions and for types."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("eblvm_lit."):
+            yield node.module.split(".")[1]
+
+
+def below(name, arrows):
+    """All rooms that a room stands on."""
+    return arrows[name] | {other for direct in arrows[name] for other in below(direct, arrows)}
+
+
+def level(name, arrows):
+    """The length of the longest way down."""
+    return 1 + max((level(other, arrows) for other in arrows[name]), default=0)
+
+
+def picture():
+    """The drawing; an arrow that follows from others is left out."""
+    arrows = rooms()
+    order = sorted(arrows, key=lambda name: (-level(name, arrows), name))
+    y = {name: ROW * (i + 0.7) for i, name in enumerate(order)}
+    lines = [HEAD.format(height=ROW * len(order) + 10)]
+    for name in order:
+        direct = arrows[name] - {far for other in arrows[name] for far in below(other, arrows)}
+        lines += [arc(y[name], y[other]) for other in sorted(direct)]
+        lines.append(f'<text x="{ARCS + 8}" y="{y[name] + 4:.0f}" font-weight="bold">{name}</text>')
+        said = ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text(encoding="utf-8"))) or ""
+        said = escape(said.splitlines()[0].replace("``", "").rstrip("."))
+        lines.append(f'<text x="{ARCS + 170}" y="{y[name] + 4:.0f}" font-size="12" fill="#444">{said}</text>')
+    return "\n".join([*lines, "</svg>\n"])
+
+
+def arc(start, end):
+    """An arrow down, at the left of the names; the longer, the wider."""
+    reach = ARCS - 20 - 0.55 * (end - start)
+    return (
+        f'<path d="M{ARCS} {start:.0f}C{reach:.0f} {start:.0f} {reach:.0f} {end:.0f} {ARCS} {end:.0f}" fill="none" '
+        'stroke="#4477aa" marker-end="url(#head)"/>'
+    )
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture(), encoding="utf-8")
