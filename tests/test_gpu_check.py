@@ -205,5 +205,5 @@ def test_what_there_was_no_time_for_is_listed_and_no_failure(tmp_path):
 
 def test_a_process_that_fails_or_takes_too_long_is_a_row():
     part = Part("equal", "x", "gpu_cell", ("equal",), ("method=no_such_method",))
-    assert gpu_check.run(part, "cpu", 60, ())["error"].startswith("exit code 1.")
+    assert gpu_check.run(part, "cpu", 86_400, ())["error"].startswith("exit code 1.")
     assert gpu_check.run(part, "cpu", 0.01, ())["error"].startswith("it was stopped")

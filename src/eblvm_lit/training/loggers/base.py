@@ -41,6 +41,7 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
+                logger.experiment.flush()  # the last figures come after Lightning has finished with the logger
 
 
 @rank_zero_only
