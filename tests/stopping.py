@@ -30,8 +30,8 @@ class PauseAt(pl.Callback):
     def on_train_batch_start(self, trainer, *args):
         if trainer.global_step + 1 == self.iteration:
             (self.folder / "paused").touch()
-            deadline = time.monotonic() + 120
-            while not (self.folder / "go").exists() and time.monotonic() < deadline:
+            parent = os.getppid()  # it changes when the test that would say go is no more
+            while not (self.folder / "go").exists() and os.getppid() == parent:
                 time.sleep(0.02)
 
 

@@ -314,7 +314,7 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
 def test_the_command_line_ends_with_a_sentence_and_a_failure(script, args, sentence, tmp_path):
     (tmp_path / "file").touch()
     process = start(script, *args, folder=tmp_path)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     assert process.returncode == 1
     assert sentence in err
     assert "Traceback" not in out + err

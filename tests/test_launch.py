@@ -90,7 +90,7 @@ def test_an_error_of_one_process_is_that_of_the_run(tmp_path):
 def test_the_command_line_starts_the_processes_itself(straight, tmp_path):
     options = [*TINY, *RUN, *PCD, "trainer.devices=2", "hydra.run.dir=run"]
     process = start("train.py", *options, folder=tmp_path)
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     assert out.count("18/18") == 1  # nothing is said twice
     assert same_state(tmp_path / "run", straight)

@@ -38,4 +38,4 @@ def test_it_runs(path, tmp_path, monkeypatch):
         if cell.cell_type == "code":
             cell.outputs = []
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()

@@ -220,10 +220,8 @@ def test_last_is_a_run_of_the_same_kind(straight, tmp_path):
 
 def stop_in_a_pause(process, folder, number):
     """Send a signal to a run that waits in iteration 38, and let it go on."""
-    deadline = time.monotonic() + 300
     while not (folder / "paused").exists():
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(process.pid, number)
     if number != signal.SIGKILL:
@@ -252,7 +250,7 @@ def test_a_killed_run_loses_what_came_after_its_last_checkpoint_and_goes_on(stra
 def test_a_terminated_run_ends_the_iteration_in_hand_saves_and_says_how_to_go_on(straight, tmp_path):
     process = start("train.py", *TINY, *paused_in(tmp_path), "hydra.run.dir=run", folder=tmp_path)
     stop_in_a_pause(process, tmp_path, signal.SIGTERM)
-    err, folder = process.communicate(timeout=120)[1], tmp_path / "run"
+    err, folder = process.communicate()[1], tmp_path / "run"
     assert process.returncode == 143
     assert checkpoint(folder)["global_step"] == 38
     assert "Stopped by SIGTERM after iteration 38; resume with the same command and ckpt=" in err

@@ -468,7 +468,7 @@ def test_shares_of_samples_are_those_of_the_whole_in_double_precision():
 
 
 def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
-    local, barrier = threading.local(), threading.Barrier(2, timeout=20)
+    local, barrier = threading.local(), threading.Barrier(2)
     monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))
     monkeypatch.setattr(cache_module, "barrier", barrier.wait)
     found, samplers, pairs = {}, [Counted(), Counted()], [setting(), setting()]
@@ -481,7 +481,7 @@ def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     monkeypatch.undo()
     whole = SampleCache(sampler=few(), cache_dir=tmp_path / "alone").images(*setting(), 14)
     assert torch.equal(found[0], whole)

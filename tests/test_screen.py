@@ -22,7 +22,7 @@ METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
     words = ("debug=fast", "data=line_blobs", "method=dsm", "final_lr=null", "summary=true", "hydra.run.dir=a b")
     process = start("train.py", *words, folder=tmp_path)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     assert all(line.startswith("INFO: compile=") for line in err.splitlines())  # nothing of any library
     assert re.fullmatch(
@@ -124,7 +124,7 @@ def test_lines_appear_at_once_and_are_in_the_log(tmp_path):
         lines.append(process.stdout.readline())
     assert "10/10 " not in (run_dir / "train.log").read_text()  # the run waits at its seventh iteration
     (tmp_path / "go").touch()
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     log = (run_dir / "train.log").read_text()
     for line in [*lines, *out.splitlines()]:

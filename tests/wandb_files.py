@@ -60,9 +60,8 @@ def read_run(path):
 
 def runs_of(folder):
     """The runs below a folder, in the order they began, when all of them have reached the disk."""
-    deadline = time.monotonic() + 60
     while True:
         runs = [read_run(path) for path in sorted(Path(folder).rglob("*.wandb"))]
-        if all(run.exit_code is not None for run in runs) or time.monotonic() > deadline:
+        if all(run.exit_code is not None for run in runs):
             return runs
         time.sleep(0.1)  # W&B's own process writes on after the run was finished
