@@ -131,7 +131,8 @@ def run_tests(src, nodes, log, *options):
         os.setsid()
         signal.alarm(LIMIT)
         out = os.open(log, os.O_WRONLY | os.O_CREAT)
-        os.dup2(out, 1), os.dup2(out, 2)
+        for standard in (1, 2):
+            os.dup2(out, standard)
         os.chdir(ROOT)
         sys.path.insert(0, str(src))
         os.environ.update(PYTHONPATH=str(src), COLUMNS="250")
@@ -196,7 +197,7 @@ def select(mutations, half, words):
 
 def parse(argv):
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="make test-mutations", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="make test-mutations", description="Test small errors in the mathematics.")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutations are tested side by side")
     parser.add_argument("--half", choices=("all", "fast", "slow"), default="all", help="the fast ones take 6 s or less")
     parser.add_argument("-k", dest="words", default="", help="only mutations whose name or file has these words")
