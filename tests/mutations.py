@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,9 @@ LIBRARIES = (
     *("hydra", "omegaconf", "scipy.stats", "sklearn.svm", "sklearn.datasets", "pandas", "matplotlib.pyplot"),
     *("rich.progress", "wandb", "yaml", "hypothesis", "pytest"),
 )
+# Nothing is left in the working tree, the order is that of the table, and plugins are loaded before pytest is.
+OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly")
+OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 LIMIT = 600  # seconds of one mutation's tests: one that makes them wait forever is no mutation that they find
 CAUGHT, ESCAPED = 1, 0  # what pytest ends with if a test has failed, and if none has
 
@@ -138,8 +140,7 @@ def run_tests(src, nodes, log, *options):
         os.environ.update(PYTHONPATH=str(src), COLUMNS="250")
         import pytest
 
-        plugins = ("-p", "no:cacheprovider", "-p", "no:randomly")
-        code = int(pytest.main(["-q", "--tb=short", f"--basetemp={src.parent / 'tmp'}", *plugins, *options, *nodes]))
+        code = int(pytest.main([*OPTIONS, f"--basetemp={src.parent / 'tmp'}", *options, *nodes]))
         used = sys.modules.get("eblvm_lit")
         if used is None or not Path(str(used.__file__)).is_relative_to(src):
             print(f"The package that was tested is {used}.")
@@ -160,9 +161,9 @@ def ended():
 def baseline(src, nodes, log):
     """Whether the tests pass without any mutation."""
     run_tests(src, nodes, log)
-    _, code, _ = ended()
-    if code:
-        print(log.read_text()[-4000:])
+    _, code, seconds = ended()
+    passed = f"{len(nodes)} tests pass without a mutation ({seconds:.0f} s)."
+    print(log.read_text()[-4000:] if code else passed, flush=True)
     return code == 0
 
 
@@ -225,11 +226,9 @@ def report(mutations, files, scratch, jobs):
     """Test mutations, and print how each has ended."""
     pristine = copy_package(PACKAGE, scratch / "pristine")
     nodes = sorted({node(test, files) for mutation in mutations for test in mutation.tests})
-    begun = time.monotonic()
     if not baseline(pristine, nodes, scratch / "baseline.log"):
         print("Tests fail without any mutation: see above.")
         return 2
-    print(f"{len(nodes)} tests pass without a mutation ({time.monotonic() - begun:.0f} s).", flush=True)
     missed = []
     for mutation, code, seconds, failed, log in verdicts(mutations, files, pristine, scratch, jobs):
         verdict = {CAUGHT: "caught", ESCAPED: "ESCAPED"}.get(code, f"ERROR {code}")

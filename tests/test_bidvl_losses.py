@@ -120,6 +120,18 @@ def test_terms_b_c_and_d_have_their_values(float64):
     torch.testing.assert_close(fixed.upper(networks, v, noise)[0]["critic_loss"], margins)
 
 
+@pytest.mark.parametrize("name", ["joint", "canonical"])
+def test_terms_of_a_joint_energy_have_their_values(name, float64):
+    loss = bidvl_networks.LOSSES[name]
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    terms, (mean, log_std) = loss.lower(networks, v, noise), networks.encoder.moments(v)
+    h = mean + log_std.exp() * noise["eps"]
+    log_q = Independent(Normal(mean, log_std.exp()), 1).log_prob(h)
+    torch.testing.assert_close(terms["posterior"], log_q + networks.energy(v, h))
+    h_hat = noise["h_hat"]
+    torch.testing.assert_close(terms["energy"], networks.energy(networks.generator(h_hat), h_hat))
+
+
 def test_complete_takes_a_sample_of_the_encoder_and_regularises_it_at_samples(float64):
     loss = FullLatentTerm(ratio=ConstantRatio(scale=0.3))
     networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)

@@ -146,6 +146,22 @@ def test_the_validation_loss_is_the_mean_over_the_examples_of_all_processes(size
         assert found == pytest.approx(means, rel=1e-12)
 
 
+def test_each_batch_of_a_validation_has_noise_of_its_own_whatever_process_has_it(tmp_path):
+    method, like = make("dsm", tmp_path / "run")
+    loss, v = method.validation_loss, torch.zeros(1, *like.shape[1:], dtype=like.dtype)
+
+    def work(rank):
+        drawn = []
+        method.validation_loss = lambda v, generator: drawn.append(loss(v, generator)) or drawn[-1]
+        method.on_validation_epoch_start()
+        for i in range(3):
+            method.validation_step(v, i)
+        return torch.cat(drawn).tolist()
+
+    drawn = [loss for found in in_processes(2, tmp_path, work) for loss in found]
+    assert len(drawn) == len({*drawn}) == 6
+
+
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_every_metric_is_the_same(size, numbers):
     _, by_size = numbers
