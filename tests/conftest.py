@@ -16,6 +16,8 @@ def nothing_old_is_looked_through():
     """Each run begins with a garbage collection: what was there before the file, all that is imported, is left out."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()  # or triton tells at exit what it thinks has leaked
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -147,6 +147,19 @@ def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
         evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
 
 
+def test_a_figure_of_the_final_metrics_is_drawn_at_the_end_of_a_run_and_of_an_evaluation(tmp_path):
+    figure = "figures: {bias: {_target_: eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves}}"
+    figures = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: '${{run_dir}}', {figure}}}"
+    bias = "{_target_: eblvm_lit.evaluation.score_bias.ScoreBias, levels: [0.01, 0.1], n_repeats: 2}"
+    train(
+        tmp_path, "method=vages_dsm", f"callbacks.figures={figures}", f"+callbacks.evaluation.metrics.score_bias={bias}"
+    )
+    drawn = tmp_path / "figures" / "bias.png"
+    assert drawn.exists()
+    evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "last.ckpt")
+    assert (tmp_path / "evaluated" / "figures" / "bias.png").read_bytes() == drawn.read_bytes()
+
+
 def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
     folder, metrics = finished
     losses = {row["iteration"]: row["val/loss"] for row in curves(folder) if "val/loss" in row}

@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.cli.build import Parts
+from eblvm_lit.figures.final_metrics import ResultPicture
 from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.callbacks.figures import Figures
@@ -131,5 +132,8 @@ def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, logger
     log_results(loggers, metrics, parts.method.description)
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
+            for figure in callback.figures.values():
+                if isinstance(figure, ResultPicture):
+                    figure.metrics = metrics
             log_figures(loggers, callback.draw(parts.method, parts.data), int(metrics["iteration"]))
     write_json(path, metrics)

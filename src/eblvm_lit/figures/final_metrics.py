@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import torch
 from matplotlib.figure import Figure
@@ -15,28 +13,18 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["ResultPicture"]
 
-RESULTS = ("evaluation.json", "metrics.json")
-
 
 class ResultPicture(Picture):
-    """A figure of the final metrics in the run's folder; a subclass defines :attr:`draw_results`.
-
-    Args:
-        folder: The run's folder, whose final metrics are drawn.
+    """A figure of the final metrics; a subclass defines :attr:`draw_results`.
 
     Attributes:
+        metrics: The final metrics by name; none before the run's end.
         draw_results: Maps metrics by name to the figure, or to None where the metrics that it needs are missing.
     """
 
-    draw_results: Callable[[dict[str, float]], Figure | None]
-
-    def __init__(self, *, folder: str) -> None:
-        self.folder = Path(folder)
+    metrics: Mapping[str, float] | None = None
+    draw_results: Callable[[Mapping[str, float]], Figure | None]
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`."""
-        for name in RESULTS:
-            path = self.folder / name
-            if path.is_file():
-                return self.draw_results(json.loads(path.read_text()))
-        return None
+        return None if self.metrics is None else self.draw_results(self.metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
@@ -13,7 +14,7 @@ __all__ = ["BiasCurves", "draw_bias"]
 
 
 @styled
-def draw_bias(metrics: dict[str, float]) -> Figure | None:
+def draw_bias(metrics: Mapping[str, float]) -> Figure | None:
     """Draw what :class:`~eblvm_lit.evaluation.hypergradient_bias.HypergradientBias` found.
 
     Args:
@@ -50,11 +51,7 @@ def draw_bias(metrics: dict[str, float]) -> Figure | None:
 
 
 class BiasCurves(ResultPicture):
-    """The bias against N, one curve a K, and the distance of phi from its optimum against K.
-
-    Args:
-        folder: The run's folder, whose final metrics are drawn.
-    """
+    """The bias against N, one curve a K, and the distance of phi from its optimum against K."""
 
     name = "hypergradient_bias"
     draw_results = staticmethod(draw_bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 
 @styled
-def draw_score_bias(metrics: dict[str, float]) -> Figure | None:
+def draw_score_bias(metrics: Mapping[str, float]) -> Figure | None:
     """Draw what :class:`~eblvm_lit.evaluation.score_bias.ScoreBias` found, in logarithmic axes.
 
     Args:
@@ -59,11 +60,7 @@ def draw_score_bias(metrics: dict[str, float]) -> Figure | None:
 
 
 class ScoreBiasCurves(ResultPicture):
-    """The biases of VaES and VaGES against each divergence, with their bounds.
-
-    Args:
-        folder: The run's folder, whose final metrics are drawn.
-    """
+    """The biases of VaES and VaGES against each divergence, with their bounds."""
 
     name = "score_bias"
     draw_results = staticmethod(draw_score_bias)
