@@ -23,6 +23,7 @@ from scipy.io import savemat
 from eblvm_lit.cli import run
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.data import frey_face
+from eblvm_lit.data.files import FACES
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
@@ -133,7 +134,7 @@ def write_faces(folder: str) -> None:
     """A file as large as the Frey faces', of smooth random images, which is accepted in its place."""
     walk = np.random.default_rng(0).normal(size=(560, 1965)).cumsum(axis=0)
     scaled = 255 * (walk - walk.min()) / np.ptp(walk)
-    path = Path(folder) / frey_face.FILE_NAME
+    path = Path(folder) / FACES
     savemat(path, {frey_face.KEY: scaled.astype(np.uint8)})
     frey_face.SHA256.add(hashlib.sha256(path.read_bytes()).hexdigest())
 

@@ -11,6 +11,7 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from eblvm_lit.data import frey_face
+from eblvm_lit.data.files import FACES
 
 # torchvision: any MD5 sum will do
 for kind in (datasets.CIFAR10, datasets.CIFAR100):
@@ -62,14 +63,14 @@ def write_cifar10(root, n=4):
 def write_frey(root, faces=None):
     """A MATLAB file of faces (560, 1965), which is accepted from here on; the faces."""
     faces = pixels(560, 1965) if faces is None else faces
-    savemat(root / frey_face.FILE_NAME, {"ff": faces})
+    savemat(root / FACES, {"ff": faces})
     accept_frey(root)
     return faces
 
 
 def accept_frey(root):
     """The file in this folder is accepted."""
-    frey_face.SHA256.add(hashlib.sha256((root / frey_face.FILE_NAME).read_bytes()).hexdigest())
+    frey_face.SHA256.add(hashlib.sha256((root / FACES).read_bytes()).hexdigest())
 
 
 def write_svhn(root, n_train=7, n_test=5):

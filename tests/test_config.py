@@ -6,15 +6,19 @@ import re
 import shlex
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import run
+from eblvm_lit.cli import compose, run
 from eblvm_lit.cli.build import build, build_trainer
 from eblvm_lit.cli.instantiate import LIBRARIES, instantiate, resolve_target, to_plain
+from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread, sentence
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.command_line import override
 from image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
 from shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 
@@ -501,7 +505,8 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
     [
         (["+method.n_unrol=3"], r"method \(BiSM\) has no key 'n_unrol'\. Did you mean n_unroll\?"),
         (["+trainer.max_step=3"], r"trainer \(Trainer\) has no key 'max_step'\. Did you mean max_steps\?"),
-        (["+trainer.max_epochs=3"], r"trainer.max_epochs cannot be set"),
+        (["+trainer.max_epochs=3"], "trainer.max_epochs is not taken: use trainer.max_steps"),
+        (["+trainer.overfit_batches=0.5"], "overfit_batches is a number of minibatches, and no fraction"),
         (["model.h_dim=???"], r"h_dim"),
         (["data.batch_size=???"], r"^data.batch_size has no value: set it"),
         (["callbacks.evaluation.metrics.posterior.n_particles=???"], r"^callbacks.evaluation.metrics.posterior.n_pa"),
@@ -544,6 +549,39 @@ def test_what_does_not_fit_is_refused_in_one_sentence(overrides, sentence, tmp_p
         train(tmp_path, *overrides)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "metrics.json").exists()
+
+
+def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken():
+    named = {name for name in inspect.signature(pl.Trainer).parameters if re.search("epoch|batches|val_|dev_run", name)}
+    assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}  # the only epoch never ends
+    for name in NOT_TAKEN:
+        refusals = [sentence(HydraException(f"Could not override 'trainer.{name}'."), "config", [])]
+        with pytest.raises(ConfigError) as refusal:
+            refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])
+        refusals.append(str(refusal.value))
+        assert refusals == [f"trainer.{name} is not taken: use {NOT_TAKEN[name]}."] * 2
+
+
+def test_what_is_suggested_of_lightning_is_taken(tmp_path):
+    words = {f"trainer.{name}": {"overfit_batches": "1", "max_time": "00:01:00:00"}.get(name, "true") for name in TAKEN}
+    found = [
+        sentence(HydraException(f"Could not override '{key}'."), "config", [f"{key}={words[key]}"]) for key in words
+    ]
+    assert train(tmp_path, *(text.split()[-1] for text in found))["iteration"] == 10
+
+
+@pytest.mark.parametrize("path", ["/runs/lr=0.1/last.ckpt", "a b=c", "it's=1"])
+def test_a_path_that_needs_quotes_is_shown_as_it_is_pasted(path):
+    with pytest.raises(ConfigError) as refusal:
+        compose.composed([f"ckpt={path}"])
+    *_, word = shlex.split(str(refusal.value).partition("In bash, write ")[2].partition(" (in ")[0])
+    assert OverridesParser.create().parse_override(word).value() == path
+    assert override("ckpt", "a b") == "ckpt=a b"
+
+
+@pytest.mark.parametrize("word", ["test", "train", "trainer.foo", "steps"])
+def test_what_is_like_no_key_gets_no_hint_by_luck(word):
+    assert "Did you mean" not in sentence(HydraException(f"Could not override '{word}'."), "config", [f"{word}=1"])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,19 @@ class Given(ImageDataModule):
         return self.images
 
 
+@pytest.mark.parametrize(("most", "sizes", "without_val"), [(2, (2, 2, 2), 2), (18, (18, 3, 5), 17)])
+def test_max_examples_keeps_the_first_of_each_split_with_their_labels(most, sizes, without_val):
+    whole, few = Given(), Given()
+    few.max_examples = most
+    whole.setup()
+    few.setup()
+    for kept, every in zip((*few.splits, *few.labels), (*whole.splits, *whole.labels), strict=True):
+        assert torch.equal(kept, every[:most])
+    assert tuple(map(len, few.splits)) == sizes
+    assert few.n_train_without("val") == without_val
+    assert not set(few.labels.train[:without_val].tolist()) & set(few.labels.val.tolist())
+
+
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
     """Nothing is downloaded in a test."""
@@ -754,22 +767,24 @@ def test_what_is_prepared_by_another_version_is_made_anew(tmp_path, monkeypatch)
     assert len(prepared(tmp_path)) == 2
 
 
-def test_other_modes_are_converted_and_counted_once(tmp_path, caplog):
+@pytest.mark.parametrize("channels", [None, 3])
+def test_other_modes_are_converted_and_counted_once(channels, tmp_path, caplog):
     write_images(tmp_path / "set", 4)
     image, grey = (
         Image.fromarray(gradient(0, (6, 6)) * 40),
         Image.fromarray((np.arange(36) * 1820).astype(np.uint16).reshape(6, 6)),
     )
     others = {"00": image.convert("1"), "1": image.convert("P"), "2": image.convert("RGBA"), "3": grey}
+    others["4"] = image.convert("L")
     for name, other in others.items():
         other.save(tmp_path / "set" / f"{name}.png")
-    data = folder(tmp_path, channels=None)
+    data = folder(tmp_path, channels=channels)
     with caplog.at_level("INFO", "eblvm_lit"):
         data.setup()
-        folder(tmp_path, channels=None).setup()
-    assert caplog.messages == [f"4 of 7 images in {tmp_path}/set were converted to colour images of 8 bits."]
+        folder(tmp_path, channels=channels).setup()
+    assert caplog.messages == [f"5 of 8 images in {tmp_path}/set were converted to colour images of 8 bits."]
     found = {x.numpy().tobytes() for x in torch.cat([data.splits.train, data.splits.test])}
-    for name in ("00", "1", "2"):
+    for name in ("00", "1", "2", "4"):
         assert np.asarray(others[name].convert("RGB")).transpose(2, 0, 1).tobytes() in found
     deep = np.asarray(grey) // 256
     assert np.stack([deep] * 3).astype(np.uint8).tobytes() in found

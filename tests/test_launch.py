@@ -159,7 +159,7 @@ def test_twenty_kills_at_any_moment_lose_nothing(straight, tmp_path):
     ("overrides", "sentence"),
     [
         (["trainer.num_nodes=2"], "which torchrun or srun start: see docs/runs.md"),
-        (["+trainer.strategy=fsdp"], "trainer.strategy=fsdp is not supported"),
+        (["+trainer.strategy=fsdp"], "trainer.strategy is not taken: use trainer.devices"),
     ],
 )
 def test_what_cannot_be_launched_is_refused_in_one_sentence(overrides, sentence, tmp_path):

@@ -11,7 +11,7 @@ from image_files import write_images, write_mnist
 from shell import configure, evaluate, of_checkpoint
 
 SMALL = ("model.network.channels=2", "model.h_dim=3", "model.head_dim=4", "posterior.network.widths=[2,2,2]")
-FAST = ("debug=fast", "trainer.max_steps=2", "callbacks.figures=null")
+FAST = ("debug=fast", "data.batch_size=64", "trainer.max_steps=2", "callbacks.figures=null")
 
 
 @pytest.fixture

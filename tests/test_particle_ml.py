@@ -1,6 +1,7 @@
 """Joint particles: the gradient, the distributions that they keep, and the memory of each training example."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -310,9 +311,11 @@ def test_refusals(build, sentence):
     assert "\n" not in str(refusal.value)
 
 
-def test_an_option_that_reorders_the_examples_is_refused(tmp_path):
+def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused():
+    data = Digits()
+    data.trainer = SimpleNamespace(overfit_batches=0, limit_train_batches=3)
     with pytest.raises(ConfigError, match=r"trainer\.limit_train_batches reorders them"):
-        train(tmp_path, *RUN, "+trainer.limit_train_batches=3")
+        data.indices_at(0)
 
 
 def test_the_size_of_the_memory_is_said(tmp_path, caplog):

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-__all__ = ["ConfigError", "DataError", "EblvmError", "escaped", "one_of"]
+__all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "NonFiniteError", "escaped", "one_of"]
 
 
 def escaped(text: str) -> str:
@@ -29,6 +29,18 @@ class DataError(EblvmError):
 
 class ConfigError(EblvmError):
     """The configuration names something that does not exist, or parts that do not fit together."""
+
+
+class NonFiniteError(EblvmError):
+    """A loss, a gradient, a parameter or a final metric is not finite."""
+
+
+class InterruptedRunError(EblvmError):
+    """A signal stopped the run, which can be resumed from its last checkpoint."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
 
 
 def one_of(name: str, value: str, options: Collection[str]) -> None:

@@ -48,8 +48,8 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         >>> iterations_per_batch(OmegaConf.create(cfg))
         5
     """
-    if any(cfg.trainer.get(name) for name in ("overfit_batches", "limit_train_batches", "fast_dev_run")):
-        return 1  # these options count batches
+    if cfg.trainer.get("overfit_batches"):
+        return 1  # it counts batches
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
         # nonfinite is exempt: it checks all iterations of a block
@@ -68,6 +68,7 @@ def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
     packages = [*import_packages(cfg.get("allow_packages")), *extra_packages]
     pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
+    data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)
     if method.event_shape != data.event_shape:
         raise ConfigError(
@@ -143,7 +144,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         "plugins": [AtomicCheckpointIO()],
     }
     if both := sorted(own.keys() & options.keys()):
-        raise ConfigError(f"trainer.{both[0]} cannot be set: use max_steps, n_validations and callbacks.")
+        raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
     try:
         if n_processes(cfg) > 1:
             # Methods reduce their gradients themselves: DDP's hooks do not see what torch.func.grad computes. Processes

@@ -13,24 +13,29 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "train"]
 
 
-def _train(cfg: DictConfig) -> float | None:
-    from eblvm_lit.cli import cli, run  # takes seconds, for which --help and typing errors need not wait
+def _train(cfg: DictConfig) -> dict[str, float]:
+    from eblvm_lit.cli import run  # takes ten seconds, for which errors in the command need not wait
 
-    return cli.main(run.train, cfg)
-
-
-def _evaluate(cfg: DictConfig) -> float | None:
-    from eblvm_lit.cli import cli, run
-
-    return cli.main(run.evaluate, cfg)
+    return run.train(cfg)
 
 
-def _start(task: Callable[[DictConfig], float | None], config_name: str) -> None:
-    """Compose the configuration of the command line, and run a task on it."""
+def _evaluate(cfg: DictConfig) -> dict[str, float]:
+    from eblvm_lit.cli import run
+
+    return run.evaluate(cfg)
+
+
+def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str) -> None:
+    """Compose the configuration of the command line, and call a function of it."""
     import hydra
     from hydra.errors import HydraException
 
     from eblvm_lit.cli.sentences import conf_folder, sentence
+
+    def task(cfg: DictConfig) -> float | None:
+        from eblvm_lit.cli import cli  # takes half a second, for which --help need not wait
+
+        return cli.main(function, cfg)
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would otherwise print in its own words
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 import shlex
 import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
@@ -20,12 +21,15 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
-from eblvm_lit.cli.build import Parts
 from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.command_line import override
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
+
+if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
+    from eblvm_lit.cli.build import Parts
+    from eblvm_lit.methods.base import Method
 
 __all__ = [
     *("CheckOutputFolder", "next_steps", "prepare_folder", "quiet", "shortest", "show_config", "show_results"),
@@ -63,10 +67,9 @@ class CheckOutputFolder(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
-        from eblvm_lit.training.processes import is_first  # takes seconds, for which --help need not wait
-
         first = Path(config.hydra.run.dir)
-        if re.search(r"/\d\d-\d\d-\d\d$", str(first)) and is_first():
+        later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+        if re.search(r"/\d\d-\d\d-\d\d$", str(first)) and not later:
             _prepare_or_exit(first.parent)
             for folder in itertools.chain([first], (first.with_name(f"{first.name}_{i}") for i in itertools.count(1))):
                 try:
@@ -137,7 +140,7 @@ def next_steps(cfg: DictConfig, method: Method) -> list[str]:
     """
     if not HydraConfig.initialized():
         return []
-    ckpt = f"ckpt={shortest(Path(cfg.run_dir))}"
+    ckpt = override("ckpt", shortest(Path(cfg.run_dir)))
     places = [word for folder in config_folders() for word in ("--config-dir", shortest(folder))]
     allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
     own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")

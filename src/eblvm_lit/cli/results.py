@@ -13,12 +13,12 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from eblvm_lit.cli.build import Parts
+from eblvm_lit.errors import NonFiniteError
 from eblvm_lit.figures.final_metrics import ResultPicture
 from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.training.callbacks.log_curves import LogCurves
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.training.loggers.base import log_figures, log_results
 from eblvm_lit.utils.io import write_json

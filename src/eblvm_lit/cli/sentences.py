@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.command_line import pasteable
 
 __all__ = ["conf_folder", "nearest", "refuse_unread", "sentence"]
+
+# Words of Lightning that runs do not take, most because they count iterations, and what does their work.
+NOT_TAKEN = {
+    **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
+    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, how many a run has"),
+    **{f"limit_{split}_batches": "max_examples, of each split" for split in ("train", "val", "test", "predict")},
+    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, in which every stage runs once"),
+    "test": "callbacks=training_only to test nothing",
+    "train": "evaluate.py to train nothing",
+    "accumulate_grad_batches": "data.batch_size",
+    **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "optimizer.clip_norm"),
+    **dict.fromkeys(("gpus", "num_processes", "device", "strategy"), "trainer.devices and trainer.accelerator"),
+    **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
+    "enable_checkpointing": "callbacks.checkpoints=null",
+}
+TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")  # words of Lightning, not in the configuration
+LEAST_LIKENESS = 0.6  # of two words for a hint, by difflib: up to it, likeness is luck
 
 
 def conf_folder() -> Path:
@@ -47,13 +65,10 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     """
     message = str(error)
     if match := re.match(r"Could not override '([^']+)'", message):
-        key = match[1]
-        value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
-        known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
-        if known.get(key, key) == key and (conf_folder() / key).is_dir():
-            return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
-        near = known.get(nearest(key, known) or "")
-        return f"There is no key {key!r}. " + (f"Did you mean {near}={value}?" if near else "--cfg job shows all keys.")
+        return _no_key(match[1], config_name, overrides)
+    if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
+        key, _, value = error.override.partition("=")
+        return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group, option = match[1], match[2]
         options = [name for name in match[3].split() if not name.startswith("_")]  # the others are parts of these
@@ -64,28 +79,45 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     return " ".join(message.partition("\nSee https")[0].split())
 
 
+def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
+    """What to say of a key that is not there."""
+    value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
+    name = key.removeprefix("trainer.")
+    if name in NOT_TAKEN:
+        return f"{key} is not taken: use {NOT_TAKEN[name]}."
+    if name in TAKEN:
+        return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
+    known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
+    if known.get(key, key) == key and (conf_folder() / key).is_dir():
+        return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
+    near = known.get(nearest(key, known) or "")
+    return f"There is no key {key!r}. " + (f"Did you mean {near}={value}?" if near else "--cfg job shows all keys.")
+
+
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """The name most like another one, among those of the same last word if there are any; None if none is like it.
+    """The name whose last word is the same as that of another one or most like it; None if none is like it.
 
     Example:
         >>> nearest("n_lower_steps", ["method.n_lower_steps", "n_validations"])
         'method.n_lower_steps'
         >>> nearest("trainer.max_step", ["trainer.max_steps", "trainer.devices"])
         'trainer.max_steps'
-        >>> nearest("dsn", ["dsm", "snl"]), nearest("xyz", ["seed"])
-        ('dsm', None)
+        >>> nearest("dsn", ["dsm", "snl"]), nearest("test", ["threads"]), nearest("trainer.foo", ["schedule.floor"])
+        ('dsm', None, None)
     """
-    same = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
-    close = get_close_matches(name, same or list(names), n=3, cutoff=0.0 if same else 0.55)
 
-    def likeness(other: str) -> tuple[float, bool]:
-        return SequenceMatcher(a=other, b=name).ratio(), other[:2] == name[:2]
+    def likeness(known: str) -> tuple[float, float, bool]:
+        pairs = ((known.rpartition(".")[2], name.rpartition(".")[2]), (known, name))
+        word, whole = (SequenceMatcher(a=a, b=b).ratio() for a, b in pairs)
+        return word, whole, known[:2] == name[:2]
 
-    return max(close, key=likeness, default=None)
+    found = {known: likeness(known) for known in names}
+    like = [known for known, (word, whole, _) in found.items() if word == 1 or min(word, whole) > LEAST_LIKENESS]
+    return max(like, key=found.__getitem__, default=None)
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """All keys and groups of the configuration with the options that a command line chooses, as they are written there.
+    """The keys and groups that are read with the options that a command line chooses, as they are written there.
 
     A group that is placed elsewhere is written ``group@place``.
     """
@@ -98,7 +130,9 @@ def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
             composed = compose(config_name, return_hydra_config=True)
     options = list(composed.hydra.runtime.choices)
     del composed.hydra
-    return {name.partition("@")[0]: name for name in [*_paths(OmegaConf.to_container(composed)), *options]}
+    read = _read(composed, config_name)
+    names = [*_paths(OmegaConf.to_container(composed)), *options]
+    return {name.partition("@")[0]: name for name in names if _top(name.rpartition("@")[2]) in read}
 
 
 def _paths(node: Any, path: str = "") -> Iterator[str]:
@@ -109,8 +143,27 @@ def _paths(node: Any, path: str = "") -> Iterator[str]:
         yield from _paths(value, here)
 
 
+def _top(key: str) -> str:
+    """The first word of a key, or of a group's name."""
+    return re.split(r"[./]", key)[0]
+
+
+def _read(cfg: DictConfig, config_name: str) -> set[str]:
+    """What is read of the keys at the top of a configuration, and the groups that change others."""
+    plain: Any = OmegaConf.to_container(cfg)
+    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # all runs have them
+    read = {*OmegaConf.load(conf_folder() / f"{config_name}.yaml"), *groups}
+    read.discard("marginal_model")
+    rest = [str(plain.get(name)) for name in read]
+    while rest:
+        found = set(re.findall(r"\$\{(\w+)", rest.pop())) - read
+        read |= found
+        rest += [str(plain.get(name)) for name in found]
+    return {*read, "experiment", "debug", "hydra", "published"}
+
+
 def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Refuse an override of what nothing reads: a part that the method does not have, and keys added by ``+``.
+    """Refuse options of Lightning that runs do not take, and an override of what nothing reads in this run.
 
     Args:
         cfg: As composed, with its interpolations.
@@ -126,17 +179,14 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
         ...
         eblvm_lit.errors.ConfigError: chain.n_steps: nothing reads chain in this run. Leave it out, ...
     """
-    plain = OmegaConf.to_container(cfg)
-    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # all runs have them
-    read = {*OmegaConf.load(conf_folder() / "config.yaml"), *groups}
-    read.remove("marginal_model")
-    rest = [str(plain.get(name)) for name in read]
-    while rest:
-        found = set(re.findall(r"\$\{(\w+)", rest.pop())) - read
-        read |= found
-        rest += [str(plain.get(name)) for name in found]
+    trainer: Any = cfg.get("trainer") or {}
+    for name in sorted(NOT_TAKEN.keys() & trainer.keys()):
+        raise ConfigError(f"trainer.{name} is not taken: use {NOT_TAKEN[name]}.")
+    if isinstance(trainer.get("overfit_batches"), float):
+        raise ConfigError("trainer.overfit_batches is a number of minibatches, and no fraction of them.")
+    read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = re.split(r"[./]", override.package or key)[0]  # of GROUP@PLACE the place
-        if top not in {*read, "experiment", "debug", "hydra", "published"} and not override.is_delete():
+        top = _top(override.package or key)  # of GROUP@PLACE the place
+        if top not in read and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")

@@ -65,11 +65,10 @@ def check_config(cfg: DictConfig) -> None:
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name} must be an integer of at least 1, not {value!r}.")
     _check_choice("trainer.precision", str(cfg.trainer.precision), PRECISIONS)  # a loss scaler fits no second gradient
-    _check_choice("trainer.strategy", cfg.trainer.get("strategy"), (None, "auto"))  # follows from trainer.devices
     _check_choice("test_checkpoint", cfg.test_checkpoint, ("best", "last", "both"))
     _check_choice("eval_weights", cfg.eval_weights, tuple(WEIGHTS))
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigError(f"{name}={value} is not supported; use one of {', '.join(map(str, choices))}.")
+        raise ConfigError(f"{name}={value} is not supported; use one of {', '.join(choices)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,5 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
         table.add_row(*map(Text, (str(folder.relative_to(root)), settings, *numbers)))
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        f"\nCompare them, seeds averaged and with figures:\n  python -m eblvm_lit.reports {root}", soft_wrap=True
-    )
+    compare = f"python -m eblvm_lit.reports {shlex.quote(str(root))}"
+    console.print(f"\nCompare them, seeds averaged and with figures:\n  {escape(compare)}", soft_wrap=True)

@@ -106,6 +106,7 @@ class TrainedRun:
     def data(self) -> ArrayDataModule:
         """The data set of the run; its files are read when it is first asked for."""
         data = instantiate(self.config.data, "data", self.packages)
+        data.max_examples = self.config.get("max_examples")
         data.setup()
         return data
 

@@ -42,6 +42,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         image_shape: (C, H, W) for drawing v, or None if v is not an image.
         bounds: ((x0, x1), (y0, y1)), the window for drawing densities, or None if v is not a 2-D point.
         iterations_per_batch: Minibatches per item of the training loader; above 1, an item is a list of minibatches.
+        max_examples: The first rows that each split keeps at :meth:`setup`, for a try; None: all.
         splits: The arrays, available after :meth:`setup`.
         labels: The labels, row by row, or None. Probes use them; training never does.
 
@@ -72,6 +73,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             if getattr(self, name) < 1:
                 raise ConfigError(f"data.{name} must be at least 1, and is {getattr(self, name)}.")
         self.iterations_per_batch = 1
+        self.max_examples: int | None = None
         self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
         self.labels: Splits | None = None
         self._order: BatchStream | RepeatedBatches | None = None  # where indices are looked up
@@ -112,10 +114,13 @@ class ArrayDataModule(LightningDataModule, ABC):
             DataError: A split is empty, has a wrong shape or type, or is not finite.
         """
         if self.splits is None:
-            splits = self.load()
+            splits, labels = self._kept(self.load()), self.load_labels()
             for name, array in splits._asdict().items():
                 self._check(name, array)
-            self.splits, self.labels = splits, self.load_labels()
+            self.splits, self.labels = splits, None if labels is None else self._kept(labels)
+
+    def _kept(self, parts: Splits) -> Splits:
+        return Splits(*(rows[: self.max_examples] for rows in parts))
 
     def _check(self, name: str, array: torch.Tensor) -> None:
         where = f"The {name} split of {type(self).__name__}"

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.files import FACES_URL, faces_file
 from eblvm_lit.errors import DataError
 
 __all__ = ["FreyFace"]
 
-FILE_NAME = "frey_rawface.mat"
-URL = f"https://cs.nyu.edu/~roweis/data/{FILE_NAME}"
 KEY = "ff"
 SHA256 = {"265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"}
 SIZES = (1400, 300, 265)
@@ -91,12 +90,11 @@ def read_faces(root: Path) -> np.ndarray:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere/frey_rawface.mat is missing: ...
     """
-    path = root.expanduser().absolute() / FILE_NAME
-    content = path.read_bytes() if path.is_file() else b""
+    path = faces_file(root)
+    content = path.read_bytes()
     # before scipy reads it: of a damaged file it may believe a type or a size, and end with a segmentation fault
     if hashlib.sha256(content).hexdigest() not in SHA256:
-        fault = "is damaged or another file, by its SHA-256 sum" if content else "is missing"
-        raise DataError(f"{path} {fault}: put {URL} there or set data.root to the folder that holds it.")
+        raise DataError(f"{path} is damaged or another file, by its SHA-256 sum: put {FACES_URL} there.")
     from scipy.io import loadmat  # a slow import
 
     return loadmat(io.BytesIO(content))[KEY].T.copy()  # torch needs writable memory

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.files import visible
 from eblvm_lit.data.images import ImageDataModule, Images, check_count, count_of
 from eblvm_lit.data.prepared_files import decode_image, decode_once, fingerprint, open_image, size_of
 from eblvm_lit.errors import ConfigError, DataError
@@ -190,18 +191,6 @@ class ImageFolder(ImageDataModule):
 def shuffled(n: int, name: str) -> list[int]:
     """A fixed random order: files are sorted by class, so without it the splits would have different distributions."""
     return torch.randperm(n, generator=keyed_generator(0, "image_folder", name)).tolist()
-
-
-def visible(folder: Path) -> list[Path]:
-    """The entries of a folder by name, without hidden ones.
-
-    Raises:
-        DataError: The folder is missing or empty.
-    """
-    entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
-    if not entries:
-        raise DataError(f"There is no folder {folder} with images, or folders of them: set data.path to one.")
-    return entries
 
 
 def list_images(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...] | None]:

@@ -134,8 +134,8 @@ class ImageDataModule(ArrayDataModule):
 
     def n_train_without(self, split: str) -> int:
         """Number of the first training images that are not in another split; validation images are the last ones."""
-        n = len(self.splits.train)
-        return n - len(self.splits.val) if split == "val" and self.train_on_val else n
+        n, n_all = len(self.splits.train), len(self._images.train)
+        return min(n, n_all - count_of(self.val_size, n_all)) if split == "val" else n
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch of bytes to float32 as models see it; floats stay as they are."""

@@ -18,22 +18,13 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from eblvm_lit.errors import ConfigError, DataError, EblvmError
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
-from eblvm_lit.training.callbacks.preemption import InterruptedRunError
+from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
+from eblvm_lit.utils.command_line import pasteable
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
-
-
-class StoppedProcessesError(InterruptedRunError):
-    """A signal has stopped the processes of a run, each of which says the iteration."""
-
-    def __init__(self, number: int, advice: str) -> None:
-        EblvmError.__init__(self, f"Stopped by {signal.Signals(number).name}; {advice}")
-        self.exit_code = 128 + number
 
 
 class LostProcessError(EblvmError):
@@ -92,18 +83,23 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     if hasattr(config, "signals_to_handle"):  # torch 2.9; without SIGHUP, which nohup has ignored
         config.signals_to_handle = "SIGTERM,SIGINT,SIGUSR1"
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
-    resume = f"resume with the same command and ckpt={cfg.run_dir}/checkpoints/last.ckpt."
+    resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     try:
         return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
     except SignalException as stop:
-        raise StoppedProcessesError(stop.sigval, resume) from None
+        raise _stopped(stop.sigval, resume) from None
     except ChildFailedError as error:
         raise (_in_one_sentence(error, resume) or error) from None
     finally:  # the agent keeps the signals that it handles
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+
+
+def _stopped(number: int, advice: str) -> InterruptedRunError:
+    """A signal has stopped the processes of a run, each of which says the iteration."""
+    return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
@@ -113,7 +109,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
     name, _, sentence = failure.message["message"].partition(": ")
     if name == InterruptedRunError.__name__:  # a signal has reached one of them
-        return StoppedProcessesError(signal.Signals[sentence.split()[2]], resume)
+        return _stopped(signal.Signals[sentence.split()[2]], resume)
     kinds = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
     return kinds[name](sentence) if name in kinds else None
 

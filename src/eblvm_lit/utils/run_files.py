@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["flatten", "read_curves"]
 
@@ -33,7 +34,9 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_curves(path: Path) -> pd.DataFrame:
     """One column per metric, indexed by iteration; NaN where a value is missing or infinite, empty without the file."""
+    import pandas as pd  # takes a second, for which errors in the command need not wait
+
     if not path.is_file():
         return pd.DataFrame()
     curves = pd.read_csv(path, float_precision="round_trip").groupby("iteration").last()
-    return curves.replace([np.inf, -np.inf], np.nan)
+    return curves.replace([math.inf, -math.inf], math.nan)

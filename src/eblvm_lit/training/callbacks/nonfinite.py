@@ -9,16 +9,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from eblvm_lit.errors import EblvmError
+from eblvm_lit.errors import NonFiniteError
 from eblvm_lit.methods.base import Method
 
-__all__ = ["NonFiniteError", "StopOnNonFinite"]
+__all__ = ["StopOnNonFinite"]
 
 HINT = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written before are good."
-
-
-class NonFiniteError(EblvmError):
-    """A loss, a gradient, a parameter or a final metric is not finite."""
 
 
 class StopOnNonFinite(pl.Callback):

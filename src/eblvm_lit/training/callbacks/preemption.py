@@ -11,24 +11,14 @@ from typing import Any
 import pytorch_lightning as pl
 
 from eblvm_lit.core.ranks import largest_over_ranks, rank_and_size
-from eblvm_lit.errors import EblvmError
+from eblvm_lit.errors import InterruptedRunError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["InterruptedRunError", "Preemption"]
+__all__ = ["Preemption"]
 
 # Batch systems send SIGTERM or SIGUSR1, a terminal sends SIGINT.
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
-
-
-class InterruptedRunError(EblvmError):
-    """A signal stopped the run, which can be resumed from its last checkpoint."""
-
-    def __init__(self, number: int, iteration: int, checkpoint: Path) -> None:
-        super().__init__(
-            f"Stopped by {signal.Signals(number).name} after iteration {iteration}; resume with the same command and "
-            f"ckpt={checkpoint}, or ckpt=last."
-        )
-        self.exit_code = 128 + number
 
 
 class Preemption(pl.Callback):
@@ -75,7 +65,11 @@ class Preemption(pl.Callback):
             self.received = number
             trainer.save_checkpoint(self.checkpoint, weights_only=False)
             if leave:
-                raise InterruptedRunError(number, trainer.global_step, self.checkpoint)
+                raise InterruptedRunError(
+                    f"Stopped by {signal.Signals(number).name} after iteration {trainer.global_step}; resume with the "
+                    f"same command and {pasteable('ckpt', str(self.checkpoint))}, or ckpt=last.",
+                    number,
+                )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save and stop, if a signal asked for it; before a validation, which a resumed run would skip, only save."""
