@@ -48,7 +48,7 @@ METRICS = {
         *("sampler.batch_size=4", *(f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold"))),
     ),
     "plane": (
-        *("data=checkerboard", f"evaluation@{PLACE}=[plane,points]"),
+        *("data=two_blobs", f"evaluation@{PLACE}=[plane,points]"),
         *settings("points", *FEW, "images.n_steps=2"),
         *settings("quadrature", "n_cells=6", "tolerance=1"),
         *settings("modes", "n_steps=2"),
