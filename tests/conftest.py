@@ -41,7 +41,7 @@ def float64():
 def honest(tmp_path_factory):
     """An honest checkpoint's content."""
     from eblvm_lit.training.checkpoint_io import load_checkpoint
-    from shell import train
+    from helpers.shell import train
 
     folder = tmp_path_factory.mktemp("honest")
     train(folder, "method=dsm", "trainer.max_steps=1", "n_validations=1")

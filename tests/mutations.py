@@ -75,7 +75,7 @@ def node(test, files):
         LookupError: If no file has it, or several.
     """
     file, _, name = test.rpartition("::")
-    paths = [path for path in files.get(name.partition("[")[0], []) if file in ("", path.name)]
+    paths = [path for path in files.get(name.partition("[")[0], []) if not file or str(path).endswith(f"/{file}")]
     if len(paths) != 1:
         raise LookupError(f"{len(paths)} files have the test {test}")
     return f"{paths[0].relative_to(ROOT)}::{name}"

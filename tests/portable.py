@@ -16,13 +16,12 @@ BUILD = ROOT / "build" / "portable"
 OLDEST = (3, 11)
 EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard")
 
-# The tests of numbers: files that compare what depends on the processor.
+# The tests of numbers: what compares numbers that depend on the processor.
 NUMBERS = [
-    *("annealed_langevin", "baselines", "bidvl", "bism", "compile", "contrastive_divergence", "deep"),
-    *("bidvl_losses", "differentiation", "divergences", "ema", "energies", "fast_paths"),
-    *("fisher_critic", "hypergradient_bias", "hypergradients", "information", "ksd", "nce", "objectives"),
-    *("optimizers", "out_of_distribution", "posteriors", "processes", "samplers", "samples", "scores"),
-    *("spectral_networks", "tolerances", "variational"),
+    *("core", "divergences", "energies", "hypergradients", "methods", "networks", "objectives", "optimizers"),
+    *("posteriors", "samplers", "scores", "evaluation/test_hypergradient_bias.py"),
+    *("evaluation/test_out_of_distribution.py", "training/test_compiling.py", "training/callbacks/test_ema.py"),
+    "test_tolerances.py",
 ]
 
 
@@ -123,8 +122,7 @@ def run(name, cell, interpreter, arguments):
     """Run a cell's tests: what pytest counted, and seconds."""
     BUILD.mkdir(parents=True, exist_ok=True)
     log, start = BUILD / f"{name}.log", time.monotonic()
-    files = [f"tests/test_{name}.py" for name in NUMBERS]
-    command = [interpreter, "-m", "pytest", *arguments, *files]
+    command = [interpreter, "-m", "pytest", *arguments, *(f"tests/{name}" for name in NUMBERS)]
     with log.open("w") as file:
         code = subprocess.run(command, cwd=ROOT, env=os.environ | cell.variables, stdout=file, stderr=file).returncode
     text = log.read_text()

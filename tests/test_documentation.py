@@ -23,15 +23,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import cases
-import test_energies
-import test_objectives
-from documents import PAGES, blocks, commands, sentences
 from eblvm_lit.cli import run
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
-from image_files import write_cifar10, write_frey, write_mnist
-from shell import CONF, ROOT, configure
-from test_config import SHORTER, first_value, shorter_deep
+from energies import test_base as batteries_of_energies
+from helpers.documents import PAGES, blocks, commands, sentences
+from helpers.image_files import write_cifar10, write_frey, write_mnist
+from helpers.shell import CONF, ROOT, configure
+from helpers.short_runs import SHORTER, first_value, shorter_deep
+from objectives import test_base as batteries_of_objectives
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
@@ -311,20 +311,20 @@ def rows(marker):
 def test_the_objectives_row_passes_the_batteries():
     (case,) = rows("row: OBJECTIVES")
     for rho in (-0.7, 0.7):
-        test_objectives.test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho)
-    test_objectives.test_the_right_scale_is_stationary(case)
-    test_objectives.test_expectation_for_a_gaussian(case)
-    test_objectives.test_images_and_vectors_give_the_same(case)
-    test_objectives.test_cotangent_is_the_derivative_by_the_score(case)
+        batteries_of_objectives.test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho)
+    batteries_of_objectives.test_the_right_scale_is_stationary(case)
+    batteries_of_objectives.test_expectation_for_a_gaussian(case)
+    batteries_of_objectives.test_images_and_vectors_give_the_same(case)
+    batteries_of_objectives.test_cotangent_is_the_derivative_by_the_score(case)
 
 
 @pytest.mark.usefixtures("float64", "own_parts")
 def test_the_energys_row_passes_the_batteries():
     (case,) = rows("row: ENERGIES")
-    test_energies.test_energies_of_rows_and_particles_depend_on_nothing_else(case)
-    test_energies.test_every_parameter_and_both_variables_move_the_energy(case)
-    test_energies.test_free_energy_sums_the_latents_out(case)
-    test_energies.test_score_and_its_divergence_are_derivatives_of_the_free_energy(case)
+    batteries_of_energies.test_energies_of_rows_and_particles_depend_on_nothing_else(case)
+    batteries_of_energies.test_every_parameter_and_both_variables_move_the_energy(case)
+    batteries_of_energies.test_free_energy_sums_the_latents_out(case)
+    batteries_of_energies.test_score_and_its_divergence_are_derivatives_of_the_free_energy(case)
 
 
 @pytest.mark.usefixtures("own_parts")
@@ -454,7 +454,12 @@ def workspace(tmp_path_factory):
 def finish(folder, words, variables=None):
     """Run Python to its end, as a user in this folder would."""
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
-    paths += [str(ROOT / "tests" / "small_sets"), str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    paths += [
+        str(ROOT / "tests" / "helpers" / "small_sets"),
+        str(ROOT),
+        str(ROOT / "src"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     environment = {**os.environ, "EBLVM_DATA": str(folder / "data"), "PYTHONPATH": os.pathsep.join(paths)}
     result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"

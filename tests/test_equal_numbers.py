@@ -13,11 +13,11 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data import digits
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.batches import OrderedBatches
-from image_files import write_mnist
-from launching import RUN
-from processes import in_processes, make
-from shell import close, configured, curves, train
-from test_config import NARROW
+from helpers.image_files import write_mnist
+from helpers.launching import RUN
+from helpers.processes import in_processes, make
+from helpers.shell import close, configured, curves, train
+from helpers.short_runs import NARROW
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 

@@ -19,7 +19,7 @@ from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import DataError
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.samplers.gibbs import Gibbs
-from shell import CONF, ROOT
+from helpers.shell import CONF, ROOT
 
 # Mean free energies of training, validation and test split, and log Z, of its card.
 FREE_ENERGIES = [-190.7361, -190.0592, -189.9532]

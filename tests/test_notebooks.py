@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shell import ROOT
+from helpers.shell import ROOT
 
 pytest.importorskip("ipykernel", reason="notebooks need ipykernel")
 nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 
 import eblvm_lit
-from shell import ROOT
+from helpers.shell import ROOT
 
 for tool in ("mkdocs", "material", "mkdocstrings", "latex2mathml", "nbconvert"):
     pytest.importorskip(tool, reason="the site needs the extra docs")

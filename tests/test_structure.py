@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shell import ROOT
+from helpers.shell import ROOT
 
 PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")

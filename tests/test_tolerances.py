@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 
-import iterating
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import tree_map
@@ -14,7 +13,8 @@ from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.base import Optimizer
-from shell import tiny
+from helpers import iterating
+from helpers.shell import tiny
 from tolerances import adam_step, assert_same_iterations, bounded, gamma, operations, reordered
 
 BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")

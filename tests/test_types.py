@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import eblvm_lit
-from shell import ROOT
+from helpers.shell import ROOT
 
 RIGHT = """
 import torch

@@ -16,7 +16,7 @@ from eblvm_lit.hypergradients.finite_difference import FiniteDifference
 from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.methods.base import Method
 from eblvm_lit.optimizers.adam import Adam
-from iterating import updating
+from helpers.iterating import updating
 
 __all__ = ["Bounds", "adam_step", "assert_same_iterations", "bounded", "gamma", "operations", "reordered"]
 

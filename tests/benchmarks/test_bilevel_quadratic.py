@@ -1,0 +1,264 @@
+"""The test bed of quadratic problems: its closed forms, and each hypergradient's rate beside the one in theory."""
+
+import json
+import math
+import sys
+
+import pytest
+import torch
+from benchmarks.bilevel_quadratic import BIASES, KAPPAS, descend, order, rate, reached, sweep
+from benchmarks.quadratic_estimators import ESTIMATORS, OUTER
+from benchmarks.quadratics import Quadratic, relative_error
+
+from benchmarks import bilevel_quadratic
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.hypergradients.warm import Warm
+
+every_kappa = pytest.mark.parametrize("kappa", KAPPAS)
+DESCENTS = ("unroll", "implicit, Neumann", "warm, descent")
+
+
+@pytest.fixture(autouse=True)
+def plainly():
+    with plain_autograd():
+        yield
+
+
+def estimate(hypergradient, toy, n=1, distance=0.0):
+    """The gradient of the n-th iteration."""
+    phi = {"phi": toy.optimum(distance)}
+    state = hypergradient.init_state(phi)
+    for _ in range(n):
+        _, gradient, state = hypergradient(toy.problem(), {"theta": toy.theta}, phi, state)
+    return gradient["theta"]
+
+
+# --- the problem --------------------------------------------------------------------------------------------
+
+
+@every_kappa
+@pytest.mark.parametrize("quartic", [0.0, 1.0])
+def test_closed_forms_of_the_problem(kappa, quartic):
+    toy = Quadratic(kappa, quartic=quartic)
+    torch.testing.assert_close(torch.linalg.cond(toy.H), torch.tensor(float(kappa)).double(), rtol=1e-9, atol=0)
+    slope = torch.func.grad(toy.lower, argnums=1)({"theta": toy.theta}, {"phi": toy.optimum()}, 0)["phi"]
+    assert slope.abs().max() < 1e-13
+
+    def composed(theta):
+        # the lower optimum by a dense solver
+        phi = torch.linalg.solve(toy.H, toy.B @ theta)
+        return toy.upper({"theta": theta}, {"phi": phi})
+
+    # the dense solver loses a condition number's digits
+    exact = {"rtol": 1e-14 * 100 * kappa, "atol": 1e-14 * 100 * kappa}
+    torch.testing.assert_close(torch.func.grad(composed)(toy.theta), toy.hypergradient(), **exact)
+    assert torch.func.grad(composed)(toy.solution()).abs().max() < 1e-14 * 100 * kappa
+
+
+@every_kappa
+@pytest.mark.parametrize("distance", [0.0, 0.01])
+def test_the_closed_form_of_the_penalty(kappa, distance):
+    toy, multiplier = Quadratic(kappa), 30.0
+    shift, gradient = toy.penalised(multiplier, distance)
+    theta, phi = {"theta": toy.theta}, {"phi": toy.optimum(distance)}
+    slope = torch.func.grad(toy.lower, argnums=1)
+    z = phi["phi"] - slope(theta, phi, 0)["phi"]
+
+    def penalised(theta, y):
+        return toy.upper(theta, y) + multiplier * (toy.lower(theta, y, 0) - toy.lower(theta, {"phi": z}, 0))
+
+    # lambda times 1e-15
+    found = torch.func.grad(penalised)(theta, {"phi": z + shift})["theta"]
+    torch.testing.assert_close(found, gradient, rtol=0, atol=1e-12)
+    # where y starts, that far from phi, the slopes of G + J / lambda there and of G at phi are equal: y - z stays
+    start = {"phi": phi["phi"] + shift}
+    difference = torch.func.grad(penalised, argnums=1)(theta, start)["phi"] - multiplier * slope(theta, phi, 0)["phi"]
+    assert difference.abs().max() < 1e-12
+
+
+# --- a gradient ---------------------------------------------------------------------------------------------
+
+
+@every_kappa
+@pytest.mark.parametrize("n", [1, 6, 60])
+def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa, n):
+    toy = Quadratic(kappa)
+    left = toy.A.T @ toy.of_hessian(lambda eigenvalues: (1 - eigenvalues) ** n) @ toy.outer(toy.optimum())
+    for name in DESCENTS:
+        made = ESTIMATORS[name]
+        found = estimate(made.make(kappa, n), toy, n if made.carried else 1)
+        torch.testing.assert_close(found, toy.hypergradient() - left, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kappa", [10, 100, 1_000])
+@pytest.mark.parametrize("name", DESCENTS)
+def test_the_rate_of_descent(kappa, name):
+    rows = sweep(ESTIMATORS[name], kappa, 700)
+    n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
+    # The modes' weights fall with their eigenvalue and each has the factor (1 - eigenvalue)^n: after n steps their mean
+    # is within 1 / 2n of the smallest eigenvalue, where all weights are equal. The random ones are within twice that,
+    # and the mean over the later half of the steps within twice that again.
+    assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
+
+
+@every_kappa
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_conjugate_gradients_find_the_best_of_their_krylov_space(kappa, n):
+    toy = Quadratic(kappa)
+    outer, columns = toy.outer(toy.optimum()), []
+    for _ in range(n):
+        vector = toy.H @ columns[-1] if columns else outer
+        for column in (*columns, *columns):  # twice: orthogonal to rounding
+            vector = vector - column @ vector * column
+        columns.append(vector / torch.linalg.vector_norm(vector))
+    space = torch.stack(columns, 1)
+    w = -space @ torch.linalg.solve(space.T @ toy.H @ space, space.T @ outer)
+    expected = toy.direct(toy.optimum()) - toy.B.T @ w
+    torch.testing.assert_close(estimate(Implicit(n_terms=n), toy), expected, rtol=1e-9, atol=1e-9)
+
+
+@every_kappa
+def test_conjugate_gradients_keep_their_bounds(kappa):
+    toy = Quadratic(kappa)
+    root = toy.of_hessian(torch.sqrt)
+    start = torch.linalg.vector_norm(toy.of_hessian(torch.rsqrt) @ toy.outer(toy.optimum()))  # of -w*, in H's norm
+    scale = torch.linalg.matrix_norm(toy.A.T @ root, 2) * start  # of the gradient's error
+    rounding = 1e-13 * scale
+    for n in (4, 16, 64):
+        error = torch.linalg.vector_norm(estimate(Implicit(n_terms=n), toy) - toy.hypergradient())
+        assert error < 2 * scale * ESTIMATORS["implicit, CG"].factor(kappa) ** n + rounding
+        steepest = Warm(curvature="hessian", preconditioner="none")
+        error = torch.linalg.vector_norm(estimate(steepest, toy, n) - toy.hypergradient())
+        assert error < scale * ESTIMATORS["warm, CG"].factor(kappa) ** n + rounding
+
+
+@pytest.mark.parametrize("kappa", [10, 100])
+@pytest.mark.parametrize("name", ["implicit, CG", "finite difference, CG", "warm, CG"])
+def test_the_rate_of_conjugate_gradients(kappa, name):
+    found, bound = 1 - rate(sweep(ESTIMATORS[name], kappa, 3_000)), 1 - ESTIMATORS[name].factor(kappa)
+    assert bound < found < 1.4 * bound  # near the bound of the worst spectrum, which a logarithmic one is not
+
+
+@every_kappa
+@pytest.mark.parametrize("distance", [0.0, 0.01])
+def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa, distance):
+    toy, n, multiplier = Quadratic(kappa), 60, 1e4 * kappa
+    shift, limit = toy.penalised(multiplier, distance)
+    left = -toy.of_hessian(lambda eigenvalues: (1 - eigenvalues - 1 / multiplier) ** n) @ shift  # y - z starts at zero
+    expected = limit + toy.R.T @ left - multiplier * toy.B.T @ left
+    found = estimate(ESTIMATORS["penalty"].make(kappa, 1), toy, n, distance)
+    # rounding of G's gradient is multiplied by lambda
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14 * multiplier)
+
+
+@pytest.mark.parametrize("kappa", [10, 100])
+def test_the_rate_of_the_penalty(kappa):
+    rows = sweep(ESTIMATORS["penalty"], kappa, 1_200)
+    n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
+    assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_evaluations_are_counted(name):
+    rows = sweep(ESTIMATORS[name], 10, 40)
+    costs = {
+        "unroll": lambda n: 2 * n,  # a gradient, and in reverse a product
+        "implicit, Neumann": lambda n: n,  # n - 1 products, and the mixed one
+        "implicit, CG": lambda n: n + 1,
+        "warm, descent": lambda n: 2 * n,
+        "warm, CG": lambda n: 3 * n,  # its residual, too
+        "finite difference, CG": lambda n: n + 2,
+        "penalty": lambda n: 4 * n,  # y and z, and G at both
+    }
+    assert [row["evaluations"] for row in rows] == [costs[name](row["steps"]) for row in rows]
+    assert len(rows) > 2
+
+
+def test_evaluations_to_the_goal_are_between_two_rows():
+    rows = [{"evaluations": n, "error": 10.0**-n} for n in (1, 2, 4)]
+    assert reached(rows, 1e-3) == pytest.approx(3)
+    assert reached(rows, 1e-4) == math.inf
+    assert reached(rows, 0.5) == 1
+
+
+# --- its bias -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_the_orders_of_biases(name):
+    rows, power, ends = BIASES[name]
+    # G is of fourth degree and the upper level quadratic: the only other term is the penalty's next, kappa / lambda
+    assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
+
+
+@every_kappa
+def test_the_limit_of_the_finite_difference(kappa):
+    made = ESTIMATORS["finite difference, CG"]
+    toy = Quadratic(kappa, quartic=1.0)
+    bias = relative_error(made.limit(toy), toy.hypergradient())
+    found = estimate(made.make(kappa, 250), toy)
+    assert bias > 1e-7
+    assert relative_error(found, made.limit(toy)) < 0.05 * bias
+
+
+@every_kappa
+def test_what_phi_lacks_biases_the_implicit_gradient_and_the_penalty_and_unrolling_mends_it(kappa):
+    toy, distance, n = Quadratic(kappa), 0.01, 50
+    off = toy.optimum(distance) - toy.optimum()
+    left = toy.of_hessian(lambda eigenvalues: (1 - eigenvalues) ** n)
+    unroll = Unroll(n_unroll=n, descent="plain", step_size=1.0)
+    shift = estimate(unroll, toy, distance=distance) - estimate(unroll, toy)
+    mapped = toy.R.T + toy.A.T @ (torch.eye(len(off)) - left)
+    torch.testing.assert_close(shift, mapped @ left @ off, rtol=1e-9, atol=1e-12)
+    series = Implicit(n_terms=n, solver="neumann", step_size=1.0)
+    shift = estimate(series, toy, distance=distance) - estimate(series, toy)
+    torch.testing.assert_close(shift, mapped @ off, rtol=1e-9, atol=1e-12)
+    multiplier, made, found = 1e4 * kappa, ESTIMATORS["penalty"].make(kappa, 1), []
+    for away in (distance, 0.0):
+        held = {"phi": toy.optimum(away)}
+        state = {**made.init_state(held), "penalty_shift": toy.penalised(multiplier, away)[0]}
+        found.append(made(toy.problem(), {"theta": toy.theta}, held, state).gradient["theta"])
+    # as of all terms of the series, but for 1 / lambda, with the direct term at z, which is one step closer
+    kept = toy.of_hessian(lambda eigenvalues: 1 - 1 / (1 + multiplier * eigenvalues))
+    expected = (toy.R + toy.A).T @ kept @ off - toy.R.T @ toy.H @ off
+    torch.testing.assert_close(found[0] - found[1], expected, rtol=1e-9, atol=1e-13 * multiplier)
+
+
+# --- theta's descent, and the command -----------------------------------------------------------------------
+
+
+def test_which_hypergradients_find_the_solution():
+    rows = {name: descend(make(10), 10, 600) for name, make in OUTER.items()}
+    assert rows["N = 0"][-1]["error"] > 0.9
+    assert rows["N = 1"][-1]["error"] > 0.5
+    assert rows["warm, descent"][-1]["error"] < 1e-3
+    assert rows["penalty"][-1]["error"] < 0.02  # kappa / lambda is 0.01
+    # ten steps save few iterations, each of which has 23 evaluations in the place of 5
+    more = descend(OUTER["penalty, 10 steps"](10), 10, 2_500)
+    assert more[-1]["error"] < 0.02
+    assert reached(more, 0.02) > 4 * reached(rows["penalty"], 0.02)
+    assert more[1]["evaluations"] == 23
+    assert rows["penalty"][1]["evaluations"] == 5
+    errors = [row["error"] for row in rows["implicit, CG"]]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.2
+    # one lower step; 10 products and the mixed one
+    assert rows["implicit, CG"][1]["evaluations"] == 12
+    assert rows["N = 1"][1]["evaluations"] == 3
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    for name, value in (("KAPPAS", (10, 30)), ("SMALL_KAPPAS", (10,)), ("enough", lambda _: 10)):
+        monkeypatch.setattr(bilevel_quadratic, name, value)
+    monkeypatch.setattr(sys, "argv", ["bilevel_quadratic", "--budget", "40", "--out", str(tmp_path)])
+    bilevel_quadratic.main()
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "bilevel_quadratic.json").read_text())
+    assert [*found] == ["budget", "errors", "away", "biases", "outer"]
+    assert [*found["errors"]["30"]] == [*ESTIMATORS]
+    for name in (*ESTIMATORS, *BIASES, *OUTER):
+        assert any(line.startswith(f"| {name} ") for line in printed.splitlines()), name
+    for name in ("bilevel_quadratic", "bilevel_quadratic_outer"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000

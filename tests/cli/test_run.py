@@ -1,0 +1,490 @@
+"""train and evaluate: what a run counts, changes and leaves."""
+
+import copy
+import inspect
+import json
+import math
+import re
+from types import SimpleNamespace
+
+import matplotlib.image
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.optim.adam import adam as torch_adam
+
+import eblvm_lit
+from eblvm_lit.cli import results, run
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.functional import params_of, plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import copy_tree
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.optimizers import adam
+from eblvm_lit.training.callbacks.checkpoints import Checkpoints
+from eblvm_lit.utils.numbers import significant
+from helpers import iterating
+from helpers.image_files import write_mnist
+from helpers.processes import BATCH, CASES, iterate, make
+from helpers.shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
+from tolerances import assert_same_iterations, bounded, operations, reordered
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that is over, whose best checkpoint is not its last one: its steps are too large."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    long = ["trainer.max_steps=30", "n_validations=3", "test_checkpoint=best", "optimizer.lr=3", "method=bidsm"]
+    return folder, train(folder, *long, "method.n_lower_steps=1", "method.n_unroll=0")
+
+
+# --- what a run leaves ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """A sweep over a job that cannot work and one that can, in a process of its own: folder, code, stdout, stderr."""
+    folder = tmp_path_factory.mktemp("sweep")
+    jobs = ["-m", "trainer.precision=16-mixed,32-true", "hydra.sweep.dir=sweep"]
+    process = start("train.py", *jobs, "debug=fast", "data=line_blobs", "show_config=true", folder=folder)
+    out, err = process.communicate()
+    return folder / "sweep", process.returncode, out, err
+
+
+def test_a_job_leaves_its_whole_folder_and_nothing_else(sweep):
+    folder, out, err = sweep[0] / "1", *sweep[2:]
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
+    pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
+    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
+    assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
+    for picture in pictures:
+        assert matplotlib.image.imread(folder / picture)[..., :3].std() > 0.01  # it shows something
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert all(significant(metrics[name]) in out for name in metrics)  # the results table
+    assert "noise_std: 0.05" in out  # the configuration's tree
+    for noise in ("Warning", "Tip", "GPU available", "weights_only", "deprecated"):
+        assert noise not in out + err
+
+
+def test_a_bad_job_of_a_sweep_ends_in_a_sentence_and_the_others_still_run(sweep):
+    folder, code, out, err = sweep
+    assert code == 1
+    sentence = "ERROR: trainer.precision=16-mixed is not supported"
+    assert sentence in err
+    assert "Traceback" not in out + err
+    assert sentence.removeprefix("ERROR: ") in (folder / "0" / "train.log").read_text()
+    assert not (folder / "0" / "metrics.json").exists()
+    assert (folder / "1" / "metrics.json").exists()
+
+
+def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_path):
+    folder, metrics = finished
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert metrics.keys() >= {"iteration", "test/fisher", "test/log_likelihood", "test/posterior_kl"}
+    best = checkpoint(folder, "best")["eblvm_lit"]["iteration"]
+    assert metrics["iteration"] == best < 30  # test_checkpoint=best
+    assert evaluate(tmp_path, folder / "checkpoints" / "best.ckpt") == of_checkpoint(metrics)
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == of_checkpoint(metrics)
+    last = evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")
+    assert last["iteration"] == 30
+    assert last["test/fisher"] != metrics["test/fisher"]
+
+
+def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatch):
+    """Lightning moves a method to the CPU when training ends, where samples of a deep model take hours."""
+    events, fit, to = [], pl.Trainer.fit, Method.to
+
+    def fit_on_gpu(self, *args, **kwargs):
+        fit(self, *args, **kwargs)
+        on_gpu = SimpleNamespace(root_device=torch.device("cuda", 1))
+        monkeypatch.setattr(pl.Trainer, "strategy", property(lambda self: on_gpu))
+        events.append("trained")
+
+    def recorded(self, *args, **kwargs):
+        if args[:1] == (torch.device("cuda", 1),):
+            events.append("moved")
+            return self
+        return to(self, *args, **kwargs)
+
+    compute = results.final_metrics
+    monkeypatch.setattr(pl.Trainer, "fit", fit_on_gpu)
+    monkeypatch.setattr(Method, "to", recorded)
+    monkeypatch.setattr(results, "final_metrics", lambda *args: (events.append("computed"), compute(*args))[1])
+    train(tmp_path, "method=dsm")
+    assert events == ["trained", "moved", "computed"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "device"), [("auto", True, "cuda"), ("cpu", True, "cpu"), ("auto", False, "cpu")]
+)
+def test_an_evaluation_is_where_the_run_was(accelerator, gpu, device, tmp_path, monkeypatch):
+    train(tmp_path, "method=dsm", f"trainer.accelerator={accelerator}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(run, "find_device", torch.device)
+    moved, to = [], Method.to
+    monkeypatch.setattr(
+        Method, "to", lambda self, x: (moved.append(x), self)[1] if isinstance(x, torch.device) else to(self, x)
+    )
+    evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "last.ckpt")
+    assert moved == [torch.device(device)]
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(finished, tmp_path):
+    with pytest.raises(ConfigError, match="device=cuda:7: there is no such device on this machine"):
+        evaluate(tmp_path, finished[0] / "checkpoints" / "last.ckpt", "device=cuda:7")
+
+
+def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
+    folder, metrics = finished
+    ckpt = folder / "checkpoints" / "best.ckpt"
+    bounded = "callbacks.evaluation.metrics.ksd.max_points=50"
+    found = evaluate(tmp_path, ckpt, "evaluation@callbacks.evaluation.metrics=ksd", bounded)
+    assert {name: found.pop(name) for name in list(found) if "ksd" in name}
+    assert found == of_checkpoint(metrics)  # what stands for other metrics' numbers stands for these
+    with pytest.raises(ConfigError, match=r"had no callbacks.figures that could have other figures"):
+        evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
+
+
+def test_a_figure_of_the_final_metrics_is_drawn_at_the_end_of_a_run_and_of_an_evaluation(tmp_path):
+    figure = "figures: {bias: {_target_: eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves}}"
+    figures = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: '${{run_dir}}', {figure}}}"
+    bias = "{_target_: eblvm_lit.evaluation.score_bias.ScoreBias, levels: [0.01, 0.1], n_repeats: 2}"
+    train(
+        tmp_path, "method=vages_dsm", f"callbacks.figures={figures}", f"+callbacks.evaluation.metrics.score_bias={bias}"
+    )
+    drawn = tmp_path / "figures" / "bias.png"
+    assert drawn.exists()
+    evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "last.ckpt")
+    assert (tmp_path / "evaluated" / "figures" / "bias.png").read_bytes() == drawn.read_bytes()
+
+
+def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
+    folder, metrics = finished
+    losses = {row["iteration"]: row["val/loss"] for row in curves(folder) if "val/loss" in row}
+    assert list(losses) == [10, 20, 30]
+    assert min(losses, key=losses.get) == metrics["iteration"]
+
+
+@pytest.mark.parametrize(("metric", "best"), [("val/fisher", min), ("val/log_likelihood", max)])
+def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp_path):
+    monitor = (f"callbacks.checkpoints.monitor={metric}", "callbacks.evaluation.at_validation=[fisher,log_likelihood]")
+    train(tmp_path, "method=dsm", "optimizer.lr=0.3", *monitor, "trainer.max_steps=20", "n_validations=4")
+    values = {row["iteration"]: row[metric] for row in curves(tmp_path) if metric in row}
+    assert len(set(values.values())) == 4
+    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == best(values, key=values.get)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_of_a_metric_of_unknown_direction_is_what_mode_says(mode, tmp_path):
+    with pytest.raises(ConfigError, match=r"needs callbacks\.checkpoints\.mode=min or max"):
+        Checkpoints(save_dir=str(tmp_path), monitor="val/log_z")
+    assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode=mode).sign == {"min": -1, "max": 1}[mode]
+
+
+def test_annealed_importance_sampling_is_reproduced_by_evaluate_and_moves_with_its_seed(tmp_path):
+    sampled = [f"callbacks.evaluation.metrics.log_likelihood.{k}" for k in ("max_enumerated=0", "n_chains=9")]
+    metrics = train(tmp_path, "method=dsm", *sampled)
+    assert "test/ais_effective_sample_size" in metrics
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert evaluate(tmp_path / "same", last) == of_checkpoint(metrics)
+    other = evaluate(tmp_path / "other", last, "seed=7")
+    assert other["test/log_likelihood"] != metrics["test/log_likelihood"]
+    assert other["test/fisher"] == metrics["test/fisher"]
+
+
+def test_debug_overfit_sees_one_minibatch_again_and_again(tmp_path, monkeypatch):
+    seen = []
+    step = Method.training_step
+    monkeypatch.setattr(Method, "training_step", lambda self, v, i: (seen.append(v.clone()), step(self, v, i))[1])
+    short = ["trainer.max_steps=30", "n_validations=1", "optimizer.lr=0.01", "noise.std=1"]
+    train(tmp_path, "debug=overfit", "method=dsm", "method.compile=false", "show_config=false", *short)
+    assert len(seen) == 30
+    assert all(torch.equal(v, seen[0]) for v in seen)
+    losses = [row["train/model_loss"] for row in curves(tmp_path) if "train/model_loss" in row]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_other_precisions_train_and_are_reproduced_by_evaluate(precision, tmp_path):
+    k, n = "method.n_lower_steps=1", "method.n_unroll=1"
+    metrics = train(tmp_path, f"trainer.precision={precision}", k, n, "trainer.max_steps=3", "n_validations=1")
+    dtype = torch.float64 if precision == "64-true" else torch.float32
+    assert checkpoint(tmp_path)["state_dict"]["energy.W"].dtype == dtype
+    assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_bytes_become_numbers_of_the_models_type(block, tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+    images = ("data=mnist", "model=grbm", "data.flatten=true", "data.size=8", "data.val_size=2", "data.batch_size=4")
+    parts = ("method=dsm", *images, f"iterations_per_batch={block}", "trainer.precision=64-true")
+    train(tmp_path / "run", *parts, "trainer.max_steps=2", "n_validations=1", "callbacks.figures=null")
+    assert checkpoint(tmp_path / "run")["state_dict"]["energy.W"].dtype == torch.float64
+
+
+# Hypergradients, and what of theirs lasts from one iteration to the next.
+HYPERGRADIENTS = {
+    "fixed_point": set(),
+    "warm": {"adjoint", "adjoint_age"},
+    "finite_difference": {"adjoint", "adjoint_age"},
+    "penalty": {"penalty_shift", "penalty_multiplier"},
+}
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+@pytest.mark.parametrize("name", HYPERGRADIENTS)
+def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, precision, tmp_path):
+    short = ["method.n_lower_steps=1", "trainer.max_steps=3", "n_validations=1", "callbacks=ema"]
+    metrics = train(tmp_path, f"hypergradient={name}", f"trainer.precision={precision}", *short)
+    saved, live = checkpoint(tmp_path), eblvm_lit.load(tmp_path).method.persistent_buffers()
+    assert live.keys() == HYPERGRADIENTS[name]
+    for key, value in live.items():
+        assert same(saved["state_dict"][key].to(value), value)
+        assert value.abs().max() > 0
+    assert not live.keys() & saved["averages"].keys()
+    assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+DEEP = ("model=deep_toy", "method=bimdsm", "method.n_lower_steps=1")
+GENTLE = ("hypergradient.multiplier=1e6", "hypergradient.step_size=1e-5")  # J is of another size than G
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *(
+            (*method, f"hypergradient={name}", "method.n_lower_steps=1")
+            for method in (
+                *((f"method={name}",) for name in ("bidsm", "bissm", "bimdsm")),
+                *(("method=bism", f"objective={name}") for name in ("sm", "ksd")),
+            )
+            for name in HYPERGRADIENTS
+        ),
+        (*DEEP, "hypergradient=fixed_point"),
+        (*DEEP, "hypergradient=fixed_point", "hypergradient.precision=stepped"),
+        (*DEEP, "hypergradient=warm", "hypergradient.curvature=hessian", "hypergradient.damping=1"),
+        (
+            *(*DEEP, "hypergradient=finite_difference"),
+            *("hypergradient.adjoint.curvature=hessian", "hypergradient.adjoint.damping=1"),
+        ),
+        (*DEEP, "hypergradient=penalty", *GENTLE),
+    ],
+    ids=" ".join,
+)
+def test_every_objective_goes_with_every_hypergradient(overrides, tmp_path):
+    parts = build(configured("debug=fast", "data=checkerboard", *overrides, f"run_dir={tmp_path}"))
+    parts.data.setup()
+    method, v = parts.method, parts.data.splits.train[:100]
+    before, state = copy.deepcopy(method.state_dict()), iterating.start(method)
+    with plain_autograd():
+        for i in range(3):
+            record = method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, "test", i)))
+    assert all(torch.isfinite(value) for value in record.values())
+    for name, value in method.state_dict().items():
+        assert torch.isfinite(value).all()
+        assert not torch.equal(value, before[name]), name
+
+
+# --- what is counted --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (0, 2), (1, 0), (1, 2), (5, 0), (5, 2)])
+def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
+    schedule = ["optimizer.lr=0.01", "final_lr=0.001", "trainer.max_steps=6", "n_validations=2"]
+    train(tmp_path, f"method.n_lower_steps={k}", f"method.n_unroll={n}", *schedule, "callbacks.evaluation=null")
+    saved = checkpoint(tmp_path)
+    assert saved["global_step"] == saved["eblvm_lit"]["iteration"] == 6
+    lower, upper = (state["state"][0]["n_steps"].item() for state in saved["optimizer_states"])
+    assert (lower, upper) == (6 * k, 6)
+    rows = {row["iteration"]: row for row in curves(tmp_path)}
+    assert list(rows) == [1, 2, 3, 4, 5, 6]
+    assert [i for i, row in rows.items() if "val/loss" in row] == [3, 6]
+    for i, row in rows.items():
+        lr = 0.001 + 0.009 * (1 + math.cos(math.pi * (i - 1) / 6)) / 2
+        assert row["train/upper_lr"] == row["train/lower_lr"] == pytest.approx(lr)
+        assert ("train/lower_loss" in row) == (k > 0)
+
+
+def test_the_learning_rate_of_the_schedule_is_the_one_that_is_used(tmp_path):
+    # plain gradient descent whose rate is cut by a millionth from the second iteration on
+    cut = [
+        "schedule@optimizer.schedule=exponential",
+        "optimizer.schedule.every=1",
+        "optimizer.schedule.factor=1e-6",
+    ]
+    once = ["method=dsm", "optimizer=sgd", "optimizer.lr=0.01", "n_validations=1"]
+    train(tmp_path / "once", *once, "trainer.max_steps=1")
+    train(tmp_path / "cut", *once, *cut, "trainer.max_steps=4")
+    train(tmp_path / "whole", *once, "trainer.max_steps=4")
+    w = {name: checkpoint(tmp_path / name)["state_dict"]["energy.W"] for name in ("once", "cut", "whole")}
+    moved = (w["whole"] - w["once"]).norm()
+    assert moved > 0
+    assert (w["cut"] - w["once"]).norm() < 1e-4 * moved
+
+
+def test_validation_is_deterministic(tmp_path):
+    still = ["optimizer.lr=1e-30", "n_validations=5", "method.n_unroll=0"]
+    train(tmp_path, *still)
+    losses = [row["val/loss"] for row in curves(tmp_path) if "val/loss" in row]
+    assert len(losses) == 5
+    assert len(set(losses)) == 1
+
+
+def test_a_run_is_a_function_of_its_seed(tmp_path):
+    few = ["method.n_lower_steps=1", "method.n_unroll=1"]
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        train(tmp_path / name, *few, f"seed={seed}")
+    assert same_state(tmp_path / "one", tmp_path / "again")
+    assert curves(tmp_path / "one") == curves(tmp_path / "again")
+    assert not same(checkpoint(tmp_path / "one")["state_dict"], checkpoint(tmp_path / "other")["state_dict"])
+
+
+def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
+    drawn, draw = [], LossMethod.draw_noise
+
+    def watched(self, v, generator):
+        noise = draw(self, v, generator)
+        drawn.append(float(noise["model"]["data"]["eps"][0, 0]))
+        return noise
+
+    monkeypatch.setattr(LossMethod, "draw_noise", watched)
+    train(tmp_path, "method=dsm", "trainer.max_steps=4", "n_validations=1", "callbacks.evaluation=null")
+    assert len(drawn) == len({*drawn}) == 4
+
+
+# --- what a level moves -----------------------------------------------------------------------------------
+
+
+def state_of(folder, *overrides):
+    """A bi-level method and its state at the start, a minibatch and noise."""
+    parts = build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
+    method, data = parts.method, parts.data
+    data.setup()
+    v = data.splits.train[:8]
+    return method, iterating.start(method, lr=0.01), v, method.draw_noise(v, keyed_generator(0, "test"))
+
+
+def snapshot(state):
+    return {
+        "theta": {k: v.clone() for k, v in state.theta.items()},
+        "phi": {k: v.clone() for k, v in state.phi.items()},
+        "lower": {k: v.clone() for k, v in flat(state.optimizers["lower"]).items()},
+        "upper": {k: v.clone() for k, v in flat(state.optimizers["upper"]).items()},
+    }
+
+
+def flat(state):
+    return {
+        f"{slot}/{name}": tensor
+        for slot, value in state.items()
+        for name, tensor in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+
+
+def changed(before, after):
+    return {key for key in before if not same(before[key], after[key])}
+
+
+def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
+    method, state, v, noise = state_of(tmp_path)
+    start = snapshot(state)
+    after_lower, _ = iterating.run(method, state, v, noise, only=("lower",))
+    assert changed(start, snapshot(after_lower)) == {"phi", "lower"}
+    none = {**noise, "lower": None}  # the upper level reads nothing of the lower one's noise
+    method.n_lower_steps = 0
+    after_upper, _ = iterating.run(method, after_lower, v, none)
+    method.n_lower_steps = 2
+    assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
+    assert changed(start, snapshot(state)) == set()  # nothing is changed in place
+    twin, _ = iterating.run(method, copy.deepcopy(state), v, noise, in_place=True)
+    method.run_iteration(state, v, noise)  # writes into the live tensors
+    assert changed(snapshot(twin), snapshot(state)) == set()
+    torch.testing.assert_close(snapshot(state), snapshot(after_upper))
+    assert same(params_of(method.energy), twin.theta)
+    assert same(params_of(method.posterior), twin.phi)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
+    """Steps in the live tensors, as an eager iteration takes them, end where steps that move nothing else do."""
+    method, like = make(name, tmp_path)
+    with bounded(method, reordered(operations(method, like.expand(BATCH, *like.shape[1:]), 2))) as bounds:
+        live, record, *_ = iterate(method, like, 2)
+
+    def run_pure(self, state, v, noise):
+        after = self.iteration(state, v, noise)
+        for tree in ("params", "optimizers", "buffers"):
+            copy_tree(getattr(state, tree), getattr(after, tree))
+        return after.record()
+
+    monkeypatch.setattr(Method, "run_iteration", run_pure)
+    pure, pure_record, *_ = iterate(method, like, 2)
+    assert_same_iterations((pure, pure_record), (live, record), bounds)
+
+
+def test_all_live_adam_steps_of_an_eager_run_are_the_fused_kernels(tmp_path, monkeypatch):
+    """Moments laid out otherwise than their parameters would be stepped slowly, and nothing else would show it."""
+    steps = []
+    monkeypatch.setattr(adam, "torch_adam", lambda *args, **kwargs: steps.append(torch_adam(*args, **kwargs)))
+    short = ["method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1", "optimizer=adam", "method.compile=false"]
+    train(tmp_path / "run", *short, "trainer.max_steps=4")
+    assert len(steps) == 4 * (2 + 1)
+    last = f"ckpt={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}"
+    train(tmp_path / "resumed", *short, "trainer.max_steps=6", last)
+    assert len(steps) == 6 * (2 + 1)
+
+
+def test_without_lower_steps_the_posterior_stays_as_it_is_bit_by_bit(tmp_path):
+    torch.manual_seed(0)
+    none = ["method.n_lower_steps=0", "method.n_unroll=2"]
+    train(tmp_path, *none)
+    method = build(tiny(tmp_path, *none)).method
+    after = checkpoint(tmp_path)
+    for name, value in method.state_dict().items():
+        assert torch.equal(value, after["state_dict"][name]) == name.startswith("posterior."), name
+    lower = after["optimizer_states"][0]["state"]
+    assert all(not slot.any() for entry in lower.values() for slot in entry.values())
+
+
+def test_clipping_bounds_the_step_and_the_logged_norm_is_the_one_before(tmp_path):
+    small = [
+        "method=dsm",
+        "optimizer=sgd",
+        "optimizer.lr=1",
+        "optimizer.clip_norm=1e-3",
+        "trainer.max_steps=1",
+    ]
+    train(tmp_path, *small, "n_validations=1")
+    before = build(tiny(tmp_path, *small)).method.state_dict()
+    after = checkpoint(tmp_path)["state_dict"]
+    moved = math.sqrt(sum((after[name] - before[name]).square().sum().item() for name in before))
+    assert moved == pytest.approx(1e-3, rel=1e-2)
+    assert curves(tmp_path)[0]["train/model_grad_norm"] > 1
+
+
+def test_help_names_the_groups_without_waiting_for_torch(tmp_path):
+    process = start("train.py", "--help", folder=tmp_path)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    for group in ("method", "data", "objective", "hypergradient", "logger"):
+        assert re.search(rf"(?m)^{group}:", out), group
+    assert "bidsm" in out
+    assert "train.py ckpt=last" in out
+
+
+@pytest.mark.parametrize("inside", ["training_step", "validation_step"])
+def test_subnormal_numbers_count_as_zero_in_a_run_and_not_after_it(inside, tmp_path, monkeypatch):
+    step, seen = getattr(Method, inside), []
+
+    def look(self, v, i):
+        seen.append(float(torch.tensor(1e-39) * 1.0))
+        return step(self, v, i)
+
+    look.__signature__ = inspect.signature(step)
+    monkeypatch.setattr(Method, inside, look)
+    train(tmp_path, "method=dsm", "trainer.max_steps=2", "n_validations=1")
+    assert set(seen) == {0.0}
+    assert torch.tensor(1e-39) * 1.0 > 0

@@ -1,0 +1,277 @@
+"""Sweeps: a failed job is named and the others run; what is missing, and nothing else, is done by the next start."""
+
+import json
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
+from omegaconf import OmegaConf
+
+from eblvm_lit.cli import cli, run
+from eblvm_lit.cli.sweeps import Sweep, earlier_checkpoint, earlier_metrics, worst_value
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.reports.runs import read_runs
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from helpers.launching import run_script
+from helpers.shell import checkpoint, configure, curves, same_state, start, tiny, train
+
+DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3")
+RESUME = "sweep.resume=true"
+
+
+# --- one job ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A job that has finished."""
+    folder = tmp_path_factory.mktemp("whole") / "0"
+    return folder, train(folder, *DSM)
+
+
+def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
+    folder, metrics = whole
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    monkeypatch.setattr(run, "build", lambda cfg: pytest.fail("it was run again"))
+    assert train(folder, *DSM, RESUME, "show_config=false") == metrics
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("change", ["seed=2", "optimizer.lr=0.5", "trainer.max_steps=15", "callbacks.curves=null"])
+def test_results_of_other_settings_are_never_taken_for_those_of_a_job(change, whole):
+    with pytest.raises(SystemExit, match="holds results of other settings"):
+        earlier_metrics(tiny(whole[0], *DSM, change, RESUME))
+
+
+def test_without_being_asked_nothing_is_skipped(whole):
+    cfg = tiny(whole[0], *DSM)
+    assert earlier_metrics(cfg) is None
+    assert earlier_checkpoint(cfg) is None
+
+
+def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterrupted_one(whole, tmp_path, monkeypatch):
+    step = Method.training_step
+
+    def step_or_crash(self, v, i):
+        if self.iterations_done == 10:
+            raise RuntimeError("crashed on purpose")
+        return step(self, v, i)
+
+    monkeypatch.setattr(Method, "training_step", step_or_crash)
+    folder, same = tmp_path / "0", f"outputs_dir={whole[0].parent}"
+    with pytest.raises(RuntimeError):
+        train(folder, *DSM, same)
+    monkeypatch.undo()
+    assert checkpoint(folder)["global_step"] == 8
+    train(folder, *DSM, RESUME, same)
+    assert same_state(folder, whole[0])
+    assert curves(folder) == curves(whole[0])
+
+
+@pytest.mark.parametrize("asked", [None, "test/fisher"])
+@pytest.mark.parametrize("error", [ConfigError("It cannot work."), RuntimeError("a bug")])
+def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(asked, error, monkeypatch):
+    def fail(cfg):
+        raise error
+
+    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": asked})
+    monkeypatch.setattr(cli, "in_sweep", lambda: True)
+    if asked is None:
+        assert cli.main(fail, cfg) is None
+    else:
+        with pytest.raises(CompactHydraException if isinstance(error, ConfigError) else RuntimeError):
+            cli.main(fail, cfg)
+    monkeypatch.setattr(cli, "in_sweep", lambda: False)
+    with pytest.raises(SystemExit if isinstance(error, ConfigError) else RuntimeError):
+        cli.main(fail, cfg)
+
+
+# --- where it resumes, and what it ends with --------------------------------------------------------------
+
+
+def sweep_config(folder, *task, explicit=(), sweeper=None, metric=None):
+    """What Hydra knows of a sweep."""
+    overrides = {"task": list(task), "hydra": ["hydra.mode=MULTIRUN", *explicit]}
+    hydra = {"overrides": overrides, "sweep": {"dir": str(folder)}, "sweeper": sweeper or {}, "job": {"name": "train"}}
+    return OmegaConf.create({"hydra": hydra, "sweep": {"resume": RESUME in task}, "optimized_metric": metric})
+
+
+def stored_sweep(folder, *task):
+    folder.mkdir(parents=True)
+    OmegaConf.save(sweep_config(folder, *task), folder / "multirun.yaml")
+    return folder
+
+
+def test_the_newest_sweep_of_the_same_command_line_is_resumed(tmp_path):
+    stored_sweep(tmp_path / "2026-01-01" / "23-00-00", "method=dsm", "seed=0,1")
+    newest = stored_sweep(tmp_path / "2026-01-02" / "09-00-00", "method=dsm", RESUME, "seed=0,1")
+    stored_sweep(tmp_path / "2026-01-02" / "10-00-00", "seed=0,1", "method=dsm")  # jobs may have other numbers
+    stored_sweep(tmp_path / "2026-01-02" / "11-00-00", "method=dsm", "seed=0,1,2")
+    config = sweep_config(tmp_path / "2026-01-03" / "09-00-00", "method=dsm", "seed=0,1", RESUME)
+    Sweep().on_multirun_start(config)
+    assert config.hydra.sweep.dir == str(newest)
+    assert config.hydra.overrides.hydra[-1] == f"hydra.sweep.dir='{newest}'"  # for the jobs, which are composed anew
+
+
+def test_a_sweep_that_cannot_be_found_is_a_sentence_and_a_named_one_is_taken(tmp_path):
+    own = tmp_path / "2026-01-03" / "09-00-00"
+    with pytest.raises(SystemExit, match=r"^ERROR: sweep.resume=true: .* has no sweep of this command line"):
+        Sweep().on_multirun_start(sweep_config(own, "seed=0,1", RESUME))
+    named = sweep_config(own, "seed=0,1", RESUME, explicit=[f"hydra.sweep.dir={own}"])
+    Sweep().on_multirun_start(named)  # the first start
+    stored_sweep(own, "seed=0,1")
+    Sweep().on_multirun_start(named)
+    with pytest.raises(SystemExit, match="has no sweep of this command line"):
+        Sweep().on_multirun_start(sweep_config(own, "seed=0,1,2", RESUME, explicit=[f"hydra.sweep.dir={own}"]))
+
+
+def test_a_sweep_ends_with_a_table_of_its_jobs_and_the_reasons_of_failed_ones(tmp_path, capsys):
+    for job in (0, 1, 10):
+        (tmp_path / str(job) / ".hydra").mkdir(parents=True)
+        OmegaConf.save(["method=dsm", f"seed={job}"], tmp_path / str(job) / ".hydra" / "overrides.yaml")
+    metrics = {"test/fisher": -1.5, "test/log_z": 3.0, "val/loss": 0.25, "iteration": 9}
+    (tmp_path / "0" / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "10" / "train.log").write_text("[time][eblvm_lit.cli.cli][ERROR] The loss is nan.\n")
+    with pytest.raises(SystemExit) as leave:
+        Sweep().on_multirun_end(sweep_config(tmp_path, "seed=0,1,10", metric="val/loss"))
+    assert leave.value.code.splitlines() == [
+        f"ERROR: 2 of 3 jobs in {tmp_path} have not finished:",
+        "  job 1: it was stopped, or still runs.",
+        "  job 10: The loss is nan.",
+    ]
+    header, _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert header == ["job", "settings", "val/loss", "test/fisher"]
+    assert rows[:3] == [["0", "seed=0", "0.25", "-1.5"], ["1", "seed=1"], ["10", "seed=10"]]
+    assert rows[-1][:3] == ["python", "-m", "eblvm_lit.reports"]
+
+
+# --- a whole sweep ----------------------------------------------------------------------------------------
+
+KILL = (
+    *("allow_packages=[helpers]", "+callbacks.kill._target_=helpers.stopping.KillAt"),
+    *("+callbacks.kill.iteration=10", "+callbacks.kill.flag=killed_${seed}"),
+)
+# Job 0 ends, 1 is killed, 2 is never begun, and cannot work.
+SWEEP = ("-m", "debug=fast", "data=line_blobs", *DSM, *KILL, "callbacks.figures=null", "seed=0,1,-1")
+
+
+def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp_path):
+    (tmp_path / "killed_0").touch()  # this one is not
+    code, said = run_script("train.py", *SWEEP, folder=tmp_path)
+    assert code == -signal.SIGKILL, said
+    (folder,) = tmp_path.glob("multirun/*/*")
+    finished, left_out = read_runs([folder])
+    assert [run.folder.name for run in finished] == ["0"]
+    assert [path.name for path in left_out] == ["1"]
+    files = [folder / "0" / name for name in ("metrics.json", "metrics.csv", "config.yaml", "checkpoints/last.ckpt")]
+    before = [path.stat().st_mtime_ns for path in files]
+    assert (checkpoint(folder / "1")["global_step"], len(curves(folder / "1"))) == (8, 8)
+    code, said = run_script("train.py", *SWEEP, RESUME, folder=tmp_path)
+    assert code == 1  # job 2 cannot work
+    assert "1 of 3 jobs" in said
+    assert "job 2: ValueError" in said
+    assert list(tmp_path.glob("multirun/*/*")) == [folder]
+    assert [path.stat().st_mtime_ns for path in files] == before
+    assert f"{folder / '0'} has finished before" in said
+    assert f"Resuming from iteration 8 of {folder / '1'}" in said
+    alone = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "seed=1"]
+    run.train(configure(*alone, f"run_dir={tmp_path / 'alone'}"))
+    one, other = (checkpoint(place)["state_dict"] for place in (folder / "1", tmp_path / "alone"))
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
+    assert curves(folder / "1") == curves(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_jobs_of_joblib_run_side_by_side(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
+    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "compile=false", "seed=0,1", "threads=1"]
+    process = start("train.py", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *jobs, folder=tmp_path)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "━━━━━━" not in err
+    (command,) = (line for line in out.splitlines() if "eblvm_lit.reports multirun/" in line)
+    assert (tmp_path / command.split()[-1] / "1" / "metrics.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads Linux's /proc")
+def test_two_hundred_jobs_in_one_process_leak_neither_memory_nor_files_nor_threads_nor_loggers(tmp_path):
+    tiny_jobs = ["debug=fast", "data=line_blobs", "method=dsm", "trainer.max_steps=5", "n_validations=1"]
+    meter = [
+        "+hydra.callbacks.meter._target_=helpers.leaks.Meter",
+        f"+hydra.callbacks.meter.path={tmp_path / 'held.jsonl'}",
+    ]
+    n = int(os.environ.get("EBLVM_LEAK_JOBS", "200"))
+    jobs = [*tiny_jobs, "callbacks.figures=null", f"seed=range(0,{n})"]
+    process = start("train.py", "-m", *jobs, *meter, folder=tmp_path)
+    err = process.communicate()[1]
+    assert process.returncode == 0, err
+    held = [json.loads(line) for line in (tmp_path / "held.jsonl").read_text().splitlines()]
+    assert len(held) == n
+    early, late = held[n // 10 - 1], held[-1]
+    assert all(late[name] <= early[name] for name in ("files", "threads", "handlers", "loggers"))
+    assert late["memory"] < early["memory"] + 0.1 * (n - n // 10)  # MiB: a hundred KiB a job would be a leak
+
+
+# --- a search with Optuna ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "explicit", "way"),
+    [
+        ("val/loss", [], "minimize"),
+        ("val/log_likelihood", [], "maximize"),
+        ("val/own", ["hydra.sweeper.direction=maximize"], "minimize"),  # left as the command line has set it
+    ],
+)
+def test_the_direction_of_a_search_follows_from_its_metric(metric, explicit, way, tmp_path):
+    config = sweep_config(tmp_path, metric=metric, explicit=explicit, sweeper={"direction": "minimize"})
+    Sweep().on_multirun_start(config)
+    assert config.hydra.sweeper.direction == way
+    for unknown in (None, "val/own"):
+        with pytest.raises(SystemExit, match="needs optimized_metric=NAME"):
+            Sweep().on_multirun_start(sweep_config(tmp_path, metric=unknown, sweeper={"direction": "minimize"}))
+
+
+@pytest.mark.parametrize(("way", "worst"), [("minimize", math.inf), ("maximize", -math.inf), (None, None)])
+def test_a_job_that_diverges_has_the_worst_value_in_a_search_alone(way, worst, monkeypatch):
+    def diverge(cfg):
+        raise NonFiniteError("The loss is nan.")
+
+    hydra = {"sweeper": {} if way is None else {"direction": way}, "overrides": {"task": []}, "mode": "MULTIRUN"}
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: OmegaConf.create(hydra))
+    monkeypatch.setattr("eblvm_lit.cli.sweeps.in_sweep", lambda: True)
+    monkeypatch.setattr(cli, "in_sweep", lambda: True)
+    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "val/loss"})
+    assert worst_value() == worst
+    if worst is None:
+        with pytest.raises(CompactHydraException):
+            cli.main(diverge, cfg)
+    else:
+        assert cli.main(diverge, cfg) == worst
+
+
+def test_optuna_finds_the_best_and_a_job_that_diverges_does_not_end_it(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
+    search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
+    tried = ("optimizer.lr=choice(0.01,1e30)", "hydra.sweeper.sampler.seed=1", "hydra.sweeper.n_trials=3")
+    code, told = run_script("train.py", *search, *tried, "optimized_metric=val/loss", folder=tmp_path)
+    assert code == 0, told
+    (folder,) = tmp_path.glob("multirun/*/*")
+    values = {}
+    for job in range(3):
+        lr, metrics = OmegaConf.load(folder / str(job) / "config.yaml").optimizer.lr, folder / str(job) / "metrics.json"
+        values.setdefault(lr, []).append(json.loads(metrics.read_text())["val/loss"] if metrics.is_file() else math.inf)
+    assert set(values) == {0.01, 1e30}, "the sampler's seed decides which are tried"
+    assert values[1e30] == [math.inf] * len(values[1e30])
+    found = OmegaConf.load(Path(folder) / "optimization_results.yaml")
+    assert (found.best_params["optimizer.lr"], found.best_value) == (0.01, min(values[0.01]))
+    assert f"WARNING: {len(values[1e30])} of 3 jobs in " in told

@@ -1,0 +1,500 @@
+"""Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+import eblvm_lit
+from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
+from eblvm_lit.cli import loading, sample
+from eblvm_lit.cli import run as runtime
+from eblvm_lit.cli.compose import composed
+from eblvm_lit.cli.packing import pack
+from eblvm_lit.cli.trained_run import TrainedRun
+from helpers.shell import configure
+
+SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]
+SHORT += ["callbacks.figures=null", "n_validations=2"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """BiDSM on the checkerboard, for 20 iterations."""
+    folder = tmp_path_factory.mktemp("runs") / "bidsm"
+    return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
+
+
+GRBM_DIGITS = loading.PRETRAINED / "grbm_digits.pt"
+
+
+def deep_run(folder):
+    """A deep model of points, whose free energy is intractable."""
+    network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
+    return eblvm_lit.train([*SHORT, *network, f"run_dir={folder}"])
+
+
+def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_path):
+    metrics = runtime.train(configure(*SHORT, f"run_dir={tmp_path}", "outputs_dir=/nowhere"))
+    same = [name for name in metrics if name.startswith("test/")]
+    assert same
+    assert {name: trained.metrics[name] for name in same} == {name: metrics[name] for name in same}
+    assert trained.iteration == 20
+    assert isinstance(trained.method, eblvm_lit.BiSM)
+    assert not trained.method.training
+    assert type(trained.energy).__name__ == "GRBM"
+    assert type(trained.posterior).__name__ == "BernoulliPosterior"
+    assert trained.generator is None
+    assert trained.config.method.n_lower_steps == 5
+    assert trained.curves["val/loss"].dropna().index.tolist() == [10, 20]
+    assert "BiSM" in repr(trained)
+    assert "20" in repr(trained)
+
+
+def test_a_run_without_a_folder_is_named_by_the_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (eblvm_lit.train([*SHORT, "method=dsm"]) for _ in range(2))
+    assert first.folder != second.folder
+    assert all(run.folder.parts[0] == "outputs" for run in (first, second))
+
+
+def test_the_log_likelihood_is_that_of_the_metrics(trained):
+    values = trained.log_likelihood(trained.examples())
+    assert values.shape == (len(trained.data.splits.test),)
+    assert values.dtype == torch.float64
+    assert values.mean().item() == pytest.approx(trained.metrics["test/log_likelihood"], abs=1e-9)
+
+
+def test_an_estimated_log_partition_is_that_of_the_metrics(tmp_path):
+    estimated = "callbacks.evaluation.metrics.log_likelihood"
+    options = [f"{estimated}.max_enumerated=0", f"{estimated}.n_chains=50", f"{estimated}.n_betas=20"]
+    run = eblvm_lit.train([*SHORT, "method=dsm", *options, f"run_dir={tmp_path}"])
+    assert "test/log_z" in run.metrics
+    found = run.log_likelihood(run.examples()).mean().item()
+    assert found == pytest.approx(run.metrics["test/log_likelihood"], abs=1e-9)
+
+
+def test_samples_and_scores_of_a_tractable_model(trained):
+    v = trained.sample(7, seed=1)
+    assert v.shape == (7, 2)
+    assert torch.equal(v, trained.sample(7, seed=1))
+    assert not torch.equal(v, trained.sample(7, seed=2))
+    assert torch.equal(trained.score(v), trained.energy.score(v))
+    assert not trained.score(v).requires_grad
+    assert torch.equal(trained.score(v.numpy()), trained.score(v))
+    for wrong in (torch.zeros(5, 3), torch.zeros(5), torch.zeros(5, 2, 1)):
+        for call in (trained.score, trained.log_likelihood):
+            with pytest.raises(ConfigError, match=r"v has the shape \(5.*\), and this model takes \(B, \*\(2,\)\)"):
+                call(wrong)
+    other = trained.sample(7, sampler=Langevin(n_steps=3, step_size=1e-3))
+    assert other.shape == (7, 2)
+    mean = trained.sample(500, sampler=Gibbs(n_steps=5), mean=True)
+    assert mean.var() < trained.sample(500, sampler=Gibbs(n_steps=5)).var()
+
+
+def test_samples_and_scores_of_a_model_without_a_free_energy(tmp_path):
+    run = deep_run(tmp_path)
+    quick = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
+    assert run.sample(4, sampler=quick).shape == (4, 2)
+    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    assert torch.equal(run.sample(4), run.sample(4))
+    v = run.examples()[:3]
+    few, many = (run.score(v, n_particles=n) for n in (1, 4000))
+    assert few.shape == v.shape
+    # the mean over latents of q, which many particles approach
+    q_params = run.posterior.distribution_params(v)
+    noise = run.posterior.noise((4000,), v, torch.Generator().manual_seed(5))
+    h = run.posterior.rsample_given(q_params, noise).detach()
+    x = v.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(-run.energy.energy(x, h).mean(0).sum(), x)
+    torch.testing.assert_close(many, expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
+    with pytest.raises(ConfigError, match="has no likelihood"):
+        run.log_likelihood(v)
+
+
+class _Bump(eblvm_lit.VisibleEnergy):
+    """N(0.5, 0.1^2) in each coordinate, known by its free energy alone."""
+
+    event_shape = (2,)
+
+    def __init__(self):
+        super().__init__()
+        self.precision = torch.nn.Parameter(torch.tensor(100.0))
+
+    def free_energy(self, v):
+        return 0.5 * self.precision * (v - 0.5).square().sum(-1)
+
+
+def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(trained):
+    parts = {"energy": _Bump(), "objective": eblvm_lit.DSM(noise_std=0.1), "optimizer": eblvm_lit.Adam(lr=1e-3)}
+    method = eblvm_lit.ScoreMatching(**parts)
+    run = TrainedRun(method=method, config=trained.config.copy(), iteration=0)
+    v = run.sample(2000, seed=1)
+    assert torch.equal(v, run.sample(2000, seed=1))
+    # standard errors: 0.1 / sqrt(4000) of the mean, 0.1 / sqrt(8000) of the standard deviation
+    assert v.mean().item() == pytest.approx(0.5, abs=0.008)
+    assert v.std().item() == pytest.approx(0.1, abs=0.008)
+    run.config.sampler = {"_target_": "eblvm_lit.samplers.langevin.Langevin", "n_steps": 0, "step_size": 1.0}
+    assert run.sample(2000).std().item() == pytest.approx(12**-0.5, abs=0.02)  # the uniform start of no step
+
+
+def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkeypatch):
+    run = deep_run(tmp_path / "run")
+    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    digest = pack(run, tmp_path / "packed.pt")
+    monkeypatch.setattr(loading, "PRETRAINED", tmp_path)
+    monkeypatch.setattr(loading, "MODELS", {"packed": digest})
+    packed = eblvm_lit.load("packed")
+    assert (packed.iteration, packed.metrics) == (run.iteration, run.metrics)
+    v = run.examples("train")
+    h = run.posterior.mean(v[:1000]).detach()
+    torch.testing.assert_close(packed.latents, h)
+    torch.testing.assert_close(packed.energy.energy(v[:9], h[:9]), run.energy.energy(v[:9], h[:9]))
+    monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
+    samples = packed.sample(4, seed=2)
+    assert torch.equal(samples, packed.sample(4, seed=2))
+    assert not torch.equal(samples, packed.sample(4, seed=3))
+    assert samples.isfinite().all()
+    assert "root" not in packed.config.data
+    assert loading.LATENTS not in torch.load(GRBM_DIGITS, weights_only=True)  # Gibbs sampling needs none
+
+
+def test_a_generator_gives_the_samples(tmp_path):
+    narrow = ["posterior.network.width=2", "generator.width=2", "data.size=8", "data.val_size=4", "data.batch_size=4"]
+    narrow += [f"data.path={_images(tmp_path / 'images')}", "data.test_size=4"]
+    run = eblvm_lit.train([*SHORT, "method=vae", "data=image_folder", *narrow, f"run_dir={tmp_path / 'run'}"])
+    v = run.sample(3)
+    assert v.shape == (3, *run.method.event_shape)
+    assert torch.equal(v, run.sample(5)[:3])  # each sample is a function of the seed and of its number
+    assert run.generator is not None
+    with pytest.raises(ConfigError, match="has no score"):
+        run.score(v)
+
+
+def _images(folder):
+    from PIL import Image
+
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(256, size=(20, 8, 8, 3), dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(folder / f"{i}.png")
+    return folder
+
+
+def test_a_folder_and_a_checkpoint_load_alike(trained):
+    files = trained.folder, trained.folder / "checkpoints" / "last.ckpt"
+    for run in map(eblvm_lit.load, files):
+        assert torch.equal(run.energy.W, trained.energy.W)
+        assert run.metrics == trained.metrics
+        assert run.folder == trained.folder
+    alone = trained.folder.parent / "alone.ckpt"
+    alone.write_bytes(files[1].read_bytes())
+    run = eblvm_lit.load(alone)
+    assert run.metrics == {}
+    assert run.curves.empty
+    assert run.log_likelihood(run.examples()[:3]).shape == (3,)
+
+
+def test_loading_draws_no_random_number_of_the_users(trained):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    eblvm_lit.load(trained.folder)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_trainer_of_ones_own_trains_on_for_as_many_iterations_as_it_says(trained):
+    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_steps=3, **options)
+    run = eblvm_lit.load(trained.folder)
+    trainer.fit(run.method, run.data)
+    assert trainer.global_step == 3
+    with pytest.raises(ConfigError, match="Minibatches have no end here: give the Trainer max_steps"):
+        pl.Trainer(max_epochs=1, **options).fit(run.method, run.data)
+
+
+def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):
+    cfg = configure(f"ckpt={trained.folder}", f"run_dir={tmp_path / 'evaluation'}", name="evaluate")
+    metrics = runtime.evaluate(cfg)
+    assert metrics["test/log_likelihood"] == trained.metrics["test/log_likelihood"]
+    longer = [*SHORT, "trainer.max_steps=30", f"ckpt={trained.folder}", f"run_dir={tmp_path / 'more'}"]
+    assert eblvm_lit.train(longer).iteration == 30
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [(".", "no checkpoint at .*last.ckpt"), ("nothing", "no checkpoint at"), ("a.txt", "not a readable")],
+)
+def test_what_is_no_run_is_refused_in_a_sentence(path, words, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(DataError, match=words):
+        eblvm_lit.load(tmp_path / path)
+
+
+def test_other_wrong_requests(trained):
+    with pytest.raises(DataError, match=r"best\.ckpt"):
+        eblvm_lit.load(trained.folder.parent, checkpoint="best")
+    with pytest.raises(ConfigError, match="n >= 1 samples, not 0"):
+        trained.sample(0)
+    with pytest.raises(ConfigError, match=r"leave callbacks\.checkpoints in"):
+        eblvm_lit.train([*SHORT, "callbacks.checkpoints=null"])
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("metod=dsm", "metod"),
+        ("method=bidsn", "bidsn"),
+        ("seed=[1", r"seed=\[1"),
+    ],
+)
+def test_a_wrong_override_is_refused(override, words):
+    with pytest.raises(ConfigError, match=words):
+        composed([override])
+
+
+def test_a_folder_of_configurations_of_yours(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 77\n")
+    assert composed(["experiment=mine"], config_dir=tmp_path).seed == 77
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_folder_of_configurations_that_is_not_there_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "confx", str(tmp_path / "file")):
+        with pytest.raises(ConfigError, match=rf"^There is no folder {folder}, which config_dir names"):
+            composed(["data=mine"], config_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "seed=0,1"], "-m: options are of the command line; give 'key=value', and one run at a time"),
+        (["seed=0,1", "--multirun"], "--multirun: options are of the command line"),
+        (["--config-dir", "conf"], "--config-dir: options are of the command line"),
+        ("--cfg", "--cfg: options are of the command line"),
+    ],
+)
+def test_options_of_the_command_line_are_refused_in_a_sentence(words, said):
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        eblvm_lit.train(words)
+
+
+def test_every_sampler_is_called_alike():
+    torch.manual_seed(0)
+    model = GaussianLatentModel(v_dim=2, h_dim=3)
+    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
+    for sampler in (Gibbs(n_steps=3), Langevin(n_steps=3, step_size=0.01), annealed):
+        first, second = (sampler.sample(model, 4, torch.Generator().manual_seed(1)) for _ in range(2))
+        assert first.shape == (4, 2)
+        assert torch.equal(first, second)
+
+
+def test_langevin_samples_have_the_models_moments():
+    """The Gaussian model's v ~ N(0, C) with C known, after enough small steps."""
+    torch.manual_seed(0)
+    model = GaussianLatentModel(v_dim=2, h_dim=2).double()
+    v = Langevin(n_steps=400, step_size=0.05).sample(model, 4000, torch.Generator().manual_seed(0))
+    exact = Gibbs(n_steps=200).sample(model, 4000, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(torch.cov(v.T), torch.cov(exact.T), rtol=0.1, atol=0.1)
+    with pytest.raises(ConfigError, match="binary latents"):
+        Langevin(n_steps=1, step_size=0.1).sample(_Binary(), 2, torch.Generator())
+
+
+class _Binary(eblvm_lit.Energy):
+    event_shape, h_dim, continuous = (2,), 3, False
+
+    def __init__(self):
+        super().__init__()
+        self.W = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def energy(self, v, h):
+        return (h * (v @ self.W)).sum(-1)
+
+
+def test_training_leaves_the_random_numbers_of_the_caller_alone(tmp_path):
+    def drawn():
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    for seed in (1, 2):
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+        expected = drawn()
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+        eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={tmp_path / str(seed)}"])
+        assert drawn() == expected
+
+
+def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
+    sample.main([str(trained.folder), "-n", "5", "--seed", "3", "--out", str(tmp_path)])
+    files = [tmp_path / "samples.npz", tmp_path / "samples.png"]
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    assert np.array_equal(np.load(files[0])["v"], trained.sample(5, seed=3).numpy())
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match=r"ERROR: There is no checkpoint at"):
+        sample.main([str(tmp_path)])
+
+
+def test_the_bundled_model_is_a_run_too():
+    run = eblvm_lit.load("grbm_digits")
+    assert run.examples().shape == (197, 64)
+    assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
+    assert run.metrics["test/log_likelihood"] == 19.47
+
+
+OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+
+
+def test_the_log_likelihood_is_of_the_present_parameters(trained):
+    run = eblvm_lit.load(trained.folder)
+    v, found = run.examples()[:5], []
+    found.append(run.log_likelihood(v))
+    pl.Trainer(max_steps=3, **OPTIONS).fit(run.method, run.data)
+    found.append(run.log_likelihood(v))
+    with torch.no_grad():
+        run.energy.b.add_(1.0)
+    found.append(run.log_likelihood(v))
+    energy = copy.deepcopy(run.energy).double()
+    expected = -energy.free_energy(v.double()) - energy.log_partition()
+    torch.testing.assert_close(found[-1], expected.detach())
+    assert not torch.equal(found[0], found[1])
+
+
+def test_an_unchanged_models_log_partition_is_computed_once(trained, monkeypatch):
+    run, counted = eblvm_lit.load(trained.folder), []
+    log_partition = type(run.energy).log_partition
+    monkeypatch.setattr(type(run.energy), "log_partition", lambda self: counted.append(1) or log_partition(self))
+    first, second = (run.log_likelihood(run.examples()[:5]) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(counted) == 1
+
+
+def test_a_run_that_trains_on_is_saved_and_is_loaded(trained, tmp_path):
+    run, trainer = eblvm_lit.load(trained.folder), pl.Trainer(max_steps=3, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    on = eblvm_lit.load(tmp_path / "on.ckpt")
+    assert torch.equal(on.energy.W, run.energy.W)
+    assert not torch.equal(on.energy.W, trained.energy.W)
+    assert on.config.method == trained.config.method
+    assert on.iteration == 3
+    longer = [*SHORT, f"ckpt={tmp_path / 'on.ckpt'}", f"run_dir={tmp_path / 'more'}"]
+    assert eblvm_lit.train(longer).iteration == 20
+
+
+def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
+    folder = eblvm_lit.train([*SHORT, "method=dsm", "callbacks=ema", f"run_dir={tmp_path / 'run'}"]).folder
+    run, trainer = eblvm_lit.load(folder, eval_weights="ema"), pl.Trainer(max_steps=1, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
+
+
+def test_a_bundled_model_trains_on_is_saved_and_is_loaded(tmp_path):
+    run = eblvm_lit.load("grbm_digits")
+    before = run.energy.W.detach().clone()
+    trainer = pl.Trainer(max_steps=2, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    assert not torch.equal(run.energy.W, before)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
+
+
+@pytest.mark.parametrize("name", sorted(loading.MODELS))
+def test_what_a_bundled_model_gives_needs_no_gradient(name):
+    run = eblvm_lit.load(name)
+    assert all(p.requires_grad for p in run.energy.parameters())
+    if run.config.get("sampler") is not None:  # its kind needs no data, which are not here
+        run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 2, "n_cold": 1})
+    v = run.sample(2, sampler=Gibbs(n_steps=2) if Gibbs.supports(run.energy) else None)
+    assert not v.requires_grad
+    if run.generator is None:
+        assert not run.score(v).requires_grad
+
+
+def bundled(**options):
+    return eblvm_lit.load("grbm_digits", **options)
+
+
+@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0"])
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(device, trained, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    for make in (lambda: eblvm_lit.load(trained.folder, device=device), lambda: bundled(device=device)):
+        with pytest.raises(ConfigError, match=rf"^device={device}: .*\.$") as caught:
+            make()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(SystemExit, match=f"ERROR: device={device}: "):
+        sample.main([str(trained.folder), "--device", device])
+
+
+def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    assert eblvm_lit.load(trained.folder, device="auto").method.device.type == "cpu"
+    assert bundled(device="auto").method.device.type == "cpu"
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cpu"))
+    assert eblvm_lit.load(trained.folder, device="gpu").method.device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("whole", [True, False])
+def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
+    run = eblvm_lit.load(trained.folder)
+    v = run.examples()[:4]
+    expected = run.score(v)
+    (run.method if whole else run.energy).to(dtype)
+    score = run.score(v)
+    assert score.dtype == dtype
+    torch.testing.assert_close(score.float(), expected, rtol=0.05, atol=0.1)
+    assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == dtype
+    assert run.log_likelihood(v).dtype == torch.float64
+    assert run.examples().dtype == dtype
+
+
+def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(tmp_path):
+    run = deep_run(tmp_path)
+    v = run.examples()[:4]
+    expected = run.score(v)
+    run.energy.double()
+    torch.testing.assert_close(run.score(v), expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_number_of_samples_is_any_integer(trained):
+    quick = Gibbs(n_steps=2)
+    for n in (np.int64(3), np.array(3), torch.tensor(3)):
+        assert torch.equal(trained.sample(n, sampler=quick), trained.sample(3, sampler=quick))
+
+
+def test_means_are_refused_where_samples_have_none(trained, tmp_path):
+    with pytest.raises(ConfigError, match=r"mean=True is of Gibbs sampling, and these samples are of Langevin: leave"):
+        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
+    deep = deep_run(tmp_path)
+    with pytest.raises(ConfigError, match="mean=True is of Gibbs sampling"):
+        deep.sample(2, mean=True)
+    with pytest.raises(SystemExit, match="ERROR: mean=True is of Gibbs sampling"):
+        sample.main([str(deep.folder), "-n", "2", "--mean"])
+
+
+class _Fixed(eblvm_lit.VisibleEnergy):
+    event_shape = (2,)
+
+    def free_energy(self, v):
+        return 0.5 * v.square().sum(-1)
+
+
+def test_an_energy_without_parameters_is_sampled():
+    v = Langevin(n_steps=300, step_size=0.05).sample(_Fixed(), 2000, torch.Generator().manual_seed(0))
+    assert v.dtype == torch.float32
+    assert v.std().item() == pytest.approx(1.0, abs=0.05)
+    model = GaussianLatentModel(v_dim=2, h_dim=3).double()
+    expected = Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1))
+    for module in model.modules():
+        for name, value in list(module._parameters.items()):
+            del module._parameters[name]
+            module.register_buffer(name, value.detach())
+    assert not list(model.parameters())
+    assert torch.equal(Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1)), expected)

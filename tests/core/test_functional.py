@@ -1,0 +1,230 @@
+"""Both backends give the same gradients: of nested functions, and of whole iterations of a small model."""
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from cases import ENERGIES, POSTERIORS, V_DIM
+from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, vjp
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import sum_event, tree_map
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.penalty import Penalty
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.hypergradients.warm import Warm
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.optimizers.adam import Adam
+from helpers.iterating import start as starting_state
+from tolerances import assert_same_iterations, bounded, operations, reordered
+
+pytestmark = pytest.mark.usefixtures("float64")
+X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
+
+
+def inner_times_outer(x):
+    """Sum of a * d/db (b^2 a + a^3)(a) = 2 a^3: all but the b is the outer function's."""
+    return (grad(lambda b: (b**2 * x + x**3).sum())(x) * x).sum()
+
+
+def gradient_penalty(params):
+    def energy(x):
+        return ((x @ params["W"]).tanh() * params["c"]).sum()
+
+    slope, (value, aux) = grad_and_value(lambda x: (energy(x), {"doubled": 2 * energy(x)}), has_aux=True)(Y)
+    return slope.square().sum() + value * aux["doubled"]
+
+
+# What is computed, and what is expected where it is known.
+EXPRESSIONS = {
+    "first": (lambda: grad(lambda x: (x**3).sum())(X), 3 * X**2),
+    "second": (lambda: grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
+    "third": (lambda: grad(lambda x: grad(lambda y: grad(lambda z: z**4)(y))(x))(Y[0]), 24 * Y[0]),
+    "only-own-use": (lambda: grad(lambda b: (b * X).sum())(X), X),
+    "closure": (lambda: grad(inner_times_outer)(X), 6 * X**2),
+    "one-tensor-twice": (lambda: grad(lambda a, b: (a**2 * b).sum(), argnums=(0, 1))(X, X), (2 * X**2, X**2)),
+    "second-argument": (lambda: grad(lambda a, b: (a * b**2).sum(), argnums=1)(X, Y), 2 * X * Y),
+    "unused": (
+        lambda: grad_and_value(lambda p: p["a"].sum())({"a": X, "b": Y}),
+        ({"a": torch.ones_like(X), "b": torch.zeros_like(Y)}, X.sum()),
+    ),
+    "constant": (lambda: grad_and_value(lambda x: (Y**2).sum())(X), (torch.zeros_like(X), (Y**2).sum())),
+    "slope-of-linear": (
+        lambda: grad(lambda x: grad(lambda y: (y * Y).sum())(x).sum())(X),
+        torch.zeros_like(X),
+    ),
+    "unused-outside": (lambda: grad(lambda x: grad(lambda y: (y**2).sum())(Y).sum())(X), torch.zeros_like(X)),
+    "aux": (lambda: grad(lambda x: ((x**2).sum(), {"x": 3 * x}), has_aux=True)(X), (2 * X, {"x": 3 * X})),
+    "both": (
+        lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X),
+        (2 * X, ((X**2).sum(), 3 * X)),
+    ),
+    "inside-jvp": (lambda: torch.func.jvp(grad(lambda y: (y**3).sum()), (X,), (Y,))[1], 6 * X * Y),
+    "inside-vmap": (lambda: torch.func.vmap(grad(lambda y: y**3))(X), 3 * X**2),
+    "inside-torch-s-grad": (lambda: torch.func.grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
+    "around-and-inside": (
+        lambda: grad(lambda x: torch.func.jvp(grad(lambda y: (y**4).sum()), (x,), (Y,))[1].sum())(X),
+        24 * X * Y,
+    ),
+    "vjp-inside-vmap": (
+        lambda: torch.func.vmap(lambda x: vjp(lambda y: (y**3, {}), x)[1](torch.ones_like(x)))(X),
+        3 * X**2,
+    ),
+    "penalty": (lambda: grad(gradient_penalty)({"W": torch.outer(X, Y), "c": X / 7}), None),
+    "divergence": (
+        lambda: divergence(lambda v: v**2 * v.sum(-1, keepdim=True), X[None]),
+        torch.tensor([23.0]),
+    ),
+    "divergence-of-a-gradient": (
+        lambda: grad(lambda a: divergence(lambda v: grad(lambda w: (w**3 * a).sum())(v), X[None]).sum())(Y),
+        6 * X,
+    ),
+    "divergence-at-the-argument": (
+        lambda: grad(lambda a: divergence(lambda v: v**2 * a.sum(), a[None]).sum())(X),
+        torch.full_like(X, 2 * 3.0 + 2 * 3.0),
+    ),
+    "two-inner": (
+        lambda: grad(lambda x: (grad(lambda y: (y**2).sum())(x) * grad(lambda y: (y**3).sum())(x)).sum())(X),
+        18 * X**2,
+    ),
+}
+
+
+def close(a, b, **tolerance):
+    a, b = pytree.tree_flatten(a), pytree.tree_flatten(b)
+    assert a[1] == b[1]
+    for x, y in zip(a[0], b[0], strict=True):
+        torch.testing.assert_close(x, y, **tolerance)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_backends_agree(name):
+    compute, expected = EXPRESSIONS[name]
+    functional = compute()
+    with plain_autograd():
+        plain = compute()
+    close(plain, functional, rtol=1e-13, atol=1e-13)
+    if expected is not None:
+        close(functional, expected if name != "divergence" else expected.to(X), rtol=1e-13, atol=1e-13)
+    attached = []
+    tree_map(lambda x: attached.append(x.requires_grad), plain)
+    assert not any(attached)
+
+
+def test_plain_autograd_leaves_no_trace():
+    x = X.clone()
+    with torch.no_grad(), plain_autograd():
+        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)
+        with pytest.raises(ZeroDivisionError):
+            grad(lambda y: (y * (1 / 0)).sum())(x)
+        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)  # still the outermost
+    assert not x.requires_grad
+    assert x.grad is None
+    hessian = torch.func.vmap(lambda e: torch.func.jvp(grad(lambda y: (y**3).sum()), (x,), (e,))[1])(torch.eye(2).to(x))
+    assert torch.equal(hessian, torch.diag(6 * X))  # torch.func is back, and nests in its own transforms
+
+
+def test_divergence_of_an_image_field():
+    A, v = torch.randn(6, 6), torch.randn(4, 1, 2, 3)
+    field = lambda x: (x.flatten(1) @ A).tanh().view_as(x)  # noqa: E731
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda x: (x @ A).tanh()))(v.flatten(1))
+    torch.testing.assert_close(divergence(field, v), jacobian.diagonal(dim1=1, dim2=2).sum(-1))
+
+
+def test_sum_event_and_tree_map():
+    x = torch.randn(3, 4, 1, 2)
+    torch.testing.assert_close(sum_event(x), x.sum((1, 2, 3)))
+    torch.testing.assert_close(sum_event(x, batch_dims=2), x.sum((2, 3)))
+    assert torch.equal(sum_event(x[:, 0, 0, 0]), x[:, 0, 0, 0])
+    assert torch.equal(tree_map(torch.sub, {"a": X}, {"a": Y})["a"], X - Y)
+
+
+# --- whole iterations -------------------------------------------------------------------------------------
+
+
+OBJECTIVES = {
+    "sm": lambda: SM(),
+    "ssm": lambda: SSM(),
+    "dsm": lambda: DSM(noise_std=0.3),
+    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.5, sigma0=0.3),
+}
+HYPERGRADIENTS = {
+    "direct": lambda: Unroll(n_unroll=0),
+    "unroll": lambda: Unroll(n_unroll=2),
+    "plain": lambda: Unroll(n_unroll=2, descent="plain", step_size=0.01),
+    "cg": lambda: Implicit(n_terms=3),
+    "neumann": lambda: Implicit(n_terms=3, solver="neumann", step_size=0.1),
+    "fixed-point": lambda: FixedPoint(n_steps=2, n_particles=2, step_size=0.5),
+    "fixed-point-phi": lambda: FixedPoint(n_steps=2, value="phi", step_size=0.5),
+    "warm-cg": lambda: Warm(curvature="hessian", damping=1.0),
+    "warm-descent": lambda: Warm(n_steps=2, step_size=0.01, curvature="hessian", preconditioner="none"),
+    "finite-difference": lambda: FiniteDifference(adjoint=AdamAdjoint(scale=0.1)),
+    "penalty": lambda: Penalty(n_steps=2, multiplier=100.0, step_size=0.001),
+}
+OF_GAUSSIANS = {
+    "fixed-point-stepped": lambda: FixedPoint(n_steps=2, n_particles=2, step_size=0.5, precision="stepped"),
+}
+
+
+def named(end):
+    """The parameters and buffers of a state by their names in the method."""
+    prefixes = {"theta": "energy", "phi": "posterior"}
+    params = {f"{prefixes[n]}.{key}": p for n, params in end["params"].items() for key, p in params.items()}
+    return params | end["buffers"]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("model", "hypergradient"),
+    [*((model, name) for model in ("grbm", "gaussian") for name in HYPERGRADIENTS)]
+    + [("gaussian", name) for name in OF_GAUSSIANS],
+)
+def test_backends_agree_over_iterations(objective, hypergradient, model):
+    energy_case, posterior_case, rule = (
+        (ENERGIES[0], POSTERIORS[0], KL()) if model == "grbm" else (ENERGIES[-1], POSTERIORS[3], Fisher())
+    )
+    energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(6, V_DIM)
+    method = BiSM(
+        energy=energy,
+        posterior=q,
+        objective=OBJECTIVES[objective](),
+        divergence=rule,
+        hypergradient={**HYPERGRADIENTS, **OF_GAUSSIANS}[hypergradient](),
+        optimizer=Adam(lr=0.05, clip_norm=0.5),
+        lower_optimizer=Adam(lr=0.05),
+        n_lower_steps=2,
+    )
+    start = starting_state(method)
+
+    def run():
+        state, records = start, []
+        for iteration in range(2):
+            state = method.iteration(state, v, method.draw_noise(v, keyed_generator(0, "noise", iteration)))
+            records.append(state.record())
+        found = {"params": state.params, "optimizers": state.optimizers, "buffers": state.buffers}
+        return {**found, "records": records}
+
+    with bounded(method, reordered(operations(method, v, 2))) as bounds:
+        functional = run()
+    with plain_autograd():
+        plain = run()
+    assert_same_iterations(*((named(end), end["records"]) for end in (plain, functional)), bounds)
+    close(plain["optimizers"], functional["optimizers"], rtol=0, atol=bounds.moments)
+    attached = []
+    tree_map(lambda x: attached.append(x.requires_grad), plain)
+    assert not any(attached)
+    end, begin = functional["params"], start.params
+    change = {name: (end[network][name] - p).abs().max() for network in begin for name, p in begin[network].items()}
+    # c is not in the surrogate score: it is reached through phi alone (by CG, if the curvature is positive)
+    through_phi = change.pop("c")
+    assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"
+    assert min(change.values()) > 1e-3
+    for name, kept in functional["buffers"].items():
+        assert not torch.equal(kept, start.buffers[name]), name

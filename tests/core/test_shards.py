@@ -1,0 +1,212 @@
+"""Several processes that share each minibatch do what one does with the whole of it."""
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from eblvm_lit.core import fast_paths
+from eblvm_lit.core.fast_paths import compile_step
+from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
+from eblvm_lit.training.start_checks import refuse_local_statistics
+from helpers.processes import BATCH, CASES, in_processes, iterate, make, owned
+from helpers.shell import CONF, same
+from tolerances import assert_same_iterations, bounded, operations, reordered
+
+pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
+
+# Four processes take twice as long on the core they share.
+FOUR = ["bidsm N=2", "vages_ksd all", "pcd more chains", "bidvl"]
+SLOW = ["bidsm plain N=2", "bidsm clipped", "bidsm fisher", "bidsm neumann", "pcd langevin", "bidvl complete N=1"]
+# In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
+EXCHANGES = {
+    **{"dsm": 1, "mdsm": 1, "ksd": 1, "nce": 1, "bidsm N=0": 3, "bidsm N=2": 3 + 2 * 2, "bidsm N=5": 3 + 2 * 5},
+    **{"vages_dsm": 2, "vages_mdsm": 2, "vages_fisher": 2, "cd": 1},
+    **{"ed": 1, "ed_latent": 2},
+    # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
+    **{"bidsm fixed point": 2, "bidsm warm": 2 + 1 + 2, "bidsm finite difference": 2 + 1 + 2},
+    **{"bidsm Adam's diagonal": 2 + 1, "bidsm penalty": 2 + 2 * 2},
+}
+GROUPS = {"fast": {2: [name for name in CASES if name not in SLOW], 4: FOUR}}
+GROUPS["slow"] = {2: [*CASES], 4: [*CASES]}
+COMPILED = ["bidsm N=2", "vages_ksd all", "pcd", "vae"]  # unrolled, with gathered rows, chains, batch normalisation
+N_ITERATIONS = {"fast": 4, "slow": 20}  # the third minibatch is short
+
+
+def distance(one, other):
+    """The largest relative distance of two states' tensors."""
+    assert one.keys() == other.keys()
+    pairs = [(one[name].double(), other[name].double()) for name in one]
+    return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
+
+
+def test_every_method_is_among_the_cases():
+    methods = {path.stem for path in (CONF / "method").glob("*.yaml")}
+    named = {name.split()[0] for name in CASES}
+    assert methods - named == set()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("n", [16, 17, 62, 100])
+def test_every_row_belongs_to_one_process_and_pairs_stay_together(n, size):
+    shards = [_shard(n, rank, size, torch.device("cpu")) for rank in range(size)]
+    assert sorted(torch.cat([shard.rows for shard in shards]).tolist()) == list(range(n))
+    assert sum(shard.weight for shard in shards) == pytest.approx(1)
+    for shard in shards:
+        first, second = (shard.rows[inside] for inside in (shard.rows < n // 2, shard.rows >= n // 2))
+        assert (second[: len(first)] - first == n // 2).all()
+        assert max(len(other.rows) for other in shards) - len(shard.rows) <= 3
+
+
+def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
+    x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+
+    def work(rank):
+        shard = shard_of(len(x))  # 4 and 5 rows
+        own, grad, minibatch = x[shard.rows], torch.func.grad, minibatch_of(x[shard.rows], len(x))
+        assert torch.equal(minibatch.gather(own), x)
+        assert minibatch.size(own) == len(x)
+
+        def square(theta):  # of the mean: the same in all processes
+            return minibatch.mean((theta * own).mean()) ** 2
+
+        def pairs(theta):  # of each own row with all rows
+            return ((theta * own).sin().unsqueeze(1) * minibatch.gather((theta * own).exp())).mean()
+
+        def derivatives(f):
+            first = lambda t: minibatch.mean(grad(f)(t))  # noqa: E731
+            return torch.stack([first(theta), minibatch.mean(grad(first)(theta))])
+
+        return derivatives(square), derivatives(pairs)
+
+    def derivatives(f):
+        return torch.stack([torch.func.grad(f)(theta), torch.func.grad(torch.func.grad(f))(theta)])
+
+    expected = (
+        derivatives(lambda t: (t * x).mean() ** 2),
+        derivatives(lambda t: ((t * x).sin().unsqueeze(1) * (t * x).exp()).mean()),
+    )
+    for found in in_processes(2, tmp_path, work):
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_statistics_of_one_process_are_refused(tmp_path):
+    def refused(kind):
+        method = make("bidvl", tmp_path)[0]
+        method.omega["generator"].extra = kind(3)
+        try:
+            refuse_local_statistics(method)
+        except ConfigError as error:
+            return str(error)
+
+    assert refused(BatchNorm2d) is None
+    assert "extra is torch's BatchNorm1d, whose statistics would be those of one" in refused(torch.nn.BatchNorm1d)
+
+
+def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
+    norm, minibatch = BatchNorm2d(3), object()
+    with statistics_over(torch.nn.Sequential(norm), minibatch):
+        assert norm.minibatch is minibatch
+    assert norm.minibatch is WHOLE
+
+
+def compare(group, folder):
+    """What some iterations make of methods in one process, and in several: everything that differs."""
+    names = GROUPS[group][2]
+    methods = {name: make(name, folder / "run") for name in names}  # composed once, before processes part
+
+    def work(names):
+        return lambda rank: {name: iterate(*methods[name], N_ITERATIONS[group]) for name in names}
+
+    one, bounds, wrong = {}, {}, {}
+    for name, (method, like) in methods.items():
+        n = operations(method, like.expand(BATCH, *like.shape[1:]), N_ITERATIONS[group])
+        with bounded(method, reordered(n)) as bounds[name]:
+            one[name] = iterate(method, like, N_ITERATIONS[group])
+    for name, found in one.items():
+        if distance(methods[name][0].state_dict(), found[0]) < 1e-3:
+            wrong[name] = "has not moved"
+    several = {size: in_processes(size, folder, work(names)) for size, names in GROUPS[group].items()}
+    for size, ranks in several.items():
+        for name, first in ranks[0].items():
+            try:
+                assert_same_iterations(first[:2], one[name][:2], bounds[name])
+            except AssertionError as error:
+                wrong[name, size] = str(error)
+            if not all(same(other[name][:2], first[:2]) for other in ranks[1:]):
+                wrong[name, size] = "processes differ"
+    return methods, several[2][0], wrong
+
+
+def test_processes_that_share_minibatches_are_one_process(tmp_path):
+    methods, first, wrong = compare("fast", tmp_path)
+    assert wrong == {}
+    n_iterations = N_ITERATIONS["fast"]
+    for name, n in EXCHANGES.items():
+        _, record, calls, n_bytes = first[name]
+        assert calls == n * n_iterations, name
+        if n == 1:
+            moved = sum(p.numel() for p in owned(methods[name][0], [*methods[name][0].groups][-1]).values())
+            assert n_bytes == 8 * n_iterations * (moved + len(record) - 1), name  # the norm is of what came back
+
+
+@pytest.mark.slow
+def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
+    assert compare("slow", tmp_path)[2] == {}
+
+
+def compare_compiled(names, sizes, n_iterations, folder):
+    """What compiled iterations in several processes make of methods, beside compiled ones in one: what differs."""
+    methods = {name: make(name, folder / "run") for name in names}
+
+    def work(rank):
+        found = {}
+        for name, parts in methods.items():
+            torch.compiler.reset()
+            found[name] = iterate(*parts, n_iterations, compiled=True)
+        return found
+
+    wrong = {}
+    one = in_processes(1, folder, work)[0]
+    for size in sizes:
+        first, *others = in_processes(size, folder, work)
+        for name in names:
+            if (far := distance(one[name][0], first[name][0])) > 1e-10:
+                wrong[name, size] = f"states differ by {far:.1e}"
+            if not all(same(other[name][:2], first[name][:2]) for other in others):
+                wrong[name, size] = "processes differ"
+            if not first[name][2]:
+                wrong[name, size] = "nothing was exchanged"
+    return wrong
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """The first stage of compilation alone, whose modules are loaded before processes part."""
+    monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
+    compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)})(torch.ones(2))
+
+
+def test_compiled_processes_are_one_compiled_process(traced_only, tmp_path):
+    assert compare_compiled(COMPILED, (2,), N_ITERATIONS["fast"], tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_two_and_four_compiled_processes_are_one(name, tmp_path):
+    assert compare_compiled([name], (2, 4), N_ITERATIONS["slow"], tmp_path) == {}
+
+
+def test_exchanges_keep_their_order_and_are_never_merged():
+    exchange = torch.ops.eblvm_lit.sum_over_processes.default
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    sums = [graph.call_function(exchange, ([x], 0.5, None)) for _ in range(3)]
+    sines = [graph.call_function(torch.ops.aten.sin.default, (y,)) for y in (x, x)]
+    graph.output((*sums, *sines))
+    fast_paths._ExchangesInOrder()(graph)
+    left = [node for node in graph.nodes if node.op == "call_function"]
+    assert [node.target for node in left] == [exchange] * 3 + [torch.ops.aten.sin.default] * 2
+    assert [node.args for node in left[:3]] == [([x], 0.5, None), ([x], 0.5, left[0]), ([x], 0.5, left[1])]

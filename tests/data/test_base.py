@@ -1,0 +1,417 @@
+"""Data modules: what they hold, in which order it comes, and how bad data are refused."""
+
+import inspect
+import itertools
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from hydra.utils import get_class
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from sklearn.datasets import load_digits, make_moons, make_swiss_roll
+
+from eblvm_lit.data.base import ArrayDataModule, BatchStream, OrderedBatches, Splits
+from eblvm_lit.data.blobs import DiamondBlobs, LineBlobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
+from eblvm_lit.data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.frey_face import FreyFace
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.errors import ConfigError, DataError
+from helpers.image_files import write_frey, write_images
+from helpers.shell import configure
+
+REPO = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", REPO.parent / "shared" / "data"))
+BLOBS = [DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, TwentyFiveGaussians]
+TOYS = [Checkerboard, *BLOBS, SwissRoll, Moons, Circle, Rings, TwoSpirals]
+
+
+class Rows(ArrayDataModule):
+    """Given arrays, for what holds of every data module."""
+
+    event_shape = (3,)
+
+    def __init__(self, train, val=None, **options):
+        super().__init__(**options)
+        self.n_loads = 0
+        self.arrays = Splits(train, torch.ones(4, 3) if val is None else val, torch.ones(5, 3))
+
+    def load(self):
+        self.n_loads += 1
+        return self.arrays
+
+
+def take(stream, n):
+    return [batch.tolist() for batch in itertools.islice(stream, n)]
+
+
+# --- the training stream ---------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 30), batch_size=st.integers(1, 12), seed=st.integers(0, 2**40))
+def test_every_epoch_of_the_stream_is_a_permutation_in_batches(n, batch_size, seed):
+    per_epoch = (n + batch_size - 1) // batch_size
+    batches = take(BatchStream(torch.arange(n), batch_size=batch_size, seed=seed), 3 * per_epoch)
+    for epoch in range(3):
+        part = batches[epoch * per_epoch : (epoch + 1) * per_epoch]
+        assert sorted(itertools.chain(*part)) == list(range(n))
+        assert all(len(batch) == batch_size for batch in part[:-1])
+        assert len(part[-1]) == n - (per_epoch - 1) * batch_size
+
+
+def test_stream_order_changes_with_epoch_and_seed_only():
+    def epochs(seed):
+        batches = take(BatchStream(torch.arange(50), batch_size=7, seed=seed), 3 * 8)
+        return [list(itertools.chain(*batches[8 * e : 8 * (e + 1)])) for e in range(3)]
+
+    torch.manual_seed(0)
+    first = epochs(1)
+    torch.manual_seed(1)
+    assert epochs(1) == first
+    orders = first + epochs(2) + [list(range(50))]
+    assert all(a != b for a, b in itertools.combinations(orders, 2))
+
+
+@given(n=st.integers(1, 20), batch_size=st.integers(1, 9), position=st.integers(0, 70), more=st.integers(1, 20))
+def test_stream_resumed_anywhere_equals_uninterrupted(n, batch_size, position, more):
+    whole = take(BatchStream(torch.arange(n), batch_size=batch_size, seed=5), position + more)
+    stream = BatchStream(torch.arange(n), batch_size=batch_size, seed=5)
+    stream.position = position
+    assert take(stream, more) == whole[position:]
+    assert stream.position == position + more
+    assert take(stream, 1) == take(
+        BatchStream(stream.array, batch_size=batch_size, seed=5, position=position + more), 1
+    )
+
+
+def test_streams_do_not_disturb_each_other_and_batches_are_safe_to_keep():
+    array = torch.arange(10.0)
+    stream = BatchStream(array, batch_size=4, seed=2)
+    with pytest.raises(TypeError):
+        len(stream)
+    one, other = iter(stream), iter(stream)
+    kept = [next(one) for _ in range(3)]
+    for batch in (next(other) for _ in range(30)):
+        batch.zero_()
+    for batch in OrderedBatches(array, batch_size=3):
+        batch.zero_()
+    assert sorted(torch.cat(kept).tolist()) == array.tolist() == list(range(10))
+
+
+class Recorder(pl.LightningModule):
+    """Trains nothing; notes the batches and saves a checkpoint in the middle of the second epoch."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.automatic_optimization = False
+        self.path = path
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch.tolist())
+        self.optimizers().step()
+
+    def on_train_batch_end(self, *_):
+        if self.global_step == 7:
+            self.trainer.save_checkpoint(self.path)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def lightning_batches(path, max_steps, ckpt_path=None):
+    options = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "accelerator": "cpu",
+    }
+    data = Rows(torch.arange(30, dtype=torch.uint8).view(10, 3), batch_size=2, seed=4)
+    module = Recorder(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
+        trainer = pl.Trainer(max_steps=max_steps, max_epochs=-1, enable_model_summary=False, **options)
+        trainer.fit(module, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+    return module.seen
+
+
+def test_resume_under_lightning_repeats_and_omits_no_batch(tmp_path):
+    whole = lightning_batches(tmp_path / "middle.ckpt", 13)
+    resumed = lightning_batches(tmp_path / "again.ckpt", 13, ckpt_path=tmp_path / "middle.ckpt")
+    assert len(whole) == 13
+    assert resumed == whole[7:]
+    # Bytes arrive as floats in [0, 1].
+    values = sorted(itertools.chain(*itertools.chain(*whole[:5])))
+    torch.testing.assert_close(torch.tensor(values), torch.arange(30) / 255)
+
+
+# --- the base --------------------------------------------------------------------------------------------
+
+
+def test_data_are_loaded_once_and_evaluation_keeps_the_order():
+    data = Rows(torch.rand(6, 3), torch.arange(21.0).view(7, 3), eval_batch_size=3)
+    for stage in ("fit", "validate", "test", None):
+        data.setup(stage)
+    val = data.val_dataloader()
+    assert data.n_loads == 1
+    assert len(val) == 3
+    for _ in range(2):
+        batches = list(val)
+        assert [len(batch) for batch in batches] == [3, 3, 1]
+        assert torch.equal(torch.cat(batches), data.arrays.val)
+    assert torch.equal(torch.cat(list(data.test_dataloader())), data.arrays.test)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_non_finite_values_are_refused_by_split_and_number(bad):
+    val = torch.ones(8, 3)
+    val[2, 1] = val[5, 0] = bad
+    with pytest.raises(DataError, match="val split of Rows holds 2 non-finite values among 24"):
+        Rows(torch.ones(2, 3), val).setup()
+
+
+@pytest.mark.parametrize("train", [torch.ones(4, 2), torch.ones(0, 3), torch.ones(4, 3, dtype=torch.float64)])
+def test_splits_of_wrong_shape_or_type_are_refused(train):
+    with pytest.raises(DataError, match="train split of Rows"):
+        Rows(train).setup()
+
+
+@pytest.mark.parametrize("name", ["batch_size", "eval_batch_size"])
+def test_batch_sizes_below_one_are_refused(name):
+    with pytest.raises(ConfigError, match=rf"data\.{name} must be at least 1"):
+        Digits(**{name: 0})
+
+
+def test_bytes_become_unit_floats_and_floats_stay():
+    data = Digits()
+    x = torch.tensor([[0, 51, 255]], dtype=torch.uint8)
+    torch.testing.assert_close(data.as_float(x), torch.tensor([[0.0, 0.2, 1.0]]))
+    assert x.tolist() == [[0, 51, 255]]
+    v = torch.tensor([[3.0]])
+    assert data.as_float(v) is v
+
+
+# --- the plane -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_toys_are_fixed_samples_inside_their_window(toy):
+    splits = toy(seed=1).load()
+    n_train = 60_000 if toy is Checkerboard else 50_000
+    assert [tuple(v.shape) for v in splits] == [(n_train, 2), (10_000, 2), (10_000, 2)]
+    assert all(v.dtype == torch.float32 for v in splits)
+    for v, same, other in zip(splits, toy(seed=2).load(), toy(sample_seed=1).load(), strict=True):
+        assert torch.equal(v, same)
+        assert not torch.equal(v, other)
+    assert not torch.equal(splits.val, splits.test)
+    assert not torch.equal(splits.train[:10_000], splits.val)
+    (x0, x1), (y0, y1) = toy.bounds
+    low, high = splits.train.amin(0), splits.train.amax(0)
+    assert x0 < low[0]
+    assert y0 < low[1]
+    assert high[0] < x1
+    assert high[1] < y1
+    assert ((high - low) > 0.4 * torch.tensor([x1 - x0, y1 - y0])).all()
+
+
+def test_checkerboard_is_uniform_on_two_squares():
+    v = Checkerboard().load().train
+    cells = torch.histogramdd(v, bins=[8, 8], range=[0.0, 1.0, 0.0, 1.0]).hist
+    board = torch.zeros(8, 8)
+    board[:4, :4] = board[4:, 4:] = 1
+    assert cells.sum() == len(v)
+    assert (cells[board == 0] == 0).all()
+    expected = len(v) / 32
+    chi2 = ((cells[board == 1] - expected) ** 2 / expected).sum()
+    assert 8 < chi2 < 70  # 31 degrees of freedom: mean 31, standard deviation 7.9
+
+
+@pytest.mark.parametrize(
+    ("toy", "centres"),
+    [
+        (DiamondBlobs, [(1, 0), (0, 1), (-1, 0), (0, -1)]),
+        (TriangleBlobs, [(0, 1), (3**0.5 / 2, -0.5), (-(3**0.5) / 2, -0.5)]),
+        (LineBlobs, [(-1, -1), (0, 0), (1, 1)]),
+        (TwoBlobs, [(-1, -1), (1, 1)]),
+    ],
+)
+def test_blobs_are_round_even_and_where_they_should_be(toy, centres):
+    v = toy().load().train
+    nearest = torch.cdist(v, torch.tensor(centres, dtype=torch.float32)).argmin(1)
+    for c, centre in enumerate(centres):
+        blob = v[nearest == c]
+        std = 0.2 if toy is TwoBlobs and c == 1 else 0.1
+        assert len(blob) / len(v) == pytest.approx(1 / len(centres), abs=0.015)
+        torch.testing.assert_close(blob.mean(0), torch.tensor(centre, dtype=torch.float32), atol=0.01, rtol=0)
+        torch.testing.assert_close(blob.T.cov(), std**2 * torch.eye(2), atol=0.05 * std**2, rtol=0)
+
+
+@pytest.mark.parametrize("toy", [Checkerboard, *BLOBS, Rings, TwoSpirals])
+def test_densities_are_those_of_the_points(toy):
+    data, n = toy(), 240
+    v = data.load().train.double()
+    (x0, x1), (y0, y1) = data.bounds
+    x, y = ((low + (torch.arange(n).double() + 0.5) * (high - low) / n) for low, high in data.bounds)
+    area, grid = (x1 - x0) * (y1 - y0) / n**2, torch.cartesian_prod(x, y)
+    log_p = data.log_density(grid)
+    p = log_p.exp()
+    assert p.sum() * area == pytest.approx(1, abs=1e-6)
+    # counts in 400 larger cells: Pearson's statistic has a mean below the number of cells that are not empty
+    counts = torch.histogramdd(v, bins=[20, 20], range=[x0, x1, y0, y1]).hist.flatten()
+    expected = p.view(20, 12, 20, 12).sum((1, 3)).flatten() * area * len(v)
+    full = expected > 5
+    statistic, k = ((counts - expected)[full].square() / expected[full]).sum().item(), int(full.sum())
+    assert k >= 8
+    assert statistic < k + 5 * (2 * k) ** 0.5
+    assert counts[~full].sum() <= expected[~full].sum() + 5 * expected[~full].sum().sqrt() + 1e-6
+    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])  # row by row
+
+
+def test_curves_without_noise_have_no_density():
+    assert [toy().log_density(torch.zeros(3, 2)) for toy in (SwissRoll, Moons, Circle)] == [None] * 3
+
+
+def test_twenty_five_gaussians_are_a_grid():
+    v = TwentyFiveGaussians().load().train
+    nodes, counts = (v / 2).round().unique(dim=0, return_counts=True)
+    assert len(nodes) == 25
+    assert nodes.abs().max() == 2
+    assert (counts - 2000).abs().max() < 5 * 2000**0.5
+    residual = v - 2 * (v / 2).round()
+    torch.testing.assert_close(residual.T.cov(), 0.05**2 * torch.eye(2), atol=0.03 * 0.05**2, rtol=0)
+
+
+def test_two_spirals_are_the_usual_ones():
+    v = TwoSpirals().load().train.double()
+    a = 3 * torch.pi * torch.linspace(0, 1, 20_000).double().sqrt()
+    curve = torch.stack([-a * a.cos() + 0.25, a * a.sin() + 0.25], dim=1) / 3  # the mean of the uniform noise is 1/4
+    both = torch.cat([curve, -curve])
+    distance = torch.cdist(v[:2000], both).min(1).values
+    assert distance.max() < 0.1 * 5 + 1 / 12 * 2**0.5
+    assert distance.median() > 0.03
+    assert torch.cdist(both[::400], v).min(1).values.max() < 0.2
+    assert v.mean(0).norm() < 0.05
+
+
+def test_swiss_roll_follows_the_law_of_scikit_learn():
+    v = SwissRoll().load().train
+    reference = torch.from_numpy(make_swiss_roll(50_000, random_state=0)[0][:, [0, 2]])
+    grid = [torch.histogramdd(x.double(), bins=[8, 8], range=[-12.0, 15.0, -12.0, 15.0]).hist for x in (v, reference)]
+    assert (grid[0] - grid[1]).abs().sum() / 50_000 < 0.05
+    radius = v.norm(dim=1) / torch.pi  # uniform on [1.5, 4.5]
+    assert radius.mean().item() == pytest.approx(3.0, abs=0.02)
+    assert radius.var().item() == pytest.approx(0.75, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [7, 1000])
+def test_moons_are_the_points_of_scikit_learn(n):
+    v = Moons().sample(n, torch.Generator().manual_seed(0)).numpy()
+    reference = make_moons(n, shuffle=False)[0]
+    distance = np.linalg.norm(v[:, None] - reference, axis=2)
+    assert distance.min(0).max() < 1e-5
+    assert distance.min(1).max() < 1e-5
+
+
+def test_circle_is_an_even_grid_in_random_order():
+    v = Circle().sample(1000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(v.norm(dim=1), torch.ones(1000))
+    angles = torch.atan2(v[:, 1], v[:, 0])
+    gaps = angles.sort().values.diff()
+    torch.testing.assert_close(gaps, torch.full((999,), 2 * torch.pi / 1000), atol=1e-5, rtol=0)
+    assert v[:100].mean(0).norm() < 0.4  # the first hundred are all around
+
+
+# --- Frey faces ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frey_file(tmp_path):
+    return tmp_path / "frey_rawface.mat", write_frey(tmp_path)
+
+
+def test_frey_faces_are_the_columns_in_order(frey_file):
+    path, faces = frey_file
+    data = FreyFace(root=path.parent)
+    data.setup()
+    assert [len(split) for split in data.splits] == [1400, 300, 265]
+    for split, first in zip(data.splits, (0, 1400, 1700), strict=True):
+        for i in (0, len(split) - 1):
+            np.testing.assert_allclose(split[i].numpy() * 255, faces[:, first + i], atol=1e-4)
+
+
+def test_frey_faces_standardise_with_the_training_constants(frey_file):
+    raw, standard = (FreyFace(root=frey_file[0].parent, standardise=flag).load() for flag in (False, True))
+    for a, b in zip(raw, standard, strict=True):
+        torch.testing.assert_close(b * 0.1763 + 0.6049, a)
+
+
+def test_missing_frey_file_names_the_place_and_the_cure(tmp_path):
+    with pytest.raises(DataError) as caught:
+        FreyFace(root=tmp_path / "none").setup()
+    message = str(caught.value)
+    assert str(tmp_path / "none" / "frey_rawface.mat") in message
+    assert "https://cs.nyu.edu/~roweis/data/frey_rawface.mat" in message
+    assert "data.root" in message
+    assert "\n" not in message
+
+
+def test_another_file_than_the_published_one_is_refused_unread(frey_file, monkeypatch):
+    frey_file[0].write_bytes(frey_file[0].read_bytes()[:-1])
+    monkeypatch.setattr("scipy.io.loadmat", None)
+    with pytest.raises(DataError, match=r"frey_rawface.mat is damaged or another file, by its SHA-256 sum: put http"):
+        FreyFace(root=frey_file[0].parent).setup()
+
+
+@pytest.mark.skipif(not (SHARED / "frey_rawface.mat").is_file(), reason=f"no frey_rawface.mat in {SHARED}")
+def test_real_frey_faces_have_the_published_statistics():
+    data = FreyFace(root=SHARED)
+    data.setup()
+    train = data.splits.train
+    assert train.mean().item() == pytest.approx(0.6049, abs=5e-5)
+    assert train.std().item() == pytest.approx(0.1763, abs=5e-5)
+    # Neighbours resemble each other in the right picture shape only.
+    rough = {shape: train.view(-1, *shape).diff(dim=1).abs().mean() for shape in ((28, 20), (20, 28), (14, 40))}
+    assert min(rough, key=rough.get) == data.image_shape[1:]
+
+
+# --- digits ----------------------------------------------------------------------------------------------
+
+
+def test_digits_splits_are_a_partition_of_the_set():
+    data = Digits(seed=3)
+    data.setup()
+    assert [tuple(split.shape) for split in data.splits] == [(1400, 64), (200, 64), (197, 64)]
+    everything = torch.cat(data.splits).numpy()
+    reference = load_digits().data / 16
+    np.testing.assert_allclose(everything[np.lexsort(everything.T)], reference[np.lexsort(reference.T)])
+    assert not np.array_equal(everything, reference)
+    assert all(torch.equal(a, b) for a, b in zip(data.splits, Digits(seed=4).load(), strict=True))
+
+
+# --- configuration ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((REPO / "conf" / "data").glob("[!_]*.yaml")), ids=lambda path: path.stem)
+def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("EBLVM_DATA", "elsewhere")
+    options = OmegaConf.to_container(configure(f"data={path.stem}", "seed=9").data, resolve=True)
+    if options.get("path") == "???":
+        write_images(tmp_path / "set", 2)
+        options |= {"path": tmp_path / "set", "test_size": 1}
+    cls = get_class(options.pop("_target_"))
+    assert issubclass(cls, ArrayDataModule)
+    assert set(options) == set(inspect.signature(cls.__init__).parameters) - {"self"}
+    data = cls(**options)
+    assert data.seed == 9
+    assert options.get("root", "elsewhere") == "elsewhere"
+    assert getattr(data, "sample_name", path.stem) == path.stem
+    assert options.get("size") in (None, data.event_shape[-1])
+    assert data.image_shape is None or np.prod(data.image_shape) == np.prod(data.event_shape)
+    assert (data.bounds is not None) == (data.event_shape == (2,))

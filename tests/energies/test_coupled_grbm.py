@@ -1,0 +1,261 @@
+"""The coupled GRBM: exact draws of dependent bits, what no independent bits can say, and where it counts as a GRBM."""
+
+import itertools
+
+import pytest
+import torch
+
+from cases import H_DIM, V_DIM, binary, randomise
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import by_rows
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies import coupled_grbm
+from eblvm_lit.energies.coupled_grbm import CoupledGRBM
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
+from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
+from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
+from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.score_bias import ScoreBias
+from eblvm_lit.figures.filters import Filters
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.scores.particles import ExactParticles
+from helpers.stand_in import StandIn
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def make(m=H_DIM, scale=0.8, **options):
+    return randomise(CoupledGRBM(v_dim=V_DIM, h_dim=m, **options), scale)
+
+
+def probabilities(energy, v):
+    """p(h|v) from E alone, shape (S, B)."""
+    h = binary(energy.h_dim).unsqueeze(1).expand(-1, len(v), -1)
+    return (-energy.energy(v, h)).softmax(0)
+
+
+def same_without_couplings(m=H_DIM, **options):
+    """A coupled GRBM with L = 0, and the GRBM it is."""
+    energy, grbm = make(m, **options), GRBM(v_dim=V_DIM, h_dim=m, **options)
+    with torch.no_grad():
+        energy.pairs.zero_()
+    grbm.load_state_dict({name: p for name, p in energy.state_dict().items() if name != "pairs"})
+    return energy, grbm
+
+
+def test_couplings_of_pairs_are_a_symmetric_matrix():
+    energy = make(4)
+    L = energy.interactions()
+    assert torch.equal(L, L.T)
+    assert torch.equal(L.diagonal(), torch.zeros(4))
+    assert [L[j, k].item() for j, k in itertools.combinations(range(4), 2)] == energy.pairs.tolist()
+    # two bits that are on lower E by their coupling, once
+    v, h = torch.randn(1, V_DIM), torch.zeros(1, 4)
+    on = {0: h.clone(), 1: h.clone(), 2: h.clone()}
+    on[0][0, 1] = on[1][0, 3] = on[2][0, 1] = on[2][0, 3] = 1
+    gain = energy(v, h) + energy(v, on[2]) - energy(v, on[0]) - energy(v, on[1])
+    torch.testing.assert_close(gain, -L[1, 3].view(1))
+
+
+def test_energy_is_linear_in_each_latent():
+    energy, v, q, r = make(), torch.randn(5, V_DIM), torch.rand(5, H_DIM), torch.randn(5, H_DIM)
+    states = binary(H_DIM).unsqueeze(1)
+    weight = (states * q + (1 - states) * (1 - q)).prod(-1)
+    mean = (weight * energy.energy(v, states.expand(-1, 5, -1))).sum(0)
+    torch.testing.assert_close(mean, energy.energy(v, q))
+    for j in range(H_DIM):
+        step = torch.zeros(H_DIM).index_fill(0, torch.tensor(j), 1.0)
+        ends = [energy.energy(v, r + t * step) for t in (0.0, 1.0, 2.0)]
+        torch.testing.assert_close(ends[2] - ends[1], ends[1] - ends[0])
+
+
+@pytest.mark.parametrize("m", [2, 5])
+def test_states_and_their_probabilities(m):
+    energy, v = make(m), torch.randn(6, V_DIM)
+    states, log_p = energy.latent_states(), energy.latent_log_probs(v)
+    assert states.shape == (2**m, m)
+    assert {tuple(h) for h in states.tolist()} == {tuple(h) for h in binary(m).tolist()}
+    expected = energy.free_energy(v) - energy.energy(v, states.unsqueeze(1).expand(-1, 6, -1))
+    torch.testing.assert_close(log_p, expected, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(log_p.exp().sum(0), torch.ones(6))
+
+
+def test_each_state_is_drawn_by_uniforms_of_its_probability():
+    # The uniforms that draw a state are a box, whose sides are the conditionals of its bits, by sums over p(h|v).
+    energy, v = make(4), torch.randn(6, V_DIM)
+    states, p = binary(4), probabilities(energy, v)
+    for h in states:
+        low, high = torch.zeros(6, 4), torch.ones(6, 4)
+        for j in range(4):
+            earlier = (states[:, :j] == h[:j]).all(-1)
+            on = p[earlier & (states[:, j] == 1)].sum(0) / p[earlier].sum(0)
+            (high if h[j] else low)[:, j] = on
+        torch.testing.assert_close((high - low).prod(-1), p[(states == h).all(-1)].squeeze(0))
+        for u in (0.5 * (low + high), low + 1e-9, high - 1e-9):
+            assert torch.equal(energy.draw_latent(v, u), h.expand(6, 4))
+        outside = torch.where(h.bool(), high + 1e-9, low - 1e-9)
+        for j in range(4):
+            u = (0.5 * (low + high)).clone()
+            u[:, j] = outside[:, j]
+            assert (energy.draw_latent(v, u)[:, j] == 1 - h[j]).all()
+
+
+def test_draws_of_particles_are_those_of_rows_and_never_impossible():
+    energy, v = make(4), torch.randn(6, V_DIM)
+    u = energy.latent_noise((2, 5, 6), v, keyed_generator(0))
+    assert u.shape == (2, 5, 6, 4)
+    h = energy.draw_latent(v, u)
+    assert h.shape == u.shape
+    assert h.dtype == u.dtype
+    assert torch.equal(h[1, 3], energy.draw_latent(v, u[1, 3]))
+    assert torch.equal(h[:, :, 2:3], energy.draw_latent(v[2:3], u[:, :, 2:3]))
+    assert len(h.flatten(0, 2).unique(dim=0)) > 4
+    with torch.no_grad():  # probabilities that underflow
+        energy.c.copy_(torch.tensor([-2000.0, 2000.0, 0.0, -2000.0]))
+    ends = torch.stack([torch.zeros(6, 4), torch.full((6, 4), 1 - 2**-53)])
+    drawn = energy.draw_latent(v, ends)
+    assert torch.equal(drawn[..., [0, 1, 3]], torch.tensor([0.0, 1.0, 0.0]).expand(2, 6, 3))
+    assert torch.equal(drawn[..., 2], torch.tensor([1.0, 0.0]).unsqueeze(1).expand(2, 6))
+
+
+def test_exact_particles_are_draws():
+    energy, v, particles = make(), torch.randn(6, V_DIM), ExactParticles()
+    particles.check(energy)
+    noise = particles.noise(energy, None, (7,), v, keyed_generator(0))
+    assert torch.equal(particles.draw(energy, None, v, noise), energy.draw_latent(v, noise))
+
+
+@pytest.mark.parametrize("options", [{}, {"parametrisation": "paper"}, {"learn_std": False}])
+def test_without_couplings_it_is_the_grbm(options):
+    energy, grbm = same_without_couplings(5, **options)
+    v, h, u = torch.randn(6, V_DIM), torch.rand(7, 6, 5), torch.rand(7, 6, 5)
+    for name, args in {
+        **{"energy": (v, h), "free_energy": (v,), "latent_mean": (v,), "score": (v,), "score_divergence": (v,)},
+        **{"visible_mean": (h,), "visible_std": (), "log_partition": (), "draw_latent": (v, u)},
+    }.items():
+        torch.testing.assert_close(getattr(energy, name)(*args), getattr(grbm, name)(*args), rtol=1e-11, atol=1e-11)
+    assert CoupledGRBM(v_dim=V_DIM, h_dim=5, coupling_scale=0.0).pairs.abs().max() == 0
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    energy, v, u = make(4), torch.randn(7, V_DIM), torch.rand(3, 7, 4)
+    of_v = ("free_energy", "latent_mean", "score", "score_divergence")
+    calls = {**dict.fromkeys(of_v, (v,)), "draw_latent": (v, u)}
+    whole = {name: getattr(energy, name)(*args) for name, args in calls.items()}
+    for elements in (1, 3 * 2**4):  # one row, and three rows at a time
+        monkeypatch.setattr(coupled_grbm, "ELEMENTS", elements)
+        for name, args in calls.items():
+            torch.testing.assert_close(getattr(energy, name)(*args), whole[name])
+    sizes = []
+    by_rows(lambda x, y: sizes.append((len(x), len(y))) or x, 3, v, u.movedim(1, 0))
+    assert sizes == [(3, 3), (3, 3), (1, 1)]
+
+
+def test_couplings_start_strong_enough_for_independent_bits_to_be_wrong():
+    # the best independent bits, by coordinate ascent from several starts, which KL(q||p) of each v bounds from below
+    torch.manual_seed(0)
+    energy, v = CoupledGRBM(v_dim=V_DIM, h_dim=12).requires_grad_(False), torch.randn(20, V_DIM)
+    torch.testing.assert_close(energy.pairs.square().mean(), torch.tensor(1.0), rtol=0.5, atol=0)
+    q, L = torch.rand(30, 20, 12), energy.interactions()
+    for _ in range(60):
+        for j in range(12):
+            others = energy.c[j] + v @ energy.coupling()[:, j] + q @ L[j]
+            q[..., j] = others.sigmoid()
+    entropy = torch.distributions.Bernoulli(q).entropy().sum(-1)
+    kl = (energy.energy(v, q) - entropy - energy.free_energy(v)).amin(0)
+    assert kl.min() > 0.1
+
+
+# --- divergences of independent bits, and metrics that must not take it for a GRBM -------------------------
+
+
+def test_kl_of_independent_bits_is_exact():
+    energy, q, v = make(5), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=5)), torch.randn(130, V_DIM)
+    # E is linear in each bit, so that its mean under q is E at the means
+    mean = q.mean(v)
+    entropy = torch.distributions.Bernoulli(mean).entropy().sum(-1)
+    expected = energy.energy(v, mean) - entropy - energy.free_energy(v)
+    found = closed_divergences(latent_distribution(q, v), latent_distribution(energy, v))
+    assert list(found) == ["posterior_kl"]
+    torch.testing.assert_close(found["posterior_kl"], expected, rtol=1e-11, atol=1e-11)
+    assert expected.min() > 1e-2
+    metric = PosteriorDivergence(n_particles=1).compute(StandIn(energy=energy, posterior=q), v, keyed_generator(0))
+    assert metric == {"posterior_kl": pytest.approx(expected.mean().item(), abs=1e-12)}
+    grads = [torch.autograd.grad(x.sum(), [*q.parameters(), energy.pairs]) for x in (found["posterior_kl"], expected)]
+    torch.testing.assert_close(*grads)
+
+
+def test_kl_of_independent_bits_vanishes_only_without_couplings():
+    energy, grbm = same_without_couplings(4)
+    v = torch.randn(6, V_DIM)
+    q = latent_distribution(grbm, v)
+    kl = closed_divergences(q, latent_distribution(energy, v))["posterior_kl"]
+    torch.testing.assert_close(kl, torch.zeros(6), atol=1e-13, rtol=0)
+    with torch.no_grad():
+        energy.pairs.fill_(0.5)
+    assert (closed_divergences(q, latent_distribution(energy, v))["posterior_kl"] > 0.01).all()
+
+
+def test_kl_of_extreme_bits_is_finite():
+    energy, v = make(), torch.randn(1, V_DIM)
+    q = latent_distribution(randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1e4), v)
+    kl = closed_divergences(q, latent_distribution(energy, v))["posterior_kl"]
+    h = (q.logits > 0).to(v)
+    torch.testing.assert_close(kl, energy.energy(v, h) - energy.free_energy(v))
+
+
+def test_what_has_no_closed_divergence_gives_none():
+    energy, v = make(), torch.randn(2, V_DIM)
+    q, p = latent_distribution(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), v), latent_distribution(energy, v)
+    assert closed_divergences(q, p) is not None
+    for pair in ((p, q), (p, p), (None, p), (q, None)):
+        assert closed_divergences(*pair) is None
+
+
+def test_it_is_no_grbm_to_what_needs_independent_latents():
+    energy, v = make(), torch.randn(6, V_DIM)
+    assert not isinstance(energy, GRBM)
+    assert not hasattr(energy, "latent_logits")
+    method = StandIn(energy=energy, posterior=BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    assert ScoreBias().compute(method, v, keyed_generator(0)) == {}
+    # log Z is never estimated by the annealing of a GRBM: what is enumerated for each v is enumerated once more
+    log_z = energy.log_partition().item()
+    assert exact_log_partition(energy, 0) == pytest.approx(log_z)
+    metric = LogLikelihood(max_enumerated=0)
+    expected = -energy.free_energy(v).mean().item() - log_z
+    assert metric.compute(method, v, keyed_generator(0)) == {"log_likelihood": pytest.approx(expected)}
+
+
+def test_its_filters_are_drawn():
+    method = StandIn(energy=CoupledGRBM(v_dim=64, h_dim=3))
+    assert Filters().draw(method, Digits(), keyed_generator(0)) is not None
+
+
+def test_hypergradients_are_compared_with_the_optimum_of_independent_bits():
+    energy, posterior = make(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    parts = {"objective": DSM(noise_std=0.3), "divergence": KL(), "optimizer": SGD(lr=0.1), "n_lower_steps": 1}
+    method = BiSM(energy=energy, posterior=posterior, n_unroll=1, **parts)
+    study = HypergradientBias(n_unrolls=[0, 20], n_lower_steps=[200], batch_size=40, n_series=200)
+    found = study.compute(method, torch.randn(40, V_DIM), keyed_generator(0))
+    assert found["optimum_kl"] > 1e-3  # where a GRBM has zero
+    assert found["hypergradient_bias_optimum_n200"] < 1e-10 < 1e-3 < found["hypergradient_bias_optimum_n0"]
+    assert 10 * found["hypergradient_bias_k200_n20"] < found["hypergradient_bias_k200_n0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"h_dim": 1}, "h_dim from 2 to 16, not 1"),
+        ({"h_dim": 17}, "h_dim from 2 to 16, not 17"),
+        ({"parametrisation": "other"}, "'code' or 'paper', not 'other'"),
+    ],
+)
+def test_unfit_options_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        CoupledGRBM(**{"v_dim": 2, "h_dim": 3, **options})

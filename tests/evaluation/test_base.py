@@ -1,0 +1,369 @@
+"""Metrics against enumeration, quadrature and closed forms."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
+from eblvm_lit.evaluation.base import in_float64, mean_over_rows
+from eblvm_lit.evaluation.fisher_score import FisherScore
+from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
+from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
+from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.scores.exact import ExactScore
+from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
+from helpers.stand_in import StandIn
+
+
+def all_states(m):
+    return torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * m).view(-1, m)
+
+
+class MixtureEnergy(MarginalEnergy):
+    """A GRBM whose score and everything else are computed by differentiation: the general path of every metric."""
+
+    def __init__(self, grbm):
+        super().__init__()
+        self.grbm, self.event_shape, self.h_dim = grbm, grbm.event_shape, grbm.h_dim
+
+    def energy(self, v, h):
+        return self.grbm.energy(v, h)
+
+    def free_energy(self, v):
+        return self.grbm.free_energy(v)
+
+
+# ---------------------------------------------------------------------- annealed importance sampling
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+@pytest.mark.parametrize(("v_dim", "h_dim", "scale"), [(2, 6, 1.0), (5, 8, 1.0), (12, 10, 0.7), (3, 9, 1.5)])
+def test_ais_agrees_with_enumeration(v_dim, h_dim, scale, parametrisation):
+    model = random_grbm(v_dim, h_dim, parametrisation, scale)
+    exact = model.log_partition().item()
+    estimate = AIS(n_chains=1000, n_betas=200).estimate(model, generator())
+    untrained = AIS(n_chains=1000, n_betas=2).estimate(model, generator())
+    assert abs(estimate.log_z - exact) < 4 * estimate.standard_error
+    assert estimate.standard_error < 0.05  # the bound above is a narrow one
+    assert estimate.standard_error < untrained.standard_error / 2  # and annealing earned it
+    assert 100 < estimate.ess < 1000
+
+
+def test_ais_standard_error_is_calibrated():
+    """Over independent runs (log Z_hat - log Z) / s.e. has mean 0 and variance 1."""
+    model = random_grbm(4, 7)
+    exact = model.log_partition().item()
+    runs = [AIS(n_chains=300, n_betas=30).estimate(model, generator(seed)) for seed in range(300)]
+    z = torch.tensor([(run.log_z - exact) / run.standard_error for run in runs])
+    assert abs(z.mean()) < 4 / math.sqrt(len(z))
+    assert 0.75 < z.var() < 1.3
+    spread = torch.tensor([run.log_z for run in runs]).std().item()
+    mean_error = sum(run.standard_error for run in runs) / len(runs)
+    assert mean_error == pytest.approx(spread, rel=0.2)
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_ais_with_two_temperatures_is_importance_sampling_from_the_base_model(parametrisation):
+    """One increment and no sweep: only right if the first draws are the base model's."""
+    model = random_grbm(4, 6, parametrisation, scale=0.5)
+    estimate = AIS(n_chains=100_000, n_betas=2).estimate(model, generator())
+    assert abs(estimate.log_z - model.log_partition().item()) < 4 * estimate.standard_error
+    assert estimate.standard_error < 0.02
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_ais_is_exact_without_coupling(parametrisation):
+    """W = c = 0 is the base model itself: log Z_0, whatever b and sigma, and all weights equal."""
+    model = random_grbm(4, 6, parametrisation)
+    model.W.zero_(), model.c.zero_()
+    estimate = AIS(n_chains=10, n_betas=5).estimate(model, generator())
+    by_hand = model.visible_std().log().sum() + 2 * math.log(2 * math.pi) + 6 * math.log(2)
+    assert estimate.log_z == pytest.approx(by_hand.item(), abs=1e-12)
+    assert estimate.log_z == pytest.approx(model.log_partition().item(), abs=1e-12)
+    assert (estimate.standard_error, estimate.ess) == (0.0, 10.0)
+
+
+def test_ais_is_exact_for_latent_biases_alone():
+    """W = 0: every chain collects sum_j log(1 + exp c_j) - log 2, in however many steps."""
+    model = random_grbm(2, 5)
+    model.W.zero_()
+    estimate = AIS(n_chains=4, n_betas=7).estimate(model, generator())
+    assert estimate.log_z == pytest.approx(model.log_partition().item(), abs=1e-12)
+
+
+def test_ais_runs_in_the_models_type_and_by_its_generator():
+    model = random_grbm(5, 8).float()
+    ais = AIS(n_chains=1000, n_betas=200)
+    assert ais.log_weights(model, generator()).dtype == F64
+    one, same, other = (ais.estimate(model, generator(seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    assert abs(one.log_z - model.log_partition().item()) < 4 * one.standard_error
+
+
+def test_error_and_effective_size_of_known_weights():
+    weights = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=F64)
+    estimate = estimate_from_log_weights(weights.log() + 1000, 5.0)  # the shift would overflow exp
+    assert estimate.log_z == pytest.approx(1005 + math.log(3))
+    assert estimate.standard_error == pytest.approx(math.sqrt(14 / 3) / 3 / 2)
+    assert estimate.ess == pytest.approx(144 / 50)
+
+
+# ---------------------------------------------------------------------- likelihood
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_log_likelihood_by_enumeration_is_that_of_quadrature(parametrisation):
+    model = random_grbm(2, 5, parametrisation)
+    axis = torch.linspace(-15, 15, 1201, dtype=F64)
+    grid = torch.cartesian_prod(axis, axis)
+    log_z = (-model.free_energy(grid)).logsumexp(0) + 2 * (axis[1] - axis[0]).log()
+    v = normal(2500, 2)  # more than one block of rows
+    result = LogLikelihood().compute(method_of(model), v, generator())
+    assert list(result) == ["log_likelihood"]
+    expected = -model.free_energy(v).mean() - log_z
+    assert result["log_likelihood"] == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_log_likelihood_of_the_gaussian_model_is_its_marginals():
+    model, v = random_gaussian_model(), normal(50, 3)
+    result = LogLikelihood(max_enumerated=0).compute(method_of(model), v, generator())
+    assert list(result) == ["log_likelihood"]
+    assert result["log_likelihood"] == pytest.approx(model.marginal().log_prob(v).mean().item(), abs=1e-10)
+
+
+def test_log_likelihood_beyond_enumeration_is_by_ais():
+    model, v = random_grbm(4, 7), normal(50, 4)
+    exact = LogLikelihood(max_enumerated=7).compute(method_of(model), v, generator())
+    assert list(exact) == ["log_likelihood"]
+    metric = LogLikelihood(max_enumerated=6, n_chains=1000, n_betas=200)
+    sampled = metric.compute(method_of(model), v, generator())
+    error = sampled["log_z_standard_error"]
+    assert 0 < error < 0.05
+    assert abs(sampled["log_likelihood"] - exact["log_likelihood"]) < 4 * error
+    assert sampled["log_likelihood"] + sampled["log_z"] == pytest.approx(-model.free_energy(v).mean().item())
+    assert 100 < sampled["ais_effective_sample_size"] < 1000
+    assert set(sampled) == {
+        "log_likelihood",
+        "log_z",
+        "log_z_standard_error",
+        "ais_effective_sample_size",
+    }
+
+
+def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
+    model, v = random_grbm(3, 6).float(), normal(3000, 3).float()
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    result = LogLikelihood().compute(method_of(model), v, generator())["log_likelihood"]
+    double = in_float64(model)
+    expected = (-double.free_energy(v.double())).mean() - double.log_partition()
+    assert result == pytest.approx(expected.item(), abs=1e-12)
+    assert all(torch.equal(p, before[name]) and p.dtype == torch.float32 for name, p in model.named_parameters())
+
+
+def test_log_likelihood_of_an_improper_model_is_minus_infinity():
+    model = random_gaussian_model()
+    model.W.mul_(10)
+    assert exact_log_partition(model, 20) == math.inf
+    assert LogLikelihood().compute(method_of(model), normal(5, 3), generator())["log_likelihood"] == -math.inf
+
+
+# ---------------------------------------------------------------------- Fisher divergence
+
+
+def fisher(energy, v, **kwargs):
+    return FisherScore(**kwargs).compute(method_of(energy), v, generator())["fisher"]
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_fisher_equals_autograd_and_the_mean_of_sliced_score_matching(parametrisation):
+    model, v = random_grbm(3, 5, parametrisation), normal(2100, 3)
+    value = fisher(model, v)
+    assert value == pytest.approx(fisher(MixtureEnergy(model), v), abs=1e-10)
+    by_hand = 0.0
+    for row in v[:20]:
+        s = -torch.func.grad(lambda x: model.free_energy(x[None]).sum())(row)
+        hessian = torch.func.hessian(lambda x: model.free_energy(x[None]).sum())(row)
+        by_hand += (0.5 * s.square().sum() - hessian.trace()).item() / 20
+    assert fisher(model, v[:20]) == pytest.approx(by_hand, abs=1e-10)
+    objective, sliced = SSM(), []
+    for seed in range(100):
+        noise = objective.noise(v, (), generator(seed))
+        sliced.append(objective.loss(ExactScore(model), v, noise).mean())
+    sliced = torch.stack(sliced)
+    assert abs(sliced.mean() - value) < 4 * sliced.std() / 10
+    assert sliced.std() < 0.1 * abs(value)
+
+
+def test_fisher_plus_a_constant_of_the_data_is_the_fisher_divergence_of_two_gaussians():
+    """For data N(m, S): loss + 1/2 tr S^-1 = 1/2 E||s_D - s_model||^2, both sides in closed form."""
+    model = random_gaussian_model()
+    truth, n, d = model.marginal(), 6, 3
+    root = torch.eye(d, dtype=F64) + 0.4 * normal(d, d, seed=5)
+    mean, covariance = normal(d, seed=6), root @ root.T
+    # 2d points with exactly this mean and covariance: a quadratic of v has its exact expectation there
+    v = torch.cat([mean + math.sqrt(d) * root.T, mean - math.sqrt(d) * root.T])
+    assert len(v) == n
+    torch.testing.assert_close((v - mean).T @ (v - mean) / n, covariance)
+    data_precision, gap = covariance.inverse(), truth.precision_matrix - covariance.inverse()
+    shift = truth.precision_matrix @ (truth.mean - mean)
+    divergence = 0.5 * ((gap @ covariance @ gap.T).trace() + shift.square().sum())
+    assert divergence > 0.1
+    assert fisher(model, v) + 0.5 * data_precision.trace() == pytest.approx(divergence.item(), abs=1e-9)
+
+
+def test_fisher_is_passed_over_where_the_trace_would_cost_too_much():
+    model = MixtureEnergy(random_grbm(3, 5))
+    compute = FisherScore(max_differentiated=2).compute
+    assert compute(method_of(model), normal(5, 3), generator()) == {}
+    assert compute(method_of(model.grbm), normal(5, 3), generator())  # a closed form has no limit
+
+
+# ---------------------------------------------------------------------- posterior divergences
+
+
+def bernoulli_posterior(model, seed=None):
+    """The exact posterior of a GRBM, or one that is off it."""
+    q = BernoulliPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
+    q.linear.weight.copy_(model.coupling().T)
+    q.linear.bias.copy_(model.c)
+    if seed is not None:
+        q.linear.weight.add_(normal(*q.linear.weight.shape, seed=seed))
+        q.linear.bias.add_(normal(*q.linear.bias.shape, seed=seed + 1))
+    return q
+
+
+def gaussian_posterior(model, seed=None):
+    q = LinearGaussianPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
+    q.linear.weight.copy_(model.W.T)
+    q.linear.bias.copy_(model.c)
+    q.log_std.zero_()
+    if seed is not None:
+        for p in q.parameters():
+            p.add_(0.5 * normal(*p.shape, seed=seed))
+    return q
+
+
+def posterior_divergence(energy, posterior, v, n_particles=10):
+    metric = PosteriorDivergence(n_particles=n_particles)
+    return metric.compute(method_of(energy, posterior), v, generator())
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_bernoulli_kl_is_the_sum_over_all_latent_states(parametrisation):
+    model = random_grbm(3, 6, parametrisation)
+    q, v = bernoulli_posterior(model, seed=7), normal(250, 3)
+    h = all_states(6).unsqueeze(1).expand(-1, len(v), -1)
+    log_q, log_p = q.log_prob(h, v), -model.energy(v, h) + model.free_energy(v)
+    torch.testing.assert_close(log_p.logsumexp(0), torch.zeros(len(v), dtype=F64))
+    expected = (log_q.exp() * (log_q - log_p)).sum(0).mean()
+    result = posterior_divergence(model, q, v)
+    assert list(result) == ["posterior_kl"]
+    assert expected > 0.1
+    assert result["posterior_kl"] == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_divergences_vanish_at_the_exact_posterior():
+    grbm, gaussian, v = random_grbm(3, 6), random_gaussian_model(), normal(50, 3)
+    assert posterior_divergence(grbm, bernoulli_posterior(grbm), v)["posterior_kl"] == pytest.approx(0, abs=1e-14)
+    exact = posterior_divergence(gaussian, gaussian_posterior(gaussian), v)
+    assert exact == pytest.approx({"posterior_kl": 0, "posterior_fisher": 0}, abs=1e-14)
+    sampled = posterior_divergence(MixtureEnergy(grbm), bernoulli_posterior(grbm), v)
+    assert sampled["posterior_kl"] == pytest.approx(0, abs=1e-12)  # log q - log p is zero at every particle
+
+
+def test_gaussian_divergences_are_those_of_the_two_laws():
+    model = random_gaussian_model()
+    q, v = gaussian_posterior(model, seed=8), normal(250, 3)
+    result = posterior_divergence(model, q, v)
+    mean, log_std = q.moments(v)
+    s2, delta2 = (2 * log_std).exp(), (mean - model.latent_mean(v)).square()
+    kl = torch.distributions.kl_divergence(
+        torch.distributions.Normal(mean, log_std.exp()),
+        torch.distributions.Normal(model.latent_mean(v), torch.ones((), dtype=F64)),
+    )
+    assert result["posterior_kl"] == pytest.approx(kl.sum(-1).mean().item(), abs=1e-12)
+    by_spec = 0.5 * ((s2.sqrt() - s2.rsqrt()).square() + delta2).sum(-1).mean()
+    assert result["posterior_fisher"] == pytest.approx(by_spec.item(), abs=1e-12)
+
+
+def test_gaussian_laws_of_any_scale_agree_with_quadrature():
+    q = GaussianLatents(torch.tensor([[0.3]], dtype=F64), torch.tensor([[-0.4]], dtype=F64))
+    p = GaussianLatents(torch.tensor([[-0.5]], dtype=F64), torch.tensor([[0.6]], dtype=F64))
+    h = torch.linspace(-12, 12, 20001, dtype=F64)
+    truths = [torch.distributions.Normal(x.mean.squeeze(), x.log_std.exp().squeeze()) for x in (q, p)]
+    weight = truths[0].log_prob(h).exp() * (h[1] - h[0])
+    gap = (truths[1].loc - h) / truths[1].variance - (truths[0].loc - h) / truths[0].variance
+    values = q.divergences(p)
+    expected = (weight * (truths[0].log_prob(h) - truths[1].log_prob(h))).sum()
+    assert values["posterior_kl"].item() == pytest.approx(expected.item(), abs=1e-9)
+    assert values["posterior_fisher"].item() == pytest.approx((0.5 * weight * gap.square()).sum().item(), abs=1e-9)
+
+
+def test_estimates_agree_with_the_closed_forms():
+    """The Monte Carlo path, for energies whose distribution is hidden behind a wrapper, is unbiased."""
+    v = normal(200, 3)
+    grbm = random_grbm(3, 6)
+    q = bernoulli_posterior(grbm, seed=7)
+    q.temperature = 2.0  # relaxed latents would be far from binary
+    exact = posterior_divergence(grbm, q, v)["posterior_kl"]
+    estimate = posterior_divergence(MixtureEnergy(grbm), q, v, n_particles=1000)
+    assert list(estimate) == ["posterior_kl"]
+    assert estimate["posterior_kl"] == pytest.approx(exact, rel=0.02)
+    gaussian = random_gaussian_model()
+    q = gaussian_posterior(gaussian, seed=8)
+    exact = posterior_divergence(gaussian, q, v)
+    estimate = posterior_divergence(LatentOnly(gaussian), q, v, n_particles=1000)
+    assert list(estimate) == ["posterior_fisher"]
+    assert estimate["posterior_fisher"] == pytest.approx(exact["posterior_fisher"], rel=0.02)
+    both = posterior_divergence(MixtureEnergy(gaussian), q, v, n_particles=1000)
+    assert both == pytest.approx(exact, rel=0.02)
+
+
+def test_bernoulli_kl_survives_saturated_units():
+    q, p = BernoulliLatents(torch.tensor([[900.0, -900.0]])), BernoulliLatents(torch.tensor([[-900.0, -900.0]]))
+    assert q.divergences(p)["posterior_kl"].tolist() == [900.0]
+
+
+# ---------------------------------------------------------------------- the contract of all metrics
+
+METRICS = [LogLikelihood(n_chains=10, n_betas=5), FisherScore(), PosteriorDivergence()]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: type(m).__name__)
+def test_metrics_say_nothing_where_they_do_not_apply(metric):
+    v = normal(5, 3)
+    assert metric.compute(StandIn(), v, generator()) == {}
+    assert metric.compute(method_of(nn.Linear(3, 1)), v, generator()) == {}
+    if not isinstance(metric, PosteriorDivergence):
+        assert metric.compute(method_of(LatentOnly(random_grbm(3, 5))), v, generator()) == {}
+    if isinstance(metric, LogLikelihood):
+        assert metric.compute(method_of(MixtureEnergy(random_grbm(3, 5))), v, generator()) == {}
+    grbm = random_grbm(3, 5)
+    if isinstance(metric, PosteriorDivergence):
+        q = bernoulli_posterior(grbm, seed=1)
+        assert metric.compute(method_of(grbm), v, generator()) == {}
+        assert metric.compute(method_of(LatentOnly(grbm), q), v, generator()) == {}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_metrics_give_plain_numbers_in_any_autograd_mode(metric, mode):
+    model = random_gaussian_model().requires_grad_(True)
+    q = gaussian_posterior(model, seed=2).requires_grad_(True)
+    for method in (method_of(model, q), method_of(MixtureEnergy(model), q)):
+        with mode():
+            result = metric.compute(method, normal(5, 3), generator())
+        assert all(type(value) is float and math.isfinite(value) for value in result.values())
+        assert result or isinstance(metric, LogLikelihood)
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+def test_mean_over_rows_weighs_rows_and_not_blocks():
+    v = torch.arange(7.0)
+    assert mean_over_rows(lambda x: {"v": x}, v, rows=3) == {"v": 3.0}

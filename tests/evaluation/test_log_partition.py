@@ -1,0 +1,621 @@
+"""Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.coupled_grbm import CoupledGRBM
+from eblvm_lit.energies.deep import DeepEnergy, DeepVectorEnergy
+from eblvm_lit.energies.quadrature import QuadratureMarginal
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
+from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
+from eblvm_lit.evaluation.estimated_likelihood import EstimatedLogLikelihood, jackknife
+from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
+from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from helpers.models import LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
+from helpers.shell import evaluate, of_checkpoint, train
+
+F64 = torch.float64
+
+
+def normal_energy(x):
+    return 0.5 * x.square().sum(-1)
+
+
+def quartic(x):
+    """Two wells that are not normal: U = (x^2 - 1)^2 + x / 2, summed over dimensions."""
+    return ((x.square() - 1).square() + 0.5 * x).sum(-1)
+
+
+class Confined(VisibleEnergy):
+    """A deep energy of the plane with a weak bowl around it, so that it has a log Z."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.deep = DeepEnergy(network=MLP(sizes=[2, 16, 8]), head="squared_norm")
+        for p in self.deep.parameters():
+            p.data.mul_(2)
+        self.event_shape = (2,)
+        self.double().requires_grad_(False)
+
+    def free_energy(self, v):
+        return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)
+
+
+class Bowl(VisibleEnergy):
+    """N(0, std^2 I), without its constant."""
+
+    def __init__(self, dim, std=1.0):
+        super().__init__()
+        self.event_shape, self.std = (dim,), std
+
+    def free_energy(self, v):
+        return 0.5 * (v / self.std).square().sum(-1)
+
+
+class Ridge(VisibleEnergy):
+    """One feature of two variables: flat along a line to infinity."""
+
+    event_shape = (2,)
+
+    def free_energy(self, v):
+        return 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()
+
+
+class TwoModes(VisibleEnergy):
+    """N(0, 1) and N(50, 1) of one variable, without their constants."""
+
+    event_shape = (1,)
+
+    def free_energy(self, v):
+        return -(-0.5 * (v - torch.tensor([0.0, 50.0])).square()).logsumexp(-1)
+
+
+class ConfinedJoint(Energy):
+    """A deep energy of (v, h) with a bowl, whose free energy is known by quadrature alone."""
+
+    continuous, event_shape, h_dim = True, (2,), 1
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.deep = DeepVectorEnergy(v_dim=2, h_dim=1, head_dim=8, widths=[12])
+        self.double().requires_grad_(False)
+
+    def energy(self, v, h):
+        return self.deep.energy(v, h) + 0.2 * v.square().sum(-1) + 0.2 * (h - 0.5).square().sum(-1)
+
+
+def exact(energy):
+    return float(energy.log_partition())
+
+
+# ---------------------------------------------------------------------- the move
+
+
+def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
+    x, noise, size = 0.7 * normal(50, 3), MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64)), 0.4
+
+    def slope(x):
+        return 4 * x * (x.square() - 1) + 0.5
+
+    def log_proposal(end, start):  # N(start - eps^2 / 2 grad, eps^2 I)
+        return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
+
+    end = x - 0.5 * size**2 * slope(x) + size * noise.momentum
+    log_ratio = quartic(x) - quartic(end) + log_proposal(x, end) - log_proposal(end, x)
+    move = HMC(n_leapfrog=1).move(quartic, x, noise, size)
+    torch.testing.assert_close(move.acceptance, log_ratio.exp().clamp(max=1))
+    assert 0.01 < float(move.acceptance.mean()) < 0.99
+    torch.testing.assert_close(move.x, end)  # uniform 0: all are taken
+
+
+def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
+    """Volume is preserved and the path reversible, which the acceptance rests on."""
+    x, p, steps, size = normal(20, 2), normal(20, 2, seed=1), 5, 0.05
+    hmc, taken = HMC(n_leapfrog=steps), torch.zeros(20, dtype=F64)
+
+    def slope(x):
+        return 4 * x * (x.square() - 1) + 0.5
+
+    end, momentum = x, p
+    for _ in range(steps):
+        momentum = momentum - 0.5 * size * slope(end)
+        end = end + size * momentum
+        momentum = momentum - 0.5 * size * slope(end)
+    torch.testing.assert_close(hmc.move(quartic, x, MoveNoise(p, taken), size).x, end)
+    torch.testing.assert_close(hmc.move(quartic, end, MoveNoise(-momentum, taken), size).x, x)
+
+
+@pytest.mark.parametrize("n_leapfrog", [1, 3])
+def test_a_step_far_too_large_leaves_the_distribution_as_it_is(n_leapfrog):
+    """Without the acceptance the variance would be 1 / (1 - eps^2 / 4) = 1.78."""
+    hmc, g = HMC(n_leapfrog=n_leapfrog), generator(1)
+    x = torch.randn(20_000, 1, generator=g, dtype=F64)
+    for _ in range(30):
+        x = hmc.move(normal_energy, x, hmc.noise(x, g), 1.32).x
+    assert abs(x.mean()) < 4 / math.sqrt(len(x))
+    assert abs(x.square().mean() - 1) < 4 * math.sqrt(2 / len(x))
+
+
+def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
+    hmc, g, axis = HMC(n_leapfrog=4), generator(2), torch.linspace(-4, 4, 8001, dtype=F64)
+    weight = (-quartic(axis[:, None])).softmax(0)
+    mean, second = (weight * axis).sum(), (weight * axis**2).sum()
+    x = torch.randn(4000, 1, generator=g, dtype=F64)
+    for _ in range(200):
+        x = hmc.move(quartic, x, hmc.noise(x, g), 0.35).x
+    error = ((weight * axis**4).sum() - second**2).sqrt() / math.sqrt(len(x))
+    assert abs(x.mean() - mean) < 4 * (second - mean**2).sqrt() / math.sqrt(len(x))
+    assert abs(x.square().mean() - second) < 4 * error
+
+
+def test_a_proposal_that_is_not_finite_is_refused():
+    x, noise = torch.ones(3, 1, dtype=F64), MoveNoise(torch.full((3, 1), 1e200, dtype=F64), torch.zeros(3, dtype=F64))
+    move = HMC().move(quartic, x, noise, 1.0)
+    assert torch.equal(move.x, x)
+    assert torch.equal(move.acceptance, torch.zeros(3, dtype=F64))
+
+
+def test_adapted_step_sizes_have_the_acceptance_that_is_asked_for():
+    hmc, g = HMC(n_leapfrog=2, step_size=5.0, target_acceptance=0.8), generator(3)
+    betas = torch.linspace(0, 1, 200).tolist()
+    sizes = step_sizes(quartic, hmc, betas, torch.randn(200, 4, generator=g, dtype=F64), g)
+    x = torch.randn(2000, 4, generator=g, dtype=F64)
+    for _ in range(100):
+        move = hmc.move(quartic, x, hmc.noise(x, g), sizes[-1])
+        x = move.x
+    assert abs(move.acceptance.mean() - 0.8) < 0.1
+    assert hmc.step_size == 5.0
+
+
+# ---------------------------------------------------------------------- the base
+
+
+def test_the_base_is_the_normal_distribution_of_the_examples():
+    v = normal(500, 3) @ normal(3, 3, seed=1) + 2
+    base = NormalBase.fitted(v)
+    torch.testing.assert_close(base.root @ base.root.T, torch.cov(v.T))
+    torch.testing.assert_close(base.whiten(base.colour(v)), v)
+    truth = torch.distributions.MultivariateNormal(base.mean, scale_tril=base.root)
+    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # -log Z at every point
+    torch.testing.assert_close(expected, torch.full_like(expected, -base.log_partition()))
+
+
+def test_directions_without_width_get_some():
+    v = normal(50, 1) @ torch.ones(1, 4, dtype=F64)
+    values = torch.linalg.svdvals(NormalBase.fitted(v).root)
+    assert float(values[-1] / values[0]) == pytest.approx(0.1)
+
+
+def test_data_with_constant_values_do_not_bias_log_z():
+    # a pixel that is always 0 says nothing about the width of the model there
+    v = normal(500, 4)
+    v[:, :2] = 0
+    found = HamiltonianAIS(n_chains=300, n_betas=300).estimate(Bowl(4, std=0.3), v, generator(3))
+    assert 0 < found.standard_error < 0.05
+    assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 200])
+def test_few_chains_that_count_are_warned_of(n, caplog):
+    one = torch.full((n,), -50.0, dtype=F64)
+    one[0] = 0.0
+    assert estimate_from_log_weights(one, 0.0).ess == pytest.approx(1)
+    assert len(caplog.records) == 1
+    half = torch.tensor([0.0, -50.0], dtype=F64).repeat(n // 2)
+    assert estimate_from_log_weights(half, 0.0).ess == pytest.approx(n // 2)
+    assert len(caplog.records) == 1 + (n == 2)
+
+
+def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
+    model = random_gaussian_model(2, 3)
+    for p in (model.W, model.b, model.c, model.log_std):
+        p.zero_()
+    found = HamiltonianAIS(n_chains=10, n_betas=5, base="standard").sandwich(model, normal(9, 2), generator())
+    for side in found:
+        assert side.log_z == pytest.approx(exact(model), abs=1e-12)
+        assert (side.standard_error, side.ess) == pytest.approx((0, 10), abs=1e-9)
+
+
+def wavy(x):
+    """A target whose weights have finite moments in both directions: U = 0.45 x^2 + 1.5 cos(2 x), summed."""
+    return (0.45 * x.square() + 1.5 * (2 * x).cos()).sum(-1)
+
+
+@pytest.mark.parametrize("n_betas", [2, 4])
+def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
+    """Few temperatures, hence weights of large variance, of which only the mean is right: Z / Z_0 and Z_0 / Z."""
+    axis, g, n = torch.linspace(-9, 9, 36001, dtype=F64), generator(4), 40_000
+    log_p = -wavy(axis[:, None])
+    log_ratio = float(log_p.logsumexp(0) + (axis[1] - axis[0]).log()) - 0.5 * math.log(2 * math.pi)
+    hmc, betas = HMC(n_leapfrog=1), torch.linspace(0, 1, n_betas).tolist()
+    schedule = [(beta, 0.8) for beta in betas]
+    at = torch.searchsorted(log_p.softmax(0).cumsum(0), torch.rand(n, generator=g, dtype=F64)).clamp(max=36000)
+    starts = torch.randn(n, 1, generator=g, dtype=F64), axis[at, None]
+    for z, path, log_mean in ((starts[0], schedule, log_ratio), (starts[1], schedule[::-1], -log_ratio)):
+        log_w = anneal(wavy, hmc, path, z, g)
+        w = (log_w - log_mean).exp()
+        error = float(w.std()) / math.sqrt(n)
+        assert error < 0.02
+        assert abs(float(w.mean()) - 1) < 4 * error
+        assert float(log_w.mean()) < log_mean - 0.05  # Jensen: the mean log weight is a bound, and not the value
+
+
+# ---------------------------------------------------------------------- exact samples
+
+
+@pytest.mark.parametrize("make", [lambda: random_grbm(3, 5), lambda: random_grbm(3, 5, "paper")])
+def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(make):
+    model, n = make(), 40_000
+    h = model.latent_states() if hasattr(model, "latent_states") else model._states(0, 2**5)
+    pull = h @ model.coupling().T
+    std = model.visible_std()
+    p = (model._of_latents(h) + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
+    means = model.visible_mean(h)
+    mean = p @ means
+    covariance = (p[:, None] * (means - mean)).T @ (means - mean) + std.square().diag()
+    v = model.sample_exact(n, generator(5))
+    error = (covariance.diagonal() / n).sqrt()
+    assert ((v.mean(0) - mean).abs() < 4 * error).all()
+    z = torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), (v - mean).T, upper=False).T
+    assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n) * math.sqrt(2)
+
+
+def test_exact_samples_of_the_gaussian_model_are_of_its_marginal():
+    model, n = random_gaussian_model(), 40_000
+    truth = model.marginal()
+    v = model.sample_exact(n, generator(6))
+    z = torch.linalg.solve_triangular(truth.scale_tril, (v - truth.loc).T, upper=False).T
+    assert z.mean(0).abs().max() < 4 / math.sqrt(n)
+    assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n)
+
+
+def coupled():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return CoupledGRBM(v_dim=3, h_dim=4).double().requires_grad_(False)
+
+
+def far_gaussian():
+    """A narrow model far from the origin, where the whitened variable is another one than v."""
+    model = random_gaussian_model()
+    model.b.add_(3)
+    model.log_std.sub_(1)
+    return model
+
+
+# ---------------------------------------------------------------------- the sandwich
+
+MODELS = {
+    "far gaussian": far_gaussian,
+    "grbm": lambda: random_grbm(3, 6),
+    "grbm, paper": lambda: random_grbm(3, 6, "paper"),
+    "coupled grbm": coupled,
+    "gaussian": random_gaussian_model,
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_both_sides_hold_the_exact_log_z(model):
+    model = model()
+    v, ais = model.sample_exact(500, generator(7)), HamiltonianAIS(n_chains=1000, n_betas=60)
+    lower, upper = ais.sandwich(model, v, generator(8))
+    for side in (lower, upper):
+        assert 0 < side.standard_error < 0.03
+        assert abs(side.log_z - exact(model)) < 4 * side.standard_error
+        assert 300 < side.ess <= 1000
+    assert lower == ais.estimate(model, v, generator(8))
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
+    model = random_grbm(4, 7, parametrisation)
+    lower, upper = AIS(n_chains=1000, n_betas=100).sandwich(model, None, generator(9))
+    for side in (lower, upper):
+        assert 0 < side.standard_error < 0.04
+        assert abs(side.log_z - exact(model)) < 4 * side.standard_error
+
+
+@pytest.mark.parametrize("ais", [AIS(n_chains=9, n_betas=3), HamiltonianAIS(n_chains=9, n_betas=3)])
+def test_a_model_in_training_is_bounded_without_a_graph(ais, monkeypatch):
+    model, graphs = random_grbm(3, 4).requires_grad_(), []
+    draw = model.sample_exact
+    monkeypatch.setattr(model, "sample_exact", lambda *args: graphs.append(torch.is_grad_enabled()) or draw(*args))
+    with torch.enable_grad():
+        ais.sandwich(model, normal(9, 3), generator())
+    assert graphs == [False]
+
+
+def test_the_sides_are_bounds_where_there_are_few_temperatures_and_chains():
+    """Over runs of two chains, log Z_hat lies below log Z on the mean, and the upper side above: by Jensen."""
+    model, v = random_grbm(4, 6, scale=1.3), normal(200, 4)
+    ais = HamiltonianAIS(n_chains=2, n_betas=3, n_adapting=10)
+    runs = [ais.sandwich(model, v, generator(seed)) for seed in range(200)]
+    for side, sign in (("lower", -1), ("upper", 1)):
+        gaps = torch.tensor([getattr(run, side).log_z for run in runs], dtype=F64) - exact(model)
+        error = float(gaps.std()) / math.sqrt(len(gaps))
+        assert sign * float(gaps.mean()) > 4 * error
+
+
+def test_the_metric_names_what_it_gives():
+    v, model = normal(100, 3), random_grbm(3, 5)
+    for ais in (AIS(n_chains=50, n_betas=5), HamiltonianAIS(n_chains=50, n_betas=5, n_adapting=5)):
+        metric = LogPartitionSandwich(ais=ais)
+        found = metric.compute(method_of(model), v, generator())
+        assert [name for name in found if name.startswith("log_z")][::2] == ["log_z_lower", "log_z_upper"]
+        assert all(type(value) is float for value in found.values())
+        described = metric.describe(method_of(model), None)
+        assert set(described) == {"log_z_lower", "log_z_upper"}
+    assert described["log_z_upper"] == "AIS with Hamiltonian moves"
+    for other in (method_of(), method_of(LatentOnly(model)), method_of(Confined()), method_of(nn.Linear(2, 2))):
+        assert metric.compute(other, v, generator()) == metric.describe(other, None) == {}
+    few = LogPartitionSandwich(ais=AIS(n_chains=50, n_betas=5), max_enumerated=4)
+    assert few.compute(method_of(model), v, generator()) == {}
+    assert LogPartitionSandwich(ais=AIS()).compute(method_of(random_gaussian_model()), v, generator()) == {}
+
+
+# ---------------------------------------------------------------------- quadrature, and deep energies
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 3)], ids=["line", "plane"])
+def test_quadrature_of_v_is_the_closed_form(shape):
+    model = random_gaussian_model(*shape)
+    v = model.sample_exact(50, generator())
+    assert VisibleQuadrature(n_nodes=61).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
+    assert VisibleQuadrature(n_nodes=61).log_partition(model, 0.1 * v) == pytest.approx(exact(model), abs=1e-6)
+
+
+def test_quadrature_refines_what_it_does_not_resolve():
+    model = random_gaussian_model(2, 1)
+    model.log_std.fill_(-3.0)
+    v = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=F64)
+    assert VisibleQuadrature(n_nodes=11).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
+
+
+class Tail(VisibleEnergy):
+    """F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables: as far out as the linear pieces of a network."""
+
+    def __init__(self, rate, dim):
+        super().__init__()
+        self.rate, self.event_shape = rate, (dim,)
+
+    def free_energy(self, v):
+        return self.rate * (0.01 + (v - 0.5).square()).sqrt().sum(-1)
+
+
+HEAVY = (2, 0.1, 1e-6)  # dimensions, rate and tolerance that ask for more nodes than there may be
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in itertools.product([1, 2], [0.1, 0.7, 3.0], [1e-4, 1e-6]) if case != HEAVY],
+    ids=str,
+)
+def test_quadrature_holds_the_tails(case):
+    dim, rate, tolerance = case
+    # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
+    z = 0.2 * float(torch.special.modified_bessel_k1(torch.tensor(0.1 * rate, dtype=F64)))
+    v = torch.rand(50, dim, generator=generator(), dtype=F64)
+    found = VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), v)
+    assert found == pytest.approx(dim * math.log(z), abs=2 * dim * tolerance)
+
+
+def test_quadrature_refuses_what_it_does_not_resolve():
+    dim, rate, tolerance = HEAVY
+    with pytest.raises(ConfigError, match="log Z is not resolved by 4,194,304 nodes: raise the tolerance"):
+        VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), torch.rand(9, dim, dtype=F64))
+
+
+@pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("examples", [torch.zeros(1, 2), torch.tensor([[0.4, 0.4], [0.6, 0.5]])], ids=["one", "two"])
+def test_quadrature_finds_a_model_that_is_wider_than_the_data(examples, std):
+    found = VisibleQuadrature().log_partition(Bowl(2, std=std), examples.double())
+    assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
+
+
+class Flat(Bowl):
+    def free_energy(self, v):
+        return 0.0 * v.sum(-1)
+
+
+class Falling(Bowl):
+    def free_energy(self, v):
+        return -v.norm(dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [(Flat(2), "adds 1.4 to"), (Ridge(), "adds 0.6"), (Falling(2), "")],
+    ids=["flat", "ridge", "falling"],
+)
+def test_quadrature_says_where_log_z_grows_with_the_box(model, words, caplog):
+    assert VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
+    (record,) = caplog.records
+    assert words in record.getMessage()
+
+
+def test_importance_sampling_is_finite_where_log_z_is_not():
+    found = HamiltonianAIS(n_chains=10, n_betas=10).estimate(Ridge(), normal(100, 2), generator())
+    assert math.isfinite(found.log_z)
+    assert math.isfinite(found.standard_error)
+
+
+@pytest.mark.parametrize(("centres", "log_modes"), [([0.0], 0.0), ([0.0, 50.0], math.log(2))])
+def test_quadrature_finds_the_modes_in_the_box_of_the_examples(centres, log_modes):
+    v = torch.cat([centre + normal(50, 1) for centre in centres])
+    expected = 0.5 * math.log(2 * math.pi) + log_modes
+    assert VisibleQuadrature().log_partition(TwoModes(), v) == pytest.approx(expected, abs=2e-6)
+
+
+def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
+    model = Confined()
+    axis = torch.linspace(-14, 14, 801, dtype=F64)
+    grid = torch.cartesian_prod(axis, axis)
+    by_hand = float((-model.free_energy(grid)).logsumexp(0) + 2 * (axis[1] - axis[0]).log())
+    v = normal(300, 2)
+    assert VisibleQuadrature(tolerance=1e-4).log_partition(model, v) == pytest.approx(by_hand, abs=1e-3)
+    for base in ("fitted", "standard"):
+        found = HamiltonianAIS(n_chains=1000, n_betas=80, base=base).estimate(model, v, generator(10))
+        assert 0 < found.standard_error < 0.05
+        assert abs(found.log_z - by_hand) < 4 * found.standard_error
+
+
+@pytest.fixture(scope="module")
+def joint():
+    """A model of v and h, its free energy and log Z by quadrature, and points."""
+    model, v = ConfinedJoint(), normal(400, 2)
+    marginal = QuadratureMarginal(energy=model, half_width=12.0, n_nodes=401)
+    return model, marginal, VisibleQuadrature(tolerance=1e-4, n_nodes=61).log_partition(marginal, v), v
+
+
+def test_latents_that_are_not_summed_out_move_together_with_v(joint):
+    model, _, log_z, v = joint
+    found = HamiltonianAIS(n_chains=1000, n_betas=80).estimate(model, v, generator(11))
+    assert 0 < found.standard_error < 0.05
+    assert abs(found.log_z - log_z) < 4 * found.standard_error
+
+
+def test_the_free_energy_at_given_v_is_unbiased_and_bounds_from_above(joint):
+    model, marginal, _, v = joint
+    exact_f, ais = marginal.free_energy(v), HamiltonianAIS(n_betas=8, n_adapting=50)
+    runs = torch.stack([ais.free_energy(model, v, generator(seed)) for seed in range(20)])
+    w = (exact_f - runs).exp().flatten()
+    error = float(w.std()) / math.sqrt(len(w))
+    assert error < 0.01
+    assert abs(float(w.mean()) - 1) < 4 * error
+    assert float((runs - exact_f).mean()) > 0
+    close = HamiltonianAIS(n_betas=100).free_energy(model, v, generator())
+    assert float((close - exact_f).abs().mean()) < 0.4 * float((runs - exact_f).abs().mean())
+
+
+# ---------------------------------------------------------------------- the log-likelihood
+
+
+def test_the_log_likelihood_says_how_it_was_found(joint):
+    model, marginal, log_z, v = joint
+    ais = HamiltonianAIS(n_chains=1000, n_betas=80)
+    known = LogLikelihood(n_chains=200, n_betas=50)
+    metric = EstimatedLogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-4), hamiltonian_ais=ais)
+    expected = {
+        "log Z by enumeration": random_grbm(2, 4),
+        "log Z by a closed form": random_gaussian_model(2, 3),
+        "log Z by quadrature": Confined(),
+        "log Z and F(v) by AIS with Hamiltonian moves": model,
+        "log Z by AIS with Gibbs sweeps": random_grbm(4, 21, scale=0.3),
+        "log Z by AIS with Hamiltonian moves": Wide(),
+    }
+    none = EstimatedLogLikelihood(quadrature=None, hamiltonian_ais=None)
+    assert none.compute(method_of(Confined()), v, generator()) == {}
+    for words, energy in expected.items():
+        method, x = method_of(energy), normal(40, energy.event_shape[0])
+        one, other = (known, metric) if hasattr(energy, "log_partition") else (metric, known)
+        assert one.describe(method, None) == {"log_likelihood": words}
+        assert "log_likelihood" in one.compute(method, x, generator())
+        assert other.compute(method, x, generator()) == other.describe(method, None) == {}  # no number has two sources
+    assert LogLikelihood().describe(method_of(model), None) == {}
+    assert LogLikelihood().compute(method_of(Confined()), v, generator()) == {}
+    found = metric.compute(method_of(model), v, generator(12))
+    by_quadrature = -float(marginal.free_energy(v).mean()) - log_z
+    assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
+
+
+def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = random_gaussian_model(3, 3)
+    joint = LatentOnly(model)
+    joint.continuous = True
+    v = 4 * model.sample_exact(100, generator())  # latents far from N(0, I): most of the error is in F
+    exact_value = -float(model.free_energy(v).mean()) - exact(model)
+    ais = HamiltonianAIS(n_chains=100, n_betas=25, base="standard", n_adapting=20)
+    metric = EstimatedLogLikelihood(hamiltonian_ais=ais)
+    runs = [metric.compute(method_of(joint), v, generator(seed)) for seed in range(16)]
+    names = ("log_likelihood", "log_likelihood_standard_error", "log_z_standard_error")
+    values, errors, of_log_z = torch.tensor([[run[name] for name in names] for run in runs], dtype=F64).T
+    # the mean square of 16 standard normal values is within 0.25 and 2.6 with a probability of 0.999
+    assert 0.25 < ((values - exact_value) / errors).square().mean() < 2.6
+    assert ((values - exact_value) / of_log_z).square().mean() > 2.6
+
+
+def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
+    std, n = 0.5, 100_000
+    one, other = std * normal(2, n) + std**2 / 2  # -log w, where E[w] = 1: F = 0
+    value, error = jackknife(one, other)
+    assert error == pytest.approx(std / math.sqrt(2 * n), rel=0.02)
+    assert abs(value) < 4 * error + std**4 / 4  # of next order
+    assert float(one.mean()) > 20 * error
+
+
+class Wide(Confined):
+    """Three visible variables, which no grid holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.event_shape = (3,)
+
+    def free_energy(self, v):
+        return quartic(v)
+
+
+def test_quadrature_and_hamiltonian_moves_agree_on_the_log_likelihood():
+    model, v = Confined(), normal(300, 2)
+    by_grid = EstimatedLogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-4)).compute(
+        method_of(model), v, generator()
+    )
+    by_ais = EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS(n_chains=1000, n_betas=80))
+    found = by_ais.compute(method_of(model), v, generator(13))
+    assert list(by_grid) == ["log_likelihood"]
+    assert abs(found["log_likelihood"] - by_grid["log_likelihood"]) < 4 * found["log_z_standard_error"]
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def test_a_diverging_chain_is_named():
+    class Cliff(Confined):
+        def free_energy(self, v):
+            norm = v.norm(dim=-1)
+            return norm.where(norm < 2, -math.inf)
+
+    with pytest.raises(ConfigError, match="A chain of annealed importance sampling diverges") as refusal:
+        HamiltonianAIS(n_chains=50, n_betas=50).estimate(Cliff(), normal(9, 2), generator())
+    assert "\n" not in str(refusal.value)
+
+
+# ---------------------------------------------------------------------- from the command line
+
+
+def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):
+    node = "callbacks.evaluation.metrics"
+    parts = (f"{node}.estimated_likelihood.hamiltonian_ais", f"{node}.sandwich.ais")
+    small = [f"{part}.{key}=20" for part in parts for key in ("n_chains", "n_betas", "n_adapting")]
+    chosen = ["evaluation@callbacks.evaluation.metrics=likelihood", *small]
+    metrics = train(tmp_path / "run", "data=checkerboard", "method=dsm", *chosen)
+    bounds = {"test/log_z_lower", "test/log_z_upper", "test/forward_ais_effective_sample_size"}
+    assert bounds < set(metrics)
+    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert again == of_checkpoint(metrics)
+
+
+def test_a_deep_energy_of_points_has_a_log_likelihood(tmp_path, capsys):
+    """A joint energy without a tractable marginal: both of its terms are estimated."""
+    node = "callbacks.evaluation.metrics.estimated_likelihood.hamiltonian_ais"
+    small = [f"{node}.{key}=10" for key in ("n_chains", "n_betas", "n_adapting")]
+    # a later choice of metrics must not undo it
+    chosen = ["evaluation@callbacks.evaluation.metrics=[likelihood,ksd]", *small]
+    found = train(tmp_path, "data=checkerboard", "model=deep_toy", "divergence=fisher", "method=bidsm", *chosen)
+    assert {"test/log_likelihood", "test/log_z", "test/ais_effective_sample_size"} < set(found)
+    assert "log_likelihood: log Z and F(v) by AIS with Hamiltonian moves" in capsys.readouterr().out

@@ -1,0 +1,367 @@
+"""Detection of outliers: against the definition, at energies of any size, and end to end."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import datasets
+
+from eblvm_lit.cli import run
+from eblvm_lit.data.torchvision_sets import CIFAR100, MNIST, Places365, Textures
+from eblvm_lit.energies.deep import DeepVectorEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.spectral import SpectralEnergy
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
+from eblvm_lit.evaluation.out_of_distribution import (
+    Constant,
+    DataSet,
+    OutlierSet,
+    OutOfDistribution,
+    UniformNoise,
+    detection,
+)
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from helpers.image_files import pixels, write_images, write_mnist, write_svhn
+from helpers.shell import configure, evaluate, of_checkpoint, train
+from helpers.stand_in import StandIn
+
+
+def by_definition(inside, outside):
+    gaps = inside[:, None] - outside[None]
+    threshold = inside.sort().values[int(0.05 * len(inside))]
+    return {
+        "auroc": ((gaps > 0).double() + 0.5 * (gaps == 0)).mean().item(),
+        "fpr95": (outside >= threshold).double().mean().item(),
+    }
+
+
+@pytest.mark.parametrize("rounded", [False, True], ids=["no ties", "ties"])
+def test_detection_is_what_it_is_defined_to_be(rounded):
+    generator = torch.Generator().manual_seed(0)
+    inside, outside = torch.randn(200, generator=generator) + 1, torch.randn(300, generator=generator)
+    if rounded:
+        inside, outside = inside.round(), outside.round()
+    found = detection(inside, outside)
+    expected = by_definition(inside.double(), outside.double())
+    assert found["auroc"] == pytest.approx(expected["auroc"], abs=1e-6)  # torchmetrics divides in float32
+    assert found["fpr95"] == pytest.approx(expected["fpr95"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1e4), (1e4, 0.0), (1e-4, -50.0)])
+def test_only_ranks_count_at_energies_of_any_size(a, b):
+    generator = torch.Generator().manual_seed(1)
+    inside = torch.randn(100, generator=generator, dtype=torch.float64) + 0.5
+    outside = torch.randn(100, generator=generator, dtype=torch.float64)
+    assert detection(a * inside + b, a * outside + b) == detection(inside, outside)
+    assert detection(torch.tensor([60.0, 61.0]), torch.tensor([50.0, 51.0])) == {"auroc": 1, "aupr": 1, "fpr95": 0}
+
+
+def test_a_positive_score_means_data():
+    assert detection(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]))["auroc"] == 0
+
+
+def method_of(energy, posterior=None):
+    method = StandIn()
+    method.energy, method.posterior, method.seed = energy, posterior, 0
+    return method
+
+
+def test_a_model_of_the_data_finds_noise_and_constants():
+    model = GaussianLatentModel(v_dim=9, h_dim=2)  # standard normal, but for a small W
+    v = 0.3 * torch.randn(400, 9, generator=torch.Generator().manual_seed(0))
+    sets = {"noise": UniformNoise(low=-4, high=4), "flat": Constant(low=3, high=5), "none": None}
+    found = OutOfDistribution(sets=sets).compute(method_of(model), v, torch.Generator().manual_seed(0))
+    assert set(found) == {f"{key}_{name}" for key in ("auroc", "aupr", "fpr95") for name in ("noise", "flat")}
+    assert found["auroc_noise"] > 0.99
+    assert found["auroc_flat"] == found["aupr_flat"] == 1
+    assert found["fpr95_flat"] == 0
+
+
+def test_infinite_scores_have_the_first_and_the_last_rank():
+    inside, outside = torch.tensor([1.0, 2.0, torch.inf]), torch.tensor([-torch.inf, 1.5, -torch.inf])
+    finite = detection(inside.nan_to_num(posinf=9.0), outside.nan_to_num(neginf=-9.0))
+    assert detection(inside, outside) == finite
+    assert finite["auroc"] == pytest.approx(8 / 9)
+
+
+def test_outliers_whose_energy_is_not_a_number_are_refused():
+    far = OutOfDistribution(sets={"far": UniformNoise(low=1e30, high=2e30)})
+    model, v = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2)
+    with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not a number"):
+        far.compute(method_of(model), v, torch.Generator())
+
+
+class Given(OutlierSet):
+    """Outliers that are given."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def draw(self, v, generator):
+        return self.w
+
+
+@pytest.mark.parametrize(("output", "sign"), [("softplus", -1), ("tanh", 1), ("sigmoid", -1), ("identity", -1)])
+@pytest.mark.parametrize("bias", [20.0, -200.0])
+def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
+    """In float32 tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0, as they are of all near by."""
+    torch.manual_seed(0)
+    energy = SpectralEnergy(network=MLP(sizes=[2, 4]), output=output, hidden=False).eval()
+    with torch.no_grad():
+        energy.head.bias.fill_(bias)
+    v, w = torch.randn(2, 300, 2, generator=torch.Generator().manual_seed(0)).unbind()
+    with torch.no_grad():
+        before = [energy.head(energy.network(x)).squeeze(-1) for x in (v, w + 0.5)]
+    assert len(torch.cat(before).unique()) > 500
+    found = OutOfDistribution(sets={"w": Given(w + 0.5)}).compute(method_of(energy), v, torch.Generator())
+    assert found == {f"{key}_w": value for key, value in detection(*(sign * x for x in before)).items()}
+    assert found["auroc_w"] != 0.5
+
+
+def test_without_a_free_energy_the_posteriors_bound_stands_for_it():
+    v = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    energy, posterior = DeepVectorEnergy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)
+    metric = OutOfDistribution(sets={"noise": UniformNoise()}, n_particles=4)
+    assert set(metric.compute(method_of(energy, posterior), v, torch.Generator().manual_seed(0))) == {
+        *("auroc_noise", "aupr_noise", "fpr95_noise")
+    }
+    assert metric.compute(method_of(energy), v, torch.Generator()) == {}
+
+
+@pytest.mark.parametrize("posterior", [True, False], ids=["bound", "free energy"])
+def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
+    """Nor on their order, nor on what was drawn of the generator before: its seed and the set's name say all."""
+    torch.manual_seed(0)
+    v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    energy = DeepVectorEnergy if posterior else GaussianLatentModel
+    method = method_of(energy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3) if posterior else None)
+    every = {"noise": UniformNoise(), "flat": Constant(), "far": UniformNoise(low=-4, high=4), "data": Given(v)}
+
+    def numbers(*names, seed=0, drawn=0):
+        generator = torch.Generator().manual_seed(seed)
+        torch.rand(drawn, generator=generator)
+        return OutOfDistribution(sets={n: every[n] for n in names}, n_particles=2).compute(method, v, generator)
+
+    whole = numbers(*every)
+    assert numbers(*reversed(every), drawn=3) == whole
+    alone = {key: value for name in every for key, value in numbers(name).items()}
+    assert alone == whole
+    again = numbers(*every, seed=1)
+    assert all(again[f"auroc_{name}"] != whole[f"auroc_{name}"] for name in ("noise", "flat", "far"))
+    # two sets of one kind are two draws
+    every["noise"] = every["far"]
+    assert numbers("noise")["auroc_noise"] != whole["auroc_far"]
+    # the data themselves as outliers: latents of their own make no ties
+    assert (whole["auroc_data"] == pytest.approx(0.5, abs=1e-12)) == (not posterior)
+
+
+def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
+    model = GaussianLatentModel(v_dim=3, h_dim=2).double()
+    torch.nn.init.normal_(model.W, std=0.3, generator=torch.Generator().manual_seed(0))
+    v = torch.randn(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    class TruePosterior:
+        def noise(self, shape, v, generator):
+            return torch.randn((*shape, len(v), 2), generator=generator, dtype=v.dtype)
+
+        def rsample_and_log_prob(self, v, noise):
+            h = model.latent_mean(v) + noise
+            return h, model.free_energy(v) - model.energy(v, h)
+
+    joint_only = type("JointOnly", (), {"energy": staticmethod(model.energy)})()
+    found = free_energy_bound(joint_only, TruePosterior(), v, torch.Generator(), n_particles=3)
+    torch.testing.assert_close(found, model.free_energy(v))
+
+
+class Pictures:
+    image_shape = (3, 6, 6)
+
+    def __init__(self):
+        self.splits = None
+
+    def setup(self):
+        ramp = torch.arange(6, dtype=torch.uint8) * 40
+        image = ramp.expand(3, 6, 6) + torch.tensor([0, 10, 20], dtype=torch.uint8)[:, None, None]
+        self.splits = type("Splits", (), {"test": image.expand(5, 3, 6, 6)})()
+
+    def as_float(self, batch):
+        return batch.float() / 255
+
+
+def test_another_data_set_is_brought_to_size_and_channels():
+    grey = DataSet(data=Pictures(), n_max=2).draw(torch.zeros(7, 1, 6, 6), torch.Generator())
+    torch.testing.assert_close(grey, ((torch.arange(6) * 40 + 10) / 255).expand(2, 1, 6, 6))
+    small = DataSet(data=Pictures()).draw(torch.zeros(7, 3, 3, 3), torch.Generator())
+    assert small.shape == (5, 3, 3, 3)
+    assert (small[..., 1:] > small[..., :-1]).all()
+
+
+@pytest.mark.parametrize("size", [8, 16, 32])
+@pytest.mark.parametrize("value_range", ["unit", "symmetric"])
+def test_the_same_images_at_another_size_are_no_outliers(size, value_range, tmp_path):
+    write_mnist(tmp_path)
+    options = {"root": str(tmp_path), "val_size": 2, "batch_size": 4, "eval_batch_size": 4}
+    data, others = MNIST(size=size, value_range=value_range, **options), MNIST(size=32, **options)
+    data.setup()
+    v = data.as_float(data.splits.test)
+    assert torch.equal(DataSet(data=others, value_range=value_range).draw(v, None), v)
+
+
+def test_another_data_set_is_brought_to_the_scale_of_the_data():
+    symmetric = type("Symmetric", (Pictures,), {"value_range": "symmetric", "as_float": lambda self, x: x / 127.5 - 1})
+    v = torch.zeros(7, 3, 6, 6)
+    unit = DataSet(data=Pictures()).draw(v, torch.Generator())
+    for data in (Pictures(), symmetric()):
+        torch.testing.assert_close(DataSet(data=data, value_range="unit").draw(v, None), unit)
+        torch.testing.assert_close(DataSet(data=data, value_range="symmetric").draw(v, None), 2 * unit - 1)
+
+
+# --- other sets from the command line ---------------------------------------------------------------------
+
+SETS = "callbacks.evaluation.metrics.out_of_distribution.sets"
+
+
+def image_run(folder, *overrides):
+    """A tiny run of the deep model without latents on random pictures."""
+    write_images(folder / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={folder / 'images'}", "data.size=8", "data.test_size=4", "data.val_size=3"]
+    model = ["method=mdsm", "model.network.n_blocks=1", "model.network.channels=2", "data.batch_size=4"]
+    tiny = ["debug=fast", "trainer.max_steps=2", "n_validations=1", "callbacks.figures=null"]
+    chosen = ["evaluation@callbacks.evaluation.metrics=out_of_distribution", f"run_dir={folder / 'run'}"]
+    return run.train(configure(*data, *model, *tiny, *chosen, *overrides))
+
+
+def test_sets_named_on_the_command_line_are_outliers_and_are_found_again_in_another_folder(tmp_path, monkeypatch):
+    write_svhn(tmp_path / "root")
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
+    outliers = [f"+outliers@{SETS}.svhn=svhn", f"+outliers@{SETS}.numbers=digits", f"{SETS}.constant=null"]
+    metrics = image_run(tmp_path, *outliers)
+    found = {name.removeprefix("test/auroc_") for name in metrics if "auroc" in name}
+    assert found == {"noise", "svhn", "numbers"}
+    assert all(0 <= value <= 1 for name, value in metrics.items() if "auroc" in name)
+    (tmp_path / "root").rename(tmp_path / "moved")
+    moved = f"data_root={tmp_path / 'moved'}"
+    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt", moved)
+    assert again == of_checkpoint(metrics)
+    assert not (tmp_path / "root").exists()
+    more = evaluate(
+        tmp_path / "more", tmp_path / "run" / "checkpoints" / "last.ckpt", moved, f"+outliers@{SETS}.two=digits"
+    )
+    assert more == again | {f"test/{name}_two": again[f"test/{name}_numbers"] for name in ("auroc", "aupr", "fpr95")}
+
+
+def test_a_run_without_the_detection_of_outliers_has_no_sets_of_them_to_add_to(tmp_path):
+    train(tmp_path, "method=dsm", "trainer.max_steps=1", "n_validations=1")
+    with pytest.raises(ConfigError, match="out_of_distribution cannot be changed, as the run of this checkpoint had"):
+        evaluate(tmp_path / "more", tmp_path / "checkpoints" / "last.ckpt", f"+outliers@{SETS}.two=digits")
+
+
+def test_outliers_of_another_run_are_on_the_scale_of_its_data():
+    chosen = [
+        "data=mnist",
+        "evaluation@callbacks.evaluation.metrics=[out_of_distribution,probe]",
+        "data.value_range=symmetric",
+    ]
+    sets = configure(*chosen, f"+outliers@{SETS}.faces=celeba", f"+outliers@{SETS}.cifar10=cifar10")
+    sets = sets.callbacks.evaluation.metrics.out_of_distribution.sets
+    for name in ("faces", "cifar10"):
+        assert (sets[name].value_range, sets[name].data.value_range) == ("symmetric", "unit")
+    assert (sets.faces.n_max, sets.faces.data.crop, sets.faces.data.size) == (10_000, 160, 32)
+
+
+def test_missing_outliers_stop_a_run_before_its_first_iteration(tmp_path):
+    nowhere = [f"+outliers@{SETS}.mine=image_folder", f"{SETS}.mine.data.path={tmp_path / 'nowhere'}"]
+    with pytest.raises(DataError, match=r"There is no folder .*nowhere"):
+        image_run(tmp_path, *nowhere, f"data.root={tmp_path}")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+# --- CIFAR100, textures and places ------------------------------------------------------------------------
+
+
+def write_cifar100(root, n=4):
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True, exist_ok=True)
+    data, labels = pixels(2, n, 3, 32, 32), pixels(2, n, seed=1) % 100
+    for name, x, y in zip(("train", "test"), data, labels, strict=True):
+        content = {"data": x.reshape(n, 3072), "fine_labels": y.tolist(), "coarse_labels": [0] * n}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": []}, protocol=2))
+    return data, labels
+
+
+def test_cifar100_is_read_with_its_fine_labels(tmp_path):
+    images, labels = write_cifar100(tmp_path)
+    data = CIFAR100(root=tmp_path, val_size=1)
+    data.setup()
+    assert torch.equal(data.splits.test, torch.from_numpy(images[1]))
+    assert data.labels.train.tolist() == labels[0].tolist()
+
+
+def write_dtd(root):
+    """Two classes, and six pictures of three splits."""
+    labels = root / "dtd" / "dtd" / "labels"
+    labels.mkdir(parents=True)
+    names = []
+    for kind, seed in (("banded", 0), ("woven", 1)):
+        write_images(root / "dtd" / "dtd" / "images" / kind, 3, size=(12, 20), suffix="jpg", seed=seed)
+        names += [f"{kind}/{i:02d}.jpg" for i in range(3)]
+    for i, split in enumerate(("train", "val", "test")):
+        (labels / f"{split}1.txt").write_text("\n".join(names[i::3]) + "\n")
+    return [names[j] for i in range(3) for j in range(i, 6, 3)]
+
+
+def write_places(root, n=5):
+    folder = root / "places365"
+    write_images(folder / "val_256", n, size=(16, 16), suffix="jpg")
+    (folder / "categories_places365.txt").write_text("/a/airfield 0\n/b/bar 1\n")
+    (folder / "places365_val.txt").write_text("".join(f"{i:02d}.jpg {i % 2}\n" for i in range(n)))
+
+
+def test_textures_are_those_of_all_splits_cropped_and_resized(tmp_path):
+    order = write_dtd(tmp_path)
+    v = torch.zeros(2, 3, 6, 6)
+    w = DataSet(data=Textures(root=tmp_path, size=6), value_range="symmetric").draw(v, None)
+    assert w.shape == (6, 3, 6, 6)
+    for i, name in enumerate(order):
+        with Image.open(tmp_path / "dtd" / "dtd" / "images" / name) as image:
+            expected = np.asarray(image.crop((4, 0, 16, 12)).resize((6, 6), Image.Resampling.BILINEAR))
+        torch.testing.assert_close(w[i], 2 * torch.from_numpy(expected.copy()).float().permute(2, 0, 1) / 255 - 1)
+    (tmp_path / "dtd").rename(tmp_path / "gone")  # they were decoded once
+    again = DataSet(data=Textures(root=tmp_path, size=6))
+    torch.testing.assert_close(again.draw(v, None), (w + 1) / 2)
+    assert again.draw(torch.zeros(2, 1, 3, 3), None).shape == (6, 1, 3, 3)
+
+
+def test_places_are_the_first_ones_of_the_list(tmp_path, monkeypatch):
+    write_places(tmp_path)
+    monkeypatch.setattr(datasets.Places365, "_check_integrity", lambda *args: True)  # these lists are not the true ones
+    places = Places365(root=tmp_path, size=16, n_max=4)
+    places.setup()
+    assert places.splits.test.shape == (4, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("kind", "place"), [(Textures, "dtd/dtd"), (Places365, "places365/val_256")])
+def test_missing_photographs_are_asked_for_in_one_sentence(kind, place, tmp_path, monkeypatch):
+    def no_network(*args, **options):
+        raise OSError("no route to host")
+
+    for module in (datasets.dtd, datasets.places365):
+        monkeypatch.setattr(module, "download_and_extract_archive", no_network)
+    with pytest.raises(
+        DataError, match=rf"{place} is missing and could not be downloaded \(no route.*put the file"
+    ) as e:
+        kind(root=tmp_path / "root").setup()
+    assert "\n" not in str(e.value)
+
+
+def test_photographs_are_outliers_of_a_run(tmp_path, monkeypatch):
+    write_dtd(tmp_path / "root")
+    write_cifar100(tmp_path / "root")
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
+    metrics = image_run(tmp_path, f"+outliers@{SETS}.textures=textures", f"+outliers@{SETS}.cifar100=cifar100")
+    assert {"test/auroc_textures", "test/auroc_cifar100"} < set(metrics)

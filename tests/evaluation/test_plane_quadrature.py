@@ -1,0 +1,251 @@
+"""Metrics of models of the plane: log Z and divergences by quadrature, and the modes that samples find."""
+
+import logging
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cases import randomise
+from eblvm_lit.data.blobs import Blobs, DiamondBlobs, LineBlobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
+from eblvm_lit.data.curves import Moons
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.mlp_energy import MLPEnergy
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
+from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
+from eblvm_lit.methods.parts import MethodParts
+from helpers.shell import train
+
+
+class OfDensity(VisibleEnergy):
+    """F(v) = c - log of a density."""
+
+    event_shape = (2,)
+
+    def __init__(self, log_density, c=0.0):
+        super().__init__()
+        self.log_density = log_density
+        self.c = torch.nn.Parameter(torch.tensor(c))
+
+    def free_energy(self, v):
+        return self.c - self.log_density(v)
+
+
+class Joint(Energy):
+    """The Gaussian model as one whose latents cannot be summed out in closed form."""
+
+    continuous = True
+
+    def __init__(self, model):
+        super().__init__()
+        self.event_shape, self.h_dim, self.model = model.event_shape, model.h_dim, model
+
+    def energy(self, v, h):
+        return self.model.energy(v, h)
+
+
+def of(energy):
+    return SimpleNamespace(parts=MethodParts(energy=energy))
+
+
+def numbers(metric, energy, data, split="test", seed=0):
+    if data.splits is None:
+        data.setup()
+    return metric.evaluate(of(energy), data, split, torch.Generator().manual_seed(seed))
+
+
+# --- quadrature -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [3, 5])
+def test_the_cells_tile_the_window_and_what_is_around_it(scale):
+    bounds, n = ((-1.0, 2.0), (0.5, 1.5)), 10
+    grid = PlaneGrid.around(bounds, n, scale)
+    assert (len(grid.points), int(grid.inner.sum())) == ((scale * n) ** 2, n**2)
+    assert grid.area * n**2 == pytest.approx(3)
+    low, high = torch.tensor([-1.0, 0.5]).double(), torch.tensor([2.0, 1.5]).double()
+    inside = ((grid.points > low) & (grid.points < high)).all(1)
+    assert torch.equal(inside, grid.inner)
+    middle, half = (low + high) / 2, (high - low) / 2
+    torch.testing.assert_close(grid.points.mean(0), middle)
+    distance = ((grid.points - middle) / half).abs()
+    torch.testing.assert_close(distance.amax(0), torch.full((2,), scale - 1 / n).double())
+    assert torch.equal(distance.amax(1) > 0.9 * scale, grid.outer)
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_the_log_likelihood_is_that_of_enumeration(split):
+    torch.manual_seed(0)
+    data, energy = TwoBlobs(), randomise(GRBM(v_dim=2, h_dim=3), 0.3)
+    found = numbers(PlaneQuadrature(n_cells=60, scale=5), energy, data, split)
+    v = getattr(data.splits, split)
+    exact = LogLikelihood().compute(of(energy), v, torch.Generator())["log_likelihood"]
+    assert found["quadrature_log_likelihood"] == pytest.approx(exact, abs=1e-9)
+    # the divergence is the negative entropy of the data less the expected log-likelihood
+    centres, stds = torch.tensor(data.centres).double(), torch.tensor(data.stds).double()
+    entropy = math.log(2) + (1 + math.log(2 * math.pi)) + stds.log().mean().item() * 2  # the blobs are far apart
+    draws = data.sample(200_000, torch.Generator().manual_seed(1)).double()
+    with torch.no_grad():
+        expected = -energy.double().free_energy(draws) - energy.log_partition()
+    error = expected.std().item() / len(draws) ** 0.5
+    assert centres.shape == (2, 2)
+    assert found["kl"] == pytest.approx(-entropy - expected.mean().item(), abs=4 * error)
+
+
+@pytest.mark.parametrize("data", [TwoBlobs(), TwentyFiveGaussians(), Checkerboard()], ids=lambda d: d.sample_name)
+def test_the_divergence_of_the_truth_is_zero_whatever_the_constant(data):
+    inside = data.log_density if isinstance(data, Blobs) else lambda v: data.log_density(v).clamp(min=-50)
+    for c in (0.0, 37.0):
+        found = numbers(PlaneQuadrature(), OfDensity(inside, c), data)
+        assert found["kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_divergence_of_two_normal_distributions_has_its_closed_form():
+    # KL(N(0, s^2 I) || N(m, I)) = (s^2 - 1 + |m|^2 / 2 - 2 log s)
+    class Normal(Blobs):
+        sample_name, bounds, centres, stds = "normal", ((-4.0, 4.0), (-4.0, 4.0)), ((0.0, 0.0),), (0.5,)
+
+    mean = torch.tensor([0.3, -0.7])
+    energy = OfDensity(lambda v: -0.5 * (v - mean).square().sum(-1))
+    found = numbers(PlaneQuadrature(n_cells=90), energy, Normal())["kl"]
+    closed = 0.25 - 1 + mean.square().sum().item() / 2 - 2 * math.log(0.5)
+    assert found == pytest.approx(closed, abs=1e-7)
+
+
+def test_few_latents_are_summed_over_a_grid():
+    torch.manual_seed(0)
+    model, data = GaussianLatentModel(v_dim=2, h_dim=1, weight_scale=0.5), TwoBlobs()
+    metric = PlaneQuadrature(n_cells=60)
+    summed, exact = (numbers(metric, energy, data) for energy in (Joint(model), model))
+    assert summed == pytest.approx(exact, abs=1e-6)
+    narrow = PlaneQuadrature(n_cells=60, half_width=0.5)
+    assert numbers(narrow, Joint(model), data) == {}
+
+
+@pytest.mark.parametrize(
+    ("energy", "words"),
+    [
+        (OfDensity(lambda v: 0 * v.sum(-1)), "holds 1.7e-01 of the model's mass"),  # no finite integral
+        (OfDensity(lambda v: -0.5 * (v / 6).square().sum(-1)), "more than 0.001"),
+        (OfDensity(lambda v: math.nan * v.sum(-1)), "nan of the model's mass"),
+    ],
+)
+def test_a_grid_that_does_not_hold_the_mass_gives_no_number(energy, words, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert numbers(PlaneQuadrature(n_cells=30), energy, TwoBlobs()) == {}
+    assert words in caplog.text
+
+
+def test_where_nothing_is_known_nothing_is_said():
+    grbm, metric = GRBM(v_dim=2, h_dim=3), PlaneQuadrature(n_cells=30)
+    data, images = Moons(), Digits()
+    assert list(numbers(metric, grbm, data)) == ["quadrature_log_likelihood"]  # no density
+    for data_set, energy in ((images, GRBM(v_dim=64, h_dim=3)), (data, None)):
+        data_set.setup()
+        assert numbers(metric, energy, data_set) == {}
+        assert numbers(Modes(), energy, data_set) == {}
+    data.setup()
+    many = Joint(GaussianLatentModel(v_dim=2, h_dim=4))
+    assert numbers(metric, many, data) == {}
+
+
+# --- modes ------------------------------------------------------------------------------------------------
+
+
+def mixture(centres, std=0.05):
+    class Some(Blobs):
+        pass
+
+    Some.centres, Some.stds = tuple(centres), (std,) * len(centres)
+    return OfDensity(lambda v: Some.log_density(Some, v))
+
+
+QUICK = {"n_samples": 1250, "n_steps": 60}
+
+
+def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
+    data = TwentyFiveGaussians()
+    whole = numbers(Modes(**QUICK), mixture(data.centres), data)
+    assert whole["modes"] == 25
+    # 1 - exp(-9/2) of a normal distribution is within 3 deviations; Langevin's steps widen it a little
+    assert 0.97 < whole["samples_at_modes"] < 0.995
+    assert whole["rarest_mode"] > 1 - 5 * (25 / 1250) ** 0.5  # cells of equal size draw equally many chains
+    lost = numbers(Modes(**QUICK), mixture(data.centres[:20]), data)
+    assert (lost["modes"], lost["rarest_mode"]) == (20, 0)
+    wide = numbers(Modes(**QUICK), mixture(data.centres, std=0.2), data)
+    assert wide["samples_at_modes"] < 0.4  # 1 - exp(-(3 / 4)^2 / 2) = 0.245
+
+
+def test_samples_all_over_the_plane_find_no_mode():
+    data = TwentyFiveGaussians()
+    flat = numbers(Modes(**QUICK), OfDensity(lambda v: 0 * v.sum(-1)), data)
+    assert flat["modes"] == 0
+    assert flat["samples_at_modes"] < 0.03  # 25 pi 0.15^2 / 100 = 0.018
+
+
+APART = [DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, TwentyFiveGaussians]
+
+
+@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
+def test_one_gaussian_finds_no_mode_and_the_truth_finds_all(kind):
+    data = kind()
+    data.setup()
+    v = data.splits.train
+    gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
+    one = numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)
+    assert one["modes"] == 0
+    # one mode is one Gaussian, but not that of all data
+    rest = numbers(Modes(n_steps=300), mixture(data.centres[1:], std=data.stds[0]), data)
+    assert rest["modes"] == len(data.centres) - 1
+    assert numbers(Modes(n_steps=300), OfDensity(data.log_density), data)["modes"] == len(data.centres)
+
+
+@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
+def test_the_share_of_one_gaussian_is_that_of_its_samples(kind):
+    data = kind()
+    v = data.sample(400_000, torch.Generator().manual_seed(0)).double()
+    gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
+    torch.manual_seed(0)
+    w = gaussian.sample((400_000,))
+    found, drawn = (
+        gaussian_shares(data),
+        shares_of_modes(w, *(torch.tensor(x).double() for x in (data.centres, data.stds))),
+    )
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, drawn, rtol=0.02, atol=5 * (drawn.max().item() / 400_000) ** 0.5)
+    # a sample of the data themselves has every mode by far
+    truth = shares_of_modes(v, *(torch.tensor(x).double() for x in (data.centres, data.stds)))
+    assert (truth > 1.7 * found).all()
+
+
+def test_shares_are_counts_within_some_deviations():
+    centres, stds = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([0.1, 1.0])
+    v = torch.tensor([[0.29, 0.0], [-0.31, 0.0], [0.0, 0.0], [3.0, 2.9]])
+    assert shares_of_modes(v, centres, stds).tolist() == [0.5, 0.75]
+    assert shares_of_modes(v, centres, stds, n_stds=1.0).tolist() == [0.25, 0.0]
+
+
+# --- the energy, and a run --------------------------------------------------------------------------------
+
+
+def test_the_normal_factor_makes_a_flat_network_normal():
+    energy = MLPEnergy(v_dim=2, widths=[4], base_std=0.7).double()
+    with torch.no_grad():
+        energy.network[-1].weight.zero_()
+    data = TriangleBlobs()
+    found = numbers(PlaneQuadrature(n_cells=90), energy, data)["quadrature_log_likelihood"]
+    v = data.splits.test.double()
+    assert found == pytest.approx(torch.distributions.Normal(0, 0.7).log_prob(v).sum(1).mean().item(), abs=1e-8)
+
+
+def test_a_run_of_the_new_data_has_the_numbers(tmp_path):
+    small = ("trainer.max_steps=2", "n_validations=1", "marginal_model.widths=[8]", "marginal_model.base_std=3.0")
+    quick = [f"callbacks.evaluation.metrics.{key}" for key in ("quadrature.n_cells=60", "modes.n_steps=2")]
+    metrics = train(tmp_path, "data=twenty_five_gaussians", "method=ed", *small, *quick)
+    assert {"test/kl", "test/quadrature_log_likelihood", "test/modes", "test/samples_at_modes"} <= metrics.keys()

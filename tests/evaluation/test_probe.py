@@ -1,0 +1,204 @@
+"""The linear probe: which features, trained and tested on what, and where it does not apply."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.svm import LinearSVC
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.images import ImageDataModule, Images
+from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
+from eblvm_lit.evaluation.probe import LinearProbe
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from helpers.shell import evaluate, of_checkpoint, train
+from helpers.stand_in import StandIn
+
+SIZES = (1500, 30, 50)
+
+
+class Means(Posterior):
+    """A posterior of which nothing but the mean matters, a function of v."""
+
+    continuous = True
+
+    def __init__(self, mean, h_dim=1):
+        super().__init__()
+        self.function, self.h_dim, self.calls = mean, h_dim, []
+
+    def mean(self, v):
+        self.calls.append(len(v))
+        return self.function(v)
+
+    noise = distribution_params = rsample_given = log_prob_given = information_given = None
+
+
+class Points(ArrayDataModule):
+    """v in the plane on a tenfold first axis; the label is whether both coordinates have one sign."""
+
+    event_shape = (2,)
+
+    def __init__(self, labels=lambda v: (v.prod(1) > 0).long(), flipped=()):
+        super().__init__()
+        self.rule, self.flipped = labels, flipped
+
+    def load(self):
+        u = torch.rand(sum(SIZES), 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        u += 0.1 * u.sign()
+        return Splits(*(u * torch.tensor([10.0, 1.0])).split(SIZES))
+
+    def load_labels(self):
+        found = {name: self.rule(v) for name, v in self.load()._asdict().items()}
+        return Splits(**{name: 1 - label if name in self.flipped else label for name, label in found.items()})
+
+
+def probe(posterior, data, split="test", **options):
+    data.setup()
+    method = StandIn()
+    method.posterior = posterior
+    return LinearProbe(**options).evaluate(method, data, split, torch.Generator())
+
+
+product = Means(lambda v: v.prod(1, keepdim=True))
+
+
+def test_means_that_tell_the_classes_apart_are_told_from_pixels_that_do_not():
+    found = probe(product, Points())
+    assert found.keys() == {"probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduced"}
+    assert found["probe_accuracy"] == 1
+    assert found["probe_accuracy_pixels"] < 0.75
+    assert found["probe_accuracy_pixels_reduced"] < 0.75
+    assert probe(product, Points(), pixels=False) == {"probe_accuracy": 1}
+
+
+def test_it_is_trained_on_training_examples_and_tested_on_the_split_that_is_asked_for():
+    assert probe(product, Points(flipped=["test"]), pixels=False) == {"probe_accuracy": 0}
+    assert probe(product, Points(flipped=["val"]), pixels=False) == {"probe_accuracy": 1}
+    assert probe(product, Points(flipped=["val"]), "val", pixels=False) == {"probe_accuracy": 0}
+
+
+def test_the_first_examples_are_trained_on_where_not_all_are():
+    def wrong_from_300_on(v):
+        return (v.prod(1) * torch.where(torch.arange(len(v)) < 300, 1, -1) > 0).long()
+
+    assert probe(product, Points(wrong_from_300_on), n_train=300, pixels=False) == {"probe_accuracy": 1}
+    assert probe(product, Points(wrong_from_300_on), n_train=None, pixels=False)["probe_accuracy"] < 0.1
+
+
+class Pictures(ImageDataModule):
+    """One pixel of noise and one that tells the class; labels of the last 400 of 800, for validation, are all wrong."""
+
+    event_shape = image_shape = (1, 1, 2)
+
+    def __init__(self, **options):
+        super().__init__(root=".", val_size=400, **options)
+
+    def read(self):
+        x = torch.randint(256, (1000, 1, 1, 2), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        labels = (x[:, 0, 0, 1] > 127).long()
+        labels[400:800] = 1 - labels[400:800]
+        return Images(x[:800], x[800:], labels[:800], labels[800:])
+
+
+second_pixel = Means(lambda v: 4 * v.flatten(1)[:, 1:] - 2)
+
+
+@pytest.mark.parametrize("train_on_val", [True, False])
+def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_val):
+    data = Pictures(train_on_val=train_on_val)
+    found = probe(second_pixel, data, "val")
+    assert max(found["probe_accuracy"], found["probe_accuracy_pixels"]) < 0.05
+    assert probe(second_pixel, data, "val", n_train=500) == found
+    # all images that are not for testing are trained on where test images are asked for
+    whole = probe(second_pixel, data, pixels=False)["probe_accuracy"]
+    assert (whole > 0.95) == (not train_on_val)
+
+
+def test_pixels_are_reduced_to_as_many_principal_components_as_there_are_latents():
+    second = Points(lambda v: (v[:, 1] > 0).long())  # the first component, of the larger variance, knows nothing of it
+    one, two = (probe(Means(lambda v: v, n), second) for n in (1, 2))
+    assert one["probe_accuracy_pixels"] == two["probe_accuracy_pixels"] == 1
+    assert one["probe_accuracy_pixels_reduced"] < 0.75
+    assert two["probe_accuracy_pixels_reduced"] == 1
+    # more latents than pixels
+    assert probe(Means(lambda v: v, 5), second)["probe_accuracy_pixels_reduced"] == 1
+
+
+def test_accuracies_on_real_digits_are_those_of_scikit_learn():
+    data = Digits()
+    torch.manual_seed(0)
+    posterior = LinearGaussianPosterior(v_dim=64, h_dim=9)
+    found = probe(posterior, data)
+    train, test = data.splits.train.numpy(), data.splits.test.numpy()
+    y, answers = data.labels.train.numpy(), data.labels.test.numpy()
+    A, a = (p.detach().numpy() for p in (posterior.linear.weight, posterior.linear.bias))
+    pca = PCA(9, random_state=0).fit(train)
+    for name, features in {
+        "probe_accuracy": lambda v: v @ A.T + a,
+        "probe_accuracy_pixels": lambda v: v,
+        "probe_accuracy_pixels_reduced": pca.transform,
+    }.items():
+        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as published
+        assert found[name] == pytest.approx(svm.score(features(test), answers), abs=0.011)  # two of 197
+        if name == "probe_accuracy":
+            published = LinearProbe(dual=True, pixels=False).accuracy((features(train), features(test)), (y, answers))
+            assert published == svm.score(features(test), answers)
+    assert found["probe_accuracy_pixels"] > 0.9
+    assert 0.4 < found["probe_accuracy"] < found["probe_accuracy_pixels"]
+
+
+def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
+    class Bytes(ImageDataModule):
+        event_shape = image_shape = (1, 2, 2)
+
+        def read(self):
+            x = torch.arange(1204 * 4).remainder(256).to(torch.uint8).view(1204, 1, 2, 2)
+            return Images(x[:4], x[4:])
+
+    data = Bytes(root=".", value_range="symmetric", val_size=1)
+    data.setup()
+    method = StandIn()
+    method.posterior = Means(lambda v: v.flatten(1)[:, 1:] + 1)
+    v = np.arange(16, 1204 * 4).reshape(-1, 4) % 256 / 127.5 - 1
+    np.testing.assert_allclose(flat_pixels(data, data.splits.test), v, atol=1e-6)
+    means = posterior_means(method, data, data.splits.test)
+    assert means.dtype == np.float32
+    np.testing.assert_allclose(means, v[:, 1:] + 1, atol=1e-6)
+    assert method.posterior.calls == [500, 500, 200]
+
+
+@pytest.mark.parametrize(
+    ("posterior", "data"),
+    [
+        (None, Points()),
+        (product, Points(lambda v: (v > 0).long())),  # two attributes
+        (product, type("Unlabelled", (Points,), {"load_labels": lambda self: None})()),
+    ],
+)
+def test_where_there_is_nothing_to_classify_it_gives_nothing(posterior, data):
+    assert probe(posterior, data) == {}
+
+
+def test_scale_matters_to_the_machine_unless_features_are_standardised():
+    mostly = Points(lambda v: (v[:, 1] > -0.7).long())
+    tiny = Means(lambda v: 1e-4 * v[:, 1:])
+    base = probe(tiny, mostly, pixels=False)["probe_accuracy"]
+    assert base < 0.9  # no better than to say the larger class
+    assert probe(tiny, mostly, pixels=False, standardize=True)["probe_accuracy"] > 0.95
+
+
+def test_means_that_are_not_finite_are_no_result():
+    assert math.isnan(probe(Means(lambda v: v[:, :1] / 0), Points(), pixels=False)["probe_accuracy"])
+
+
+def test_a_run_ends_with_the_probe_and_evaluate_repeats_it(tmp_path):
+    chosen = ["evaluation@callbacks.evaluation.metrics=probe", "method.n_lower_steps=1", "method.n_unroll=0"]
+    metrics = train(tmp_path, *chosen, "callbacks.evaluation.metrics.probe.n_train=500")
+    assert 0.05 < metrics["test/probe_accuracy"] < 1
+    assert metrics["test/probe_accuracy_pixels"] > 0.85
+    assert {"test/probe_accuracy_pixels_reduced", "test/fisher"} <= metrics.keys()
+    assert evaluate(tmp_path / "again", tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)

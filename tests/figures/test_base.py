@@ -1,0 +1,636 @@
+"""What the figures show, read back from matplotlib's objects."""
+
+import csv
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.deep import DeepVectorEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.figures.base import Picture, new_figure
+from eblvm_lit.figures.density import Density, density_on_grid
+from eblvm_lit.figures.energies import Energies
+from eblvm_lit.figures.filters import Filters
+from eblvm_lit.figures.image_grid import tile
+from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
+from eblvm_lit.figures.samples import Samples
+from eblvm_lit.figures.style import COLOURS, DASHES, STYLE
+from eblvm_lit.figures.tsne import PosteriorMap
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.training.callbacks.figures import Figures
+from helpers.stand_in import StandIn
+
+BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))
+SHAPE = (1, 3, 2)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Plane(ArrayDataModule):
+    event_shape = (2,)
+    bounds = BOUNDS
+
+    def load(self):
+        v = torch.randn(3000, 2, generator=generator()) * 0.5 + torch.tensor([-2.0, 3.0])
+        return Splits(v[:2000], v[2000:2500], v[2500:])
+
+
+class Images(ArrayDataModule):
+    event_shape = (6,)
+    image_shape = SHAPE
+
+    def load(self):
+        v = torch.rand(50, 6, generator=generator())
+        return Splits(v[:30], v[30:40], v[40:])
+
+
+class Bytes(ArrayDataModule):
+    event_shape = (3, 4, 4)
+    image_shape = (3, 4, 4)
+
+    def load(self):
+        v = torch.randint(256, (50, 3, 4, 4), generator=generator(), dtype=torch.uint8)
+        return Splits(v[:30], v[30:40], v[40:])
+
+
+class Numbers(ArrayDataModule):
+    """Neither points of the plane nor images."""
+
+    event_shape = (2,)
+
+    def load(self):
+        return Splits(*torch.zeros(3, 4, 2))
+
+
+class Bowl(MarginalEnergy):
+    """A model of the plane whose Z nobody knows: N((-2, 3), I) in disguise."""
+
+    event_shape, h_dim, continuous = (2,), 1, False
+
+    def __init__(self):
+        super().__init__()
+        self.centre = nn.Parameter(torch.tensor([-2.0, 3.0]))
+
+    def energy(self, v, h):
+        return 0.5 * (v - self.centre).square().sum(-1) + 0 * h.sum(-1)
+
+    def free_energy(self, v):
+        return 0.5 * (v - self.centre).square().sum(-1) + 7
+
+
+class Pair(Energy):
+    """Real latents that lean on v, without conditionals: v is N((-2, 3), diag(1, 1/4))."""
+
+    event_shape, h_dim, continuous = (2,), 3, True
+
+    def __init__(self):
+        super().__init__()
+        self.centre = nn.Parameter(torch.tensor([-2.0, 3.0]))
+
+    def energy(self, v, h):
+        marginal = 0.5 * ((v - self.centre) * torch.tensor([1.0, 2.0])).square().sum(-1)
+        return marginal + 0.5 * (h - v[:, :1]).square().sum(-1)
+
+
+def grbm(v_dim, h_dim=4):
+    torch.manual_seed(0)
+    model = GRBM(v_dim=v_dim, h_dim=h_dim)
+    with torch.no_grad():
+        model.W.mul_(2)
+    return model
+
+
+def shifted_grbm():
+    """Its mass is about (-2, 3): in the upper left of the window."""
+    model = grbm(2)
+    with torch.no_grad():
+        model.b.copy_(torch.tensor([-2.0, 3.0])), model.W.mul_(0.1)
+    return model
+
+
+def setting(data, energy):
+    data.setup()
+    method = StandIn()
+    method.energy = energy
+    return method, data, generator()
+
+
+def image_of(panel):
+    return np.asarray(panel.images[0].get_array())
+
+
+# ---------------------------------------------------------------------- density
+
+
+@pytest.mark.parametrize("model", [shifted_grbm(), GaussianLatentModel(v_dim=2, h_dim=3), Bowl()])
+def test_density_integrates_to_one_over_the_window(model):
+    cell = (12 / 200) * (15 / 200)
+    assert density_on_grid(model, BOUNDS, 200).sum().item() * cell == pytest.approx(1, abs=1e-3)
+
+
+def test_density_is_that_of_the_model_at_the_cells_centres():
+    model = shifted_grbm()
+    p = density_on_grid(model, BOUNDS, 30)
+    v = torch.tensor([[-7 + 4.5 * 12 / 30, -6 + 20.5 * 15 / 30]])  # column 4, row 20
+    expected = (-model.free_energy(v) - model.log_partition()).exp()
+    assert p[20, 4].item() == pytest.approx(expected.item(), rel=1e-5)
+    row, column = divmod(int(p.argmax()), 30)
+    assert abs(-7 + (column + 0.5) * 12 / 30 + 2) < 0.5
+    assert abs(-6 + (row + 0.5) * 15 / 30 - 3) < 0.6
+
+
+def test_density_without_a_known_partition_function_is_normalised_on_the_grid():
+    known = density_on_grid(shifted_grbm(), BOUNDS, 300)
+    summed = density_on_grid(shifted_grbm(), BOUNDS, 300, max_enumerated=3)
+    torch.testing.assert_close(summed, known, rtol=1e-6, atol=0)
+    # mass outside of the window counts
+    corner = density_on_grid(Bowl(), ((-2.0, 5.0), (3.0, 9.0)), 300)
+    assert corner.sum().item() * 7 * 6 / 300**2 == pytest.approx(0.25, abs=1e-3)
+
+
+def test_density_figure_shows_data_and_model_alike():
+    figure = Density(n_cells=50, n_bins=40).draw(*setting(Plane(), shifted_grbm()))
+    left, right = figure.axes
+    data, model = image_of(left), image_of(right)
+    assert (data.shape, model.shape) == ((40, 40), (50, 50))
+    assert data.sum() * (12 / 40) * (15 / 40) == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(model, density_on_grid(shifted_grbm(), BOUNDS, 50).numpy())
+    for panel in (left, right):
+        image = panel.images[0]
+        assert tuple(image.get_extent()) == (-7, 5, -6, 9)
+        assert image.origin == "lower"
+        assert panel.get_aspect() == 1
+        assert image.get_clim() == left.images[0].get_clim()
+    assert left.images[0].get_clim()[0] == 0
+    # both brightest where the mass is: rows are y, columns are x
+    for picture in (data, model):
+        row, column = np.unravel_index(picture.argmax(), picture.shape)
+        assert row > picture.shape[0] * 0.5 > column
+
+
+def test_density_does_not_apply_without_a_window_or_a_free_energy():
+    assert Density().draw(*setting(Numbers(), grbm(2))) is None
+    assert Density().draw(*setting(Plane(), nn.Linear(2, 1))) is None
+    assert Density().draw(*setting(Plane(), None)) is None
+
+
+# ---------------------------------------------------------------------- images
+
+
+def test_tiles_keep_every_pixel_in_its_place():
+    images = torch.arange(5 * 18.0).view(5, 18)
+    board = tile(images, (3, 3, 2), background=-1)
+    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images on two rows of three
+    for i in range(5):
+        y, x = i // 3 * 4, i % 3 * 3
+        torch.testing.assert_close(board[y : y + 3, x : x + 2], images[i].view(3, 3, 2).permute(1, 2, 0))
+    assert (board[3] == -1).all()
+    assert (board[:, 2] == -1).all()
+    assert (board[4:, 6:] == -1).all()
+
+
+def test_samples_of_images_are_mean_images_beside_training_images():
+    model = grbm(6)
+    figure = Samples(n=9, n_steps=20).draw(*setting(Images(), model))
+    left, right = (image_of(panel) for panel in figure.axes)
+    assert left.shape == right.shape == (3 * 4 - 1, 3 * 3 - 1)
+    train = Images().load().train
+    expected = Gibbs(n_steps=20).sample(model, 9, generator(), mean=True)
+    shown = left[:3, :2].flatten()
+    # shown on the scale of the training images: least is black, largest white
+    assert (left.min(), left.max()) == (0, 1)
+    slopes = np.polyfit(shown, train.numpy().T, 1, full=True)[1]
+    assert slopes.min() < 1e-8  # the first tile is one of the training images, rescaled
+    low, high = (np.polyfit(shown, train[slopes.argmin()].numpy(), 1) @ [[0, 1], [1, 1]]).tolist()
+    np.testing.assert_allclose(right[:3, :2].flatten(), ((expected[0] - low) / (high - low)).clamp(0, 1), atol=1e-4)
+
+
+def test_samples_of_bytes_are_shown_in_colour_and_as_models_see_them():
+    class Flat(GRBM):
+        def sample_visible(self, h, g):
+            return super().sample_visible(h, g).view(-1, 3, 4, 4)
+
+        def latent_mean(self, v):
+            return super().latent_mean(v.flatten(1))
+
+        def visible_mean(self, h):
+            return super().visible_mean(h)
+
+    model = Flat(v_dim=48, h_dim=3)
+    figure = Samples(n=4, n_steps=2).draw(*setting(Bytes(), model))
+    left = image_of(figure.axes[0])
+    assert left.shape == (9, 9, 3)
+    assert 0.4 < left.mean() < 0.7
+
+
+def test_samples_of_the_plane_are_dots_in_the_window():
+    model = shifted_grbm()
+    figure = Samples(n_points=500, n_steps=20).draw(*setting(Plane(), model))
+    left, right = (np.asarray(panel.collections[0].get_offsets()) for panel in figure.axes)
+    assert left.shape == right.shape == (500, 2)
+    np.testing.assert_allclose(right, Gibbs(n_steps=20).sample(model, 500, generator()))
+    train = Plane().load().train.numpy()
+    assert {tuple(v) for v in left.astype(np.float32)} <= {tuple(v) for v in train}
+    assert len({tuple(v) for v in left}) == 500
+    assert all(panel.get_xlim() == BOUNDS[0] and panel.get_ylim() == BOUNDS[1] for panel in figure.axes)
+
+
+def test_more_samples_than_training_examples():
+    figure = Samples(n=40, n_steps=2).draw(*setting(Images(), grbm(6)))
+    assert image_of(figure.axes[1]).shape == (6 * 4 - 1, 7 * 3 - 1)
+
+
+def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together():
+    picture = Samples(n_points=4000, n_steps=600, step_size=0.1)
+    figure = picture.draw(*setting(Plane(), Pair()))
+    assert [panel.get_title() for panel in figure.axes] == ["data", "Langevin samples, 600 steps"]
+    v = torch.as_tensor(np.asarray(figure.axes[1].collections[0].get_offsets()))
+    assert len(v) == 4000
+    torch.testing.assert_close(v.mean(0), torch.tensor([-2.0, 3.0]).double(), atol=0.08, rtol=0)
+    # the scheme's own bias: a / 4 times the curvature, at most a tenth here
+    torch.testing.assert_close(v.std(0), torch.tensor([1.0, 0.5]).double(), atol=0, rtol=0.12)
+    again = picture.draw(*setting(Plane(), Pair())).axes[1].collections[0].get_offsets()
+    np.testing.assert_array_equal(np.asarray(again), v.numpy())
+
+
+def test_langevin_samples_start_all_over_the_window():
+    figure = Samples(n_points=4000, n_steps=1, step_size=1e-6).draw(*setting(Plane(), Pair()))
+    v = np.asarray(figure.axes[1].collections[0].get_offsets())
+    counts = np.histogram2d(v[:, 0], v[:, 1], bins=4, range=BOUNDS)[0]
+    assert counts.sum() > 3990
+    assert counts.min() > 250 - 5 * 250**0.5
+    assert counts.max() < 250 + 5 * 250**0.5
+
+
+def test_samples_do_not_apply_where_no_sampler_fits():
+    assert Samples(n_steps=1).draw(*setting(Plane(), Bowl())) is None
+    assert Samples(n_steps=1).draw(*setting(Images(), Pair())) is None
+    assert Samples(n_steps=1).draw(*setting(Numbers(), Pair())) is None
+    assert Samples(n_steps=1).draw(*setting(Numbers(), grbm(2))) is None
+    assert Samples(n_steps=1).draw(*setting(Plane(), None)) is None
+
+
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_filters_are_columns_of_the_coupling(parametrisation):
+    model = GRBM(v_dim=6, h_dim=5, parametrisation=parametrisation)
+    with torch.no_grad():
+        model.log_std.fill_(0.3), model.W[:, 1].zero_()
+    figure = Filters(n=4).draw(*setting(Images(), model))
+    board = image_of(figure.axes[0])
+    assert board.shape == (2 * 4 - 1, 2 * 3 - 1)
+    column = model.coupling().detach()[:, 2]
+    expected = 0.5 + 0.5 * column / column.abs().max()
+    np.testing.assert_allclose(board[4:7, :2].flatten(), expected, atol=1e-6)
+    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the dead unit is grey
+    assert figure.axes[0].get_title() == "filters, 4 of 5"
+
+
+def test_filters_apply_to_grbms_on_images_alone():
+    assert Filters().draw(*setting(Plane(), grbm(2))) is None
+    assert Filters().draw(*setting(Images(), GaussianLatentModel(v_dim=6, h_dim=2))) is None
+
+
+# ---------------------------------------------------------------------- learning curves
+
+
+def write(path, columns, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_curves_are_read_column_by_column(tmp_path):
+    path = write(
+        tmp_path / "metrics.csv",
+        ["val/loss", "iteration", "train/upper_loss", "test/fisher", "epoch", "val/empty", "train/rate"],
+        [
+            {"iteration": 10, "train/upper_loss": 3.0, "epoch": 0, "train/rate": "nan"},
+            {"iteration": 30, "train/upper_loss": 1.0, "epoch": 1, "train/rate": 1},
+            {"iteration": 20, "train/upper_loss": 2.0, "val/loss": 5, "epoch": 0, "train/rate": "inf"},
+            {"iteration": 30, "val/loss": 4, "test/fisher": -7},
+            {"iteration": "", "val/loss": 99},
+        ],
+    )
+    curves = read_curves(path)
+    assert list(curves) == ["train/upper_loss", "val/loss"]  # training first, single numbers left out
+    assert [part.tolist() for part in curves["train/upper_loss"]] == [[10, 20, 30], [3, 2, 1]]
+    assert [part.tolist() for part in curves["val/loss"]] == [[20, 30], [5, 4]]
+    figure = draw_curves(path)
+    assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]
+    assert figure.axes[1].lines[0].get_xydata().tolist() == [[20, 5], [30, 4]]
+    assert LearningCurves(csv_path=path).draw(None, None, generator()) is not None
+
+
+def test_long_curves_are_smoothed_and_their_first_values_do_not_set_the_scale(tmp_path):
+    noise = torch.randn(600, generator=generator()).tolist()
+    rows = [{"iteration": i, "train/loss": 1e6 if i < 3 else 5 + noise[i]} for i in range(600)]
+    panel = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows)).axes[0]
+    raw, smooth = (line.get_ydata() for line in panel.lines)
+    assert raw[:2].tolist() == [1e6, 1e6]
+    assert smooth[300] == pytest.approx(np.mean(raw[290:311]))
+    assert smooth[-1] == pytest.approx(np.mean(raw[-11:]))
+    assert panel.get_ylim()[1] < 20
+
+
+def test_equal_curves_are_drawn_once_under_both_names(tmp_path):
+    rows = [{"iteration": i, "train/lower_lr": 0.1, "train/upper_lr": 0.1, "val/loss": 0.1} for i in range(3)]
+    path = write(tmp_path / "m.csv", ["iteration", "train/lower_lr", "train/upper_lr", "val/loss"], rows)
+    titles = [panel.get_title() for panel in draw_curves(path).axes]
+    assert titles == ["train/lower_lr = upper_lr", "val/loss"]  # a curve of another split keeps its panel
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([1e4, 30.0, 2.0], "log"),
+        ([1e4, 30.0, -2.0], "linear"),
+        ([9.0, 3.0, 1.0], "linear"),
+        (np.geomspace(1e4, 1.0, 200), "log"),
+    ],
+)
+def test_positive_curves_over_orders_of_magnitude_have_a_logarithmic_axis(values, scale, tmp_path):
+    rows = [{"iteration": i, "train/loss": y} for i, y in enumerate(values)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows))
+    (panel,) = figure.axes
+    assert panel.get_yscale() == scale
+    low, high = panel.get_ylim()
+    assert low < np.median(values) < high
+    explained = figure.get_supxlabel()
+    assert ("running mean over 1/30 of the run" in explained) == (len(values) > 60)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-5, 1.0, 1e9])
+def test_no_common_factor_stands_beside_an_axis(scale, tmp_path):
+    """It would collide with the title of the panel."""
+    rows = [{"iteration": i, "train/lr": scale * (1_000_000 + i / 4)} for i in range(5)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/lr"], rows))
+    figure.draw_without_rendering()
+    assert figure.axes[0].yaxis.get_offset_text().get_text() == ""
+    shown = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
+    np.testing.assert_allclose(shown, figure.axes[0].get_yticks(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("text", ["iteration,val/loss\n", "iteration,val/loss\n1,2\n"])
+def test_files_without_curves_give_no_figure(tmp_path, text):
+    path = tmp_path / "metrics.csv"
+    path.write_text(text)
+    assert draw_curves(path) is None
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_each_metric_has_one_panel(tmp_path, n):
+    names = [f"val/metric_{i}" for i in range(n)]
+    rows = [{"iteration": i, **{name: i + k for k, name in enumerate(names)}} for i in range(3)]
+    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", *names], rows))
+    assert [panel.get_title() for panel in figure.axes if panel.lines] == names
+    labelled = [panel for panel in figure.axes if panel.get_xlabel() == "iteration"]
+    assert len(labelled) == min(n, 3)
+
+
+# ---------------------------------------------------------------------- representations
+
+
+class Labelled(ArrayDataModule):
+    """Three far groups of vectors, named; the label is the group."""
+
+    event_shape = (4,)
+    class_names = ("a", "b", "c")
+
+    def load(self):
+        v = 0.1 * torch.randn(90, 4, generator=generator()) + 10 * self.groups().unsqueeze(1)
+        return Splits(*v.split(30))
+
+    def load_labels(self):
+        return Splits(*self.groups().split(30))
+
+    @staticmethod
+    def groups():
+        return torch.arange(90) % 3
+
+
+class Unlabelled(Labelled):
+    def load_labels(self):
+        return None
+
+
+def with_posterior(data, h_dim=2):
+    method, data, g = setting(data, DeepVectorEnergy(v_dim=4, h_dim=h_dim))
+    torch.manual_seed(0)
+    method.posterior = LinearGaussianPosterior(v_dim=4, h_dim=h_dim)
+    return method, data, g
+
+
+def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
+    figure = PosteriorMap().draw(*with_posterior(Labelled()))
+    (axes,) = figure.axes
+    groups = [np.asarray(dots.get_offsets()) for dots in axes.collections]
+    assert [len(points) for points in groups] == [10, 10, 10]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+    assert len({tuple(dots.get_facecolor()[0]) for dots in axes.collections}) == 3
+    for points in groups:
+        others = np.concatenate([other for other in groups if other is not points])
+        far = np.linalg.norm(points[:, None] - others, axis=-1).min()
+        near = np.linalg.norm(points[:, None] - points, axis=-1) + 1e9 * np.eye(10)
+        assert near.min(1).max() < far  # everyone's nearest neighbour is of its own group
+    again = PosteriorMap().draw(*with_posterior(Labelled())).axes[0].collections[0].get_offsets()
+    np.testing.assert_array_equal(np.asarray(again), groups[0])
+
+
+def test_a_map_without_labels_is_of_one_colour_and_of_no_more_points_than_wanted():
+    axes = PosteriorMap(n=12).draw(*with_posterior(Unlabelled())).axes[0]
+    assert [len(dots.get_offsets()) for dots in axes.collections] == [12]
+    assert axes.get_legend() is None
+    assert axes.get_title() == "t-SNE of posterior means, 12 test examples"
+
+
+def test_a_map_does_not_apply_without_a_posterior_of_two_latents():
+    assert PosteriorMap().draw(*setting(Labelled(), grbm(4))) is None
+    assert PosteriorMap().draw(*with_posterior(Labelled(), h_dim=1)) is None
+    method, data, g = with_posterior(Labelled())
+    torch.nn.init.zeros_(method.posterior.linear.weight)
+    assert PosteriorMap().draw(method, data, g) is None  # all means are one
+    torch.nn.init.constant_(method.posterior.linear.weight, torch.nan)
+    assert PosteriorMap().draw(method, data, g) is None
+
+
+def histogram_means(panel):
+    """The mean of each histogram of a panel, by label; shares must sum to one."""
+    found = {}
+    for patch in panel.patches:
+        shares, edges, _ = patch.get_data()
+        assert shares.sum() == pytest.approx(1)
+        if patch.get_label() and not patch.get_label().startswith("_"):
+            found[patch.get_label()] = shares @ (edges[1:] + edges[:-1]) / 2
+    return found
+
+
+def test_energies_of_data_and_noise_are_those_of_the_model():
+    figure = Energies().draw(*setting(Plane(), Bowl()))
+    left, right = map(histogram_means, figure.axes)
+    assert list(left) == ["training data", "test data"]
+    assert list(right) == ["training data", "test data", "uniform noise"]
+    v = Plane().load()
+    for found in (left, right):
+        for name, rows in (("training data", v.train), ("test data", v.test)):
+            assert found[name] == pytest.approx(Bowl().free_energy(rows).mean().item(), abs=0.3)
+    low, high = v.train.min().item(), v.train.max().item()
+    mean, variance = (low + high) / 2, (high - low) ** 2 / 12
+    noise = 7 + 0.5 * ((mean + 2) ** 2 + (mean - 3) ** 2 + 2 * variance)
+    assert right["uniform noise"] == pytest.approx(noise, rel=0.1)
+    assert figure.axes[0].get_xlabel() == "$F(v)$"
+
+
+def test_energies_without_a_free_energy_are_bounds_and_without_either_there_are_none():
+    figure = Energies(n=8, n_particles=3).draw(*with_posterior(Labelled()))
+    assert "E_q" in figure.axes[0].get_xlabel()
+    assert Energies().draw(*setting(Labelled(), DeepVectorEnergy(v_dim=4, h_dim=2))) is None
+    assert Energies().draw(*setting(Labelled(), None)) is None
+
+
+# ---------------------------------------------------------------------- the contract of all figures
+
+CASES = [
+    (Density(n_cells=20), Plane, 2),
+    (Samples(n=4, n_points=20, n_steps=2), Plane, 2),
+    (Samples(n=4, n_points=20, n_steps=2), Images, 6),
+    (Filters(), Images, 6),
+    (Energies(n=20), Images, 6),
+]
+
+
+@pytest.mark.parametrize(("picture", "data", "v_dim"), CASES, ids=lambda x: getattr(x, "name", None))
+def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state()
+    model = GRBM(v_dim=v_dim, h_dim=3)
+    state = torch.get_rng_state()
+    figure = picture.draw(*setting(data(), model))
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    assert file.getvalue().startswith(b"\x89PNG")
+    assert pyplot.get_fignums() == before[0]
+    assert dict(matplotlib.rcParams) == before[1]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert picture.name.isidentifier()
+
+
+def test_images_of_models_without_conditionals_are_annealed_samples():
+    torch.manual_seed(0)
+    data, method = Digits(), StandIn()
+    data.setup()
+    method.energy, method.seed = DeepVectorEnergy(v_dim=64, h_dim=3), 5
+    method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
+    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=1, n_falling=5, n_cold=0), batch_size=4)
+    figure = Samples(n=6, annealed=annealed).draw(method, data, torch.Generator())
+    assert [panel.get_title() for panel in figure.axes] == ["data", "annealed Langevin samples, 6 steps"]
+    options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
+    drawn = annealed.draw(method.energy, range(6), **options)
+    low, high = 0, 1
+    board = tile((drawn - low) / (high - low), data.image_shape).clamp(0, 1).squeeze(-1).numpy()
+    np.testing.assert_allclose(figure.axes[1].get_images()[0].get_array(), board, atol=1e-6)
+    assert Samples(n=6).draw(method, data, torch.Generator()) is None
+
+
+# ---------------------------------------------------------------------- one style, several files, animations
+
+
+class Dot(Picture):
+    """A user's figure, which says nothing of its look."""
+
+    name = "dot"
+
+    def draw(self, method, data, generator):
+        figure = new_figure(2, 2)
+        figure.subplots().plot([0, 1], [0, 1])
+        return figure
+
+
+def test_a_figure_of_ones_own_has_the_style_of_all():
+    (line,) = Dot().draw(None, None, None).axes[0].lines
+    assert (line.get_color(), line.get_linewidth()) == (COLOURS[0], STYLE["lines.linewidth"])
+    assert matplotlib.rcParams["lines.linewidth"] != STYLE["lines.linewidth"]
+
+
+def test_the_first_curves_differ_in_grey_too():
+    assert len(set(DASHES)) == 4
+    with matplotlib.rc_context(STYLE):
+        axes = new_figure(2, 2).subplots()
+        lines = [axes.plot([0, i])[0] for i in range(4)]
+    assert len({str(line._unscaled_dash_pattern) for line in lines}) == 4
+
+
+def drawing(folder, data, energy, **figures):
+    """The callback with some figures, and what it draws of."""
+    options = {key: figures.pop(key) for key in ("formats", "at_validation") if key in figures}
+    method, data, _ = setting(data, energy)
+    method.seed = 5
+    return Figures(figures=figures, save_dir=str(folder), **options), method, data
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "figures").iterdir())
+
+
+def test_figures_of_validations_keep_their_iteration_and_nothing_is_overwritten(tmp_path):
+    callback, method, data = drawing(tmp_path, Plane(), grbm(2), dot=Dot())
+    for iteration in (600, 1_200_000):
+        assert callback.draw(method, data, iteration) == [tmp_path / "figures" / "dot.png"]  # for the loggers
+    assert files(tmp_path) == ["dot.png", "dot_000600.png", "dot_1200000.png"]
+    assert len({path.read_bytes() for path in (tmp_path / "figures").iterdir()}) == 1
+
+
+def test_figures_are_written_in_every_format_that_was_asked_for(tmp_path):
+    callback, method, data = drawing(tmp_path, Plane(), grbm(2), dot=Dot(), formats=["png", "pdf"])
+    assert callback.draw(method, data) == [tmp_path / "figures" / "dot.png"]
+    assert files(tmp_path) == ["dot.pdf", "dot.png"]
+    assert (tmp_path / "figures" / "dot.pdf").read_bytes().startswith(b"%PDF")
+    for wrong in ("png", ["jpg"], []):
+        with pytest.raises(ConfigError, match="formats is a list of png, pdf, svg"):
+            drawing(tmp_path, Plane(), grbm(2), formats=wrong)
+
+
+def test_annealed_samples_are_animated_on_request(tmp_path):
+    langevin = AnnealedLangevin(n_hot=2, n_falling=60, n_cold=0, denoise_std=0.1)
+    picture = Samples(n=9, n_steps=2, annealed=AnnealedSamples(langevin=langevin), gif=True)
+    callback, method, data = drawing(tmp_path, Digits(), grbm(64), samples=picture)
+    callback.draw(method, data, 10)
+    assert files(tmp_path) == ["samples.png", "samples_000010.png"]  # at a validation it would take too long
+    callback.draw(method, data)
+    frames = picture.animate(method, data, None)
+    assert len(frames) == 40
+    assert [frames[k].axes[0].get_title() for k in (0, -2, -1)] == [
+        "step 1 of 62, T = 100",
+        "step 62 of 62, T = 1.08",
+        "step 62 of 62, denoised",
+    ]
+    drawn = picture.annealed.draw(method.energy, range(9), seed=5)
+    v = data.as_float(data.splits.train[:9])
+    board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
+    np.testing.assert_allclose(image_of(frames[-1].axes[0]), board, atol=1e-6)
+    with Image.open(tmp_path / "figures" / "samples.gif") as gif:
+        assert gif.n_frames == 40
+        assert gif.size == tuple(round(150 * x) for x in frames[0].get_size_inches())
+
+
+def test_an_animation_of_what_is_not_annealed_is_refused():
+    with pytest.raises(ConfigError, match=r"samples.gif=true shows annealed samples.*figures=annealed"):
+        Samples(gif=True)

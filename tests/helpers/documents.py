@@ -1,0 +1,90 @@
+"""The documentation as data: its blocks, its commands, and the sentences of the source that it quotes."""
+
+import ast
+import re
+import shlex
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from helpers.shell import ROOT
+
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<marker>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
+OPERATORS = {"&&", "||", "|", ";", "&"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, the comment before it, and where it begins."""
+
+    page: Path
+    line: int
+    language: str
+    marker: str
+    text: str
+
+    def __str__(self):
+        return f"{self.page.stem}-{self.line}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """The words of a command, and the variables that are set for it."""
+
+    block: Block
+    words: tuple[str, ...]
+    variables: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def __str__(self):
+        return f"{self.block}-{'_'.join(self.words)[:80]}"
+
+
+def blocks(page, *languages):
+    """The fenced blocks of a page that are in one of some languages."""
+    text = page.read_text(encoding="utf-8")
+    found = (
+        Block(page, text[: m.start()].count("\n") + 1, m["language"], m["marker"] or "", m["text"])
+        for m in BLOCK.finditer(text)
+    )
+    return [block for block in found if block.language in languages]
+
+
+def commands(page):
+    """The commands of a page's shell blocks, comments apart."""
+    found = []
+    for block in blocks(page, "bash", "sh", "shell"):
+        exported = {}
+        for line in block.text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            exported |= dict(word.split("=", 1) for word in words[1:] if words[0] == "export")
+            for joined, part in groupby(words, key=OPERATORS.__contains__):
+                if not joined and words[0] != "export":
+                    found += command(block, list(part), exported)
+    return found
+
+
+def command(block, words, variables):
+    """The command of these words, if they are more than assignments."""
+    variables = dict(variables)
+    while words and ASSIGNMENT.fullmatch(words[0]):
+        name, _, variables[name] = words.pop(0).partition("=")
+    return [Command(block, tuple(words), variables)] if words else []
+
+
+def sentences():
+    """All string literals of the package, each with ``…`` for what is filled in."""
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.add("".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(re.sub(r"%[sdr]", "…", node.value))
+    return found

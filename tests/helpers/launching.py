@@ -1,0 +1,171 @@
+"""Whole runs and scripts in processes of their own, all of them forked: nothing is imported again."""
+
+import logging
+import os
+import runpy
+import subprocess
+import sys
+import time
+import traceback
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from eblvm_lit.cli import cli, run
+from eblvm_lit.training import processes
+from helpers.shell import ROOT, tiny
+
+__all__ = ["RUN", "Forked", "Launch", "forked_processes", "gone", "run_script"]
+
+# Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
+RUN = (
+    *(
+        "trainer.max_steps=18",
+        "n_validations=3",
+        "iterations_per_batch=2",
+        "trainer.log_every_n_steps=2",
+        "data.batch_size=108",
+    ),
+    *("callbacks.checkpoints.every=4", "optimizer.lr=0.01", "final_lr=1e-4", "method.compile=false"),
+    *("trainer.precision=64-true", "trainer.accelerator=cpu", "show_config=false"),
+)
+PAUSE = ("allow_packages=[helpers]", "+callbacks.pause._target_=helpers.stopping.PauseAt")
+
+
+class Forked:
+    """A process as ``subprocess`` shows it."""
+
+    def __init__(self, target, *args):
+        self._process = get_context("fork").Process(target=target, args=args)
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def poll(self):
+        self._process.join(0)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("forked", timeout)
+
+    def kill(self):
+        self._process.kill()
+
+
+def _speak_into(path):
+    """What this process prints and logs goes to a file, as if it had never been one of pytest's."""
+    torch.set_num_threads(1)
+    file = open(path, "w", buffering=1)  # noqa: SIM115 - to the end of the process
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
+    logging.root.handlers[:] = [logging.StreamHandler(file)]
+
+
+def _script(path, args, folder):
+    """What the interpreter does with a script and its arguments."""
+    _speak_into(folder / "said")
+    os.chdir(folder)
+    sys.argv = [path, *args]
+    code = 0
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code or 0
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    os._exit(code)
+
+
+def run_script(script, *args, folder):
+    """Run a script of the repository as a user would, in a folder: its exit code, and all that it printed."""
+    process = Forked(_script, str(ROOT / script), args, Path(folder))
+    process.wait(300)
+    return process.returncode, (Path(folder) / "said").read_text()
+
+
+def forked_processes(folder, work=processes._work):
+    """Have a run fork its processes, each of which writes its number into a file."""
+
+    def noted(*args):
+        (folder / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
+        return work(*args)
+
+    processes.START_METHOD, processes._work = "fork", noted
+
+
+def _first(folder, overrides, prepare):
+    """What the command line does."""
+    _speak_into(folder.parent / "said")
+    forked_processes(folder.parent)
+    prepare()
+    try:
+        cli.main(run.train, tiny(folder, *overrides))
+    except SystemExit as leaving:
+        os._exit(leaving.code)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(99)
+    os._exit(0)
+
+
+class Launch:
+    """A run in some processes, in a folder of its own below one given; it may wait in an iteration.
+
+    Its processes begin where this one is; the one that starts the others calls ``prepare`` before it does anything.
+    """
+
+    def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
+        self.folder, self.run = Path(folder), Path(folder) / "run"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("paused", "go", "pid_0", "pid_1"):
+            (self.folder / name).unlink(missing_ok=True)
+        waiting = (*PAUSE, f"+callbacks.pause.iteration={pause}", f"+callbacks.pause.folder={self.folder}")
+        options = (*RUN, f"trainer.devices={n}", *(waiting if pause else ()), *overrides)
+        self.first = Forked(_first, self.run, options, prepare)
+
+    def pid(self, rank):
+        """Of a process; of the one that starts the others by None."""
+        return self.first.pid if rank is None else int((self.folder / f"pid_{rank}").read_text())
+
+    def wait_for_pause(self):
+        while not (self.folder / "paused").exists():
+            assert self.first.poll() is None
+            time.sleep(0.02)
+
+    def send(self, number, rank):
+        """Send a signal to a process while all wait, and let them go on."""
+        self.wait_for_pause()
+        os.kill(self.pid(rank), number)
+        time.sleep(0.2)
+        (self.folder / "go").touch()
+
+    @property
+    def said(self):
+        return (self.folder / "said").read_text()
+
+    def wait(self):
+        self.first.wait()
+        return self.first.returncode
+
+
+def gone(pid):
+    """Wait until a process has ended, with all its threads: the last one closes its files."""
+    while True:
+        try:
+            zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if zombie and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1:
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)

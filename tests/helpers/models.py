@@ -1,0 +1,50 @@
+"""Small models with random parameters in float64."""
+
+import torch
+
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from helpers.stand_in import StandIn
+
+F64 = torch.float64
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=generator(seed), dtype=F64)
+
+
+def random_grbm(v_dim, h_dim, parametrisation="code", scale=1.0, seed=3):
+    """A GRBM whose weights are of order one, so that its latents depend on one another."""
+    model = GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
+    for i, (p, size) in enumerate(((model.W, 0.8), (model.b, 0.7), (model.c, 0.7), (model.log_std, 0.3))):
+        p.copy_(scale * size * normal(*p.shape, seed=seed + i))
+    return model
+
+
+def random_gaussian_model(v_dim=3, h_dim=4):
+    model = GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
+    for i, p in enumerate((model.b, model.c, model.log_std)):
+        p.copy_(0.3 * normal(*p.shape, seed=i))
+    return model
+
+
+def method_of(energy=None, posterior=None):
+    method = StandIn()
+    method.energy, method.posterior = energy, posterior
+    return method
+
+
+class LatentOnly(Energy):
+    """An energy without a tractable marginal."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.event_shape, self.h_dim = model, model.event_shape, model.h_dim
+
+    def energy(self, v, h):
+        return self.model.energy(v, h)

@@ -1,0 +1,49 @@
+"""A quadratic bi-level problem, whose hypergradients have closed forms."""
+
+import torch
+
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.optimizers.sgd import SGD
+
+ALPHA, EIGENVALUES = 0.3, (0.4, 0.9, 1.4, 1.9, 2.4)
+
+
+def flat(params):
+    return torch.cat([p.flatten() for p in params.values()])
+
+
+class Quadratic:
+    """G = 1/2 r'Hr + quartic/4 sum r^4, r = phi - B theta - shift_i (5 phis, 4 thetas); J is quadratic."""
+
+    def __init__(self, shift=1.0, quartic=0.0):
+        orthogonal = torch.linalg.qr(torch.randn(5, 5))[0]
+        self.H = orthogonal @ torch.diag(torch.tensor(EIGENVALUES)) @ orthogonal.T
+        self.B, self.R, self.r = torch.randn(5, 4), torch.randn(5, 4), torch.randn(5)
+        Q, P = torch.randn(5, 5), torch.randn(4, 4)
+        self.Q, self.P = Q @ Q.T, P @ P.T
+        self.shift, self.quartic = shift * torch.randn(50, 5), quartic
+        self.theta = {"t": torch.randn(1, 3), "u": torch.randn(1)}
+        self.phi = {"x": torch.randn(2), "y": torch.randn(3, 1)}
+        self.draws = []
+
+    def lower(self, theta, phi, i):
+        self.draws.append(i)
+        r = flat(phi) - self.B @ flat(theta) - self.shift[i]
+        return 0.5 * r @ self.H @ r + self.quartic / 4 * r.pow(4).sum()
+
+    def upper(self, theta, phi):
+        t, f = flat(theta), flat(phi)
+        return 0.5 * (f - self.r) @ self.Q @ (f - self.r) + 0.5 * t @ self.P @ t + f @ self.R @ t
+
+    def problem(self, optimizer=None, state=None, lr=ALPHA):
+        optimizer = optimizer or SGD(lr=99.0)  # the rate that counts is the problem's
+        return BilevelProblem(self.upper, self.lower, optimizer, state or optimizer.init(self.phi), lr)
+
+    def gradient(self, n_steps, inverse):
+        """Value and gradient after n_steps of descent, where ``inverse`` stands for H^-1."""
+        t, f = flat(self.theta), flat(self.phi)
+        for i in range(n_steps):
+            f = f - ALPHA * self.H @ (f - self.B @ t - self.shift[i])
+        value = self.upper({"": t}, {"": f})
+        outer = self.Q @ (f - self.r) + self.R @ t
+        return value, self.P @ t + self.R.T @ f + self.B.T @ self.H @ inverse @ outer

@@ -1,0 +1,147 @@
+"""Tiny runs of the whole shell, in this process or in one of their own."""
+
+import copy
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from eblvm_lit.cli import run
+from eblvm_lit.cli.sentences import refuse_unread
+from eblvm_lit.training.loggers.csv import read_curves
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+
+# Real data that need no file, in batches the last of which is short (1400 = 21 x 64 + 56).
+TINY = (
+    *("debug=fast", "max_examples=null", "data=digits", "data.batch_size=64", "model.h_dim=3"),
+    *("callbacks.figures=null", "trainer.log_every_n_steps=1"),
+)
+
+
+def configure(*overrides, name="config"):
+    """Compose as the command line does, and refuse overrides of what nothing reads."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        cfg = compose(name, list(overrides))
+    if name == "config":
+        refuse_unread(cfg, overrides)
+    return cfg
+
+
+composed = functools.cache(configure)
+
+
+def is_value(override):
+    """Whether an override sets a key, and does not choose from a group, add or delete."""
+    return bool(re.fullmatch(r"[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
+
+
+def configured(*overrides):
+    """As ``configure``, and faster: groups are composed once, and values are set as Hydra would set them."""
+    return with_values(composed(*(o for o in overrides if not is_value(o))), *filter(is_value, overrides))
+
+
+def with_values(cfg, *values):
+    """A configuration with other values."""
+    cfg = copy.deepcopy(cfg)
+    for override in OverridesParser.create().parse_overrides(list(values)):
+        OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
+    return cfg
+
+
+def tiny(folder, *overrides):
+    """The configuration of a tiny run into a folder."""
+    return configured(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
+
+
+def train(folder, *overrides):
+    """Train a tiny run; its metrics."""
+    return run.train(tiny(folder, *overrides))
+
+
+def evaluate(folder, ckpt, *overrides):
+    """Evaluate a checkpoint; its metrics."""
+    return run.evaluate(configure(f"ckpt={ckpt}", f"run_dir={folder}", *overrides, name="evaluate"))
+
+
+def of_checkpoint(metrics):
+    """Final metrics without those of the run itself, which a checkpoint does not know."""
+    return {k: v for k, v in metrics.items() if not k.startswith("train/")}
+
+
+def checkpoint(folder, name="last"):
+    """A run's checkpoint."""
+    return torch.load(Path(folder) / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+
+def curves(folder):
+    """A run's curves, row by row, without what depends on the clock."""
+    path = Path(folder) / "metrics.csv"
+    header = path.read_text().splitlines()[0].split(",")
+    assert header[0] == "iteration"
+    assert len(header) == len(set(header))
+    rows = read_curves(path)
+    return [{k: v for k, v in row.items() if k != "train/iterations_per_second"} for row in rows]
+
+
+def same(a, b):
+    """Whether two nested containers are equal, tensors bit by bit."""
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def same_state(one, other, name="last"):
+    """Whether two runs' checkpoints hold the same parameters, optimizer states and notion of the best."""
+    a, b = checkpoint(one, name), checkpoint(other, name)
+    assert a["optimizer_states"]
+    return all(same(a[k], b[k]) for k in ("state_dict", "optimizer_states", "global_step", "callbacks"))
+
+
+def close(one, other, rel=1e-9, name="last"):
+    """Whether two runs' checkpoints hold the same parameters, states and averages up to rounding."""
+    a, b = checkpoint(one, name), checkpoint(other, name)
+
+    def near(x, y):
+        if isinstance(x, dict):
+            return x.keys() == y.keys() and all(near(x[k], y[k]) for k in x)
+        if isinstance(x, list):
+            return len(x) == len(y) and all(map(near, x, y))
+        if hasattr(x, "dtype") and x.is_floating_point():
+            return bool((x - y).norm() <= rel * x.norm() + 1e-12)
+        return same(x, y) if hasattr(x, "dtype") else True
+
+    kept = {"state_dict", "optimizer_states", "averages"} & a.keys()
+    return a["global_step"] == b["global_step"] and all(near(a[k], b[k]) for k in kept)
+
+
+def start(script, *args, folder):
+    """Start a script of the repository as a user would, in an empty folder of its own."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / script), *args],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def save_config(cfg):
+    """A configuration as a checkpoint holds it."""
+    return OmegaConf.to_container(cfg, resolve=True)

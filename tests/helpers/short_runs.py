@@ -1,0 +1,81 @@
+"""What shortens the runs of experiments and pages."""
+
+import re
+
+NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
+
+
+BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
+
+
+ERROR = "callbacks.evaluation.metrics.hypergradient_error"
+
+
+PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5, "modes.n_steps": 2}
+
+
+SHORTER = {
+    "toy_comparison": [f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()],
+    "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
+    "hypergradient_comparison": [f"{ERROR}.{k}=3" for k in ("batch_size", "n_repeats", "n_reference_steps")],
+    "bism_fig1": [
+        *(f"{BIAS}.n_unrolls=[0,1]", f"{BIAS}.n_lower_steps=[0,1]", f"{BIAS}.n_reference_steps=3"),
+        *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
+    ],
+}
+
+
+SHORT_CHAINS = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+
+
+def first_value(values):
+    """Of what a sweep gives a key: numbers, names or lists."""
+    return re.match(r"range\((\d+)|(\[.*?\]|[^,(]+)", str(values)).expand(r"\1\2")
+
+
+def shorter_deep(cfg):
+    """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
+    if "generator" in cfg.method:
+        return shorter_generator(cfg)
+    if "prior" in cfg.model:
+        quick = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
+        short = [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in quick.items()]
+        short += ["data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
+        return [*short, *SHORT_CHAINS]
+    if "network" not in cfg.model:
+        return []
+    short = list(SHORT_CHAINS)
+    narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
+    short += ["data.val_size=2", "data.batch_size=3", narrow]
+    short += ["model.head_dim=4"] if cfg.model.get("head_dim") and "posterior" in cfg.method else []  # F(v) has no head
+    if "fid" in cfg.callbacks.evaluation.metrics:
+        short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
+        short += ["callbacks.evaluation.at_validation=[]"]
+    if "fd_classifier" in cfg.callbacks.evaluation.metrics:
+        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
+        short += [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in values.items()]
+        short += [f"callbacks.evaluation.intervals.{name}=2" for name in cfg.callbacks.evaluation.intervals]
+        values = {"samples.n": 4, "conditional.n": 4, "interpolation.n": 2, "interpolation.n_lines": 2}
+        values |= {"inpainting.n": 2, "tsne.n": 4, "energies.n": 4}
+        drawn = {name: value for name, value in values.items() if name.split(".")[0] in cfg.callbacks.figures.figures}
+        short += [f"callbacks.figures.figures.{name}={value}" for name, value in drawn.items()]
+    else:
+        short += ["callbacks.figures=null"]
+    return short
+
+
+def shorter_generator(cfg):
+    """What makes one of a method with a generator small."""
+    residual = "widths" in cfg.generator
+    widths = [f"{part}.widths={[2] * len(cfg.generator.widths)}" for part in ("model.network", "generator") if residual]
+    short = widths or (NARROW if "energy" in cfg.method else NARROW[1:])
+    short = [*short, "data.val_size=2", "data.batch_size=3", "posterior.h_dim=3", "callbacks.figures=null"]
+    short += ["data.subset=null"] if "subset" in cfg.data else []
+    metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
+    if "fid" in metrics:
+        short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
+        short += ["callbacks.evaluation.at_validation=[reconstruction,stability]"]
+    if "fd_classifier" in metrics:
+        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
+        short += [f"{at}.fd_classifier.{name}={value}" for name, value in values.items()]
+    return short

@@ -1,0 +1,275 @@
+"""Losses of BiDVL: terms against closed forms, identities of the paper, and which networks each term moves."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Independent, Normal, kl_divergence
+
+from cases import hermite, randomise
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bidvl.base import Networks
+from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
+from eblvm_lit.methods.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from helpers import bidvl_networks
+
+every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
+ENCODER, GENERATOR, BOTH = {"encoder"}, {"generator"}, {"encoder", "generator"}
+# whose parameters each term has a gradient of, beside the energy's, which the lower level leaves alone
+MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
+
+
+def moved(term, networks):
+    """Which networks a term has a gradient of; a gradient of exact zeros is none."""
+    found = set()
+    for name in ("energy", "encoder", "frozen_encoder", "generator"):
+        leaves = [p for p in getattr(networks, name).parameters() if p.requires_grad]
+        grads = torch.autograd.grad(term.sum(), leaves, allow_unused=True, retain_graph=True) if leaves else []
+        if any(g is not None and bool(g.any()) for g in grads):
+            found.add(name)
+    return found
+
+
+# ------------------------------------------------------------------ which networks each term moves
+
+
+@every_loss
+def test_each_term_moves_whom_it_should(name, float64):
+    loss = bidvl_networks.LOSSES[name]
+    networks, v = bidvl_networks.networks(loss), torch.randn(7, bidvl_networks.V_DIM)
+    terms = loss.lower(networks, v, bidvl_networks.noise(7))
+    wanted = {**MOVES, "latent": BOTH} if name == "complete" else MOVES
+    assert {term: moved(value, networks) - {"energy"} for term, value in terms.items()} == {
+        term: wanted[term] for term in terms
+    }
+    assert all(value.shape == (7,) for value in terms.values())
+
+
+@every_loss
+def test_upper_level_moves_the_energy_alone(name, float64):
+    loss = bidvl_networks.LOSSES[name]
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(7, bidvl_networks.V_DIM), bidvl_networks.noise(7)
+    (gap,) = loss.upper(networks, v, noise)[0].values()
+    assert moved(gap, networks) == {"energy"}
+    if loss.regularises_encoder:
+        (prior,) = loss.upper_encoder(networks, noise).values()
+        assert moved(prior, networks) == ENCODER
+
+
+def test_variants_have_their_terms():
+    def terms(loss):
+        networks = bidvl_networks.networks(loss)
+        return set(loss.lower(networks, torch.randn(2, bidvl_networks.V_DIM), bidvl_networks.noise(2)))
+
+    a = {"reconstruction", "prior"}
+    found = {name: terms(loss) for name, loss in bidvl_networks.LOSSES.items() if "-" not in name}
+    assert found == {
+        "offset": {*a, "energy", "latent"},
+        "complete": {*a, "energy", "latent"},
+        "without": {*a, "energy"},
+        "joint": {*a, "energy", "latent", "posterior"},
+        "canonical": {"energy", "posterior"},
+    }
+
+
+# ------------------------------------------------------------------ values
+
+
+def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
+    """r' KL(q(h|v) || p(v, h)) with p(v|h) = N(G(h), I/2), less its constant, h integrated out exactly."""
+    v, d = torch.randn(3, bidvl_networks.V_DIM), bidvl_networks.V_DIM
+    q = randomise(LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
+    g = randomise(nn.Linear(bidvl_networks.H_DIM, d))
+    eps, w = hermite(4, bidvl_networks.H_DIM)
+    loss = NoLatentTerm(ratio=ConstantRatio(scale=0.3))
+    energy = bidvl_networks.energy().eval()
+    total = 0.0
+    for e, weight in zip(eps, w, strict=True):
+        noise = {"h_hat": torch.zeros(3, bidvl_networks.H_DIM), "eps": e.expand(3, -1)}
+        terms = loss.lower(Networks(energy, q, q, g), v, noise)
+        total = total + weight * (terms["reconstruction"] + terms["prior"])
+
+    mean, log_std = q.moments(v)
+    gaussian = Independent(Normal(mean, log_std.exp()), 1)
+    prior = Independent(Normal(torch.zeros(bidvl_networks.H_DIM), torch.ones(bidvl_networks.H_DIM)), 1)
+    # E log N(v; A h + a, I/2) in closed form
+    centre = v - g(mean)
+    spread = (g.weight**2 @ (2 * log_std).exp().T).sum(0)
+    log_likelihood = -(centre.square().sum(-1) + spread) - 0.5 * d * torch.log(torch.tensor(torch.pi))
+    constant = -0.5 * d * torch.log(torch.tensor(torch.pi))
+    exact = 0.3 * (kl_divergence(gaussian, prior) - log_likelihood + constant)
+    torch.testing.assert_close(total, exact)
+
+
+def test_terms_b_c_and_d_have_their_values(float64):
+    loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    v_hat = networks.generator(noise["h_hat"])
+    lower, upper = loss.lower(networks, v, noise), loss.upper(networks, v, noise)[0]
+    torch.testing.assert_close(lower["energy"], networks.energy(v_hat))
+    error = (networks.encoder.moments(v_hat)[0] - noise["h_hat"]) ** 2
+    torch.testing.assert_close(lower["latent"], error.mean(-1))
+    torch.testing.assert_close(upper["critic_loss"], networks.energy(v) - networks.energy(v_hat))
+    fixed = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3), latent_weight=1e-4, critic_loss="hinge")
+    torch.testing.assert_close(fixed.lower(networks, v, noise)["latent"], 1e-4 * error.sum(-1))
+    margins = (1 + networks.energy(v)).clamp(min=0) + (1 - networks.energy(v_hat)).clamp(min=0)
+    torch.testing.assert_close(fixed.upper(networks, v, noise)[0]["critic_loss"], margins)
+
+
+@pytest.mark.parametrize("name", ["joint", "canonical"])
+def test_terms_of_a_joint_energy_have_their_values(name, float64):
+    loss = bidvl_networks.LOSSES[name]
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    terms, (mean, log_std) = loss.lower(networks, v, noise), networks.encoder.moments(v)
+    h = mean + log_std.exp() * noise["eps"]
+    log_q = Independent(Normal(mean, log_std.exp()), 1).log_prob(h)
+    torch.testing.assert_close(terms["posterior"], log_q + networks.energy(v, h))
+    h_hat = noise["h_hat"]
+    torch.testing.assert_close(terms["energy"], networks.energy(networks.generator(h_hat), h_hat))
+
+
+def test_complete_takes_a_sample_of_the_encoder_and_regularises_it_at_samples(float64):
+    loss = FullLatentTerm(ratio=ConstantRatio(scale=0.3))
+    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    mean, log_std = networks.encoder.moments(networks.generator(noise["h_hat"]))
+    sample = mean + log_std.exp() * noise["eps_hat"]
+    torch.testing.assert_close(loss.lower(networks, v, noise)["latent"], (sample - noise["h_hat"]).square().mean(-1))
+    gaussian, prior = Normal(mean, log_std.exp()), Normal(torch.zeros_like(mean), torch.ones_like(mean))
+    exact = kl_divergence(gaussian, prior).mean(-1)
+    torch.testing.assert_close(loss.upper_encoder(networks, noise)["prior"], exact)
+
+
+def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):
+    energy, v = bidvl_networks.energy().eval(), torch.randn(6, bidvl_networks.V_DIM, requires_grad=True)
+    e = energy(v).detach()
+    excess = e.mean() - e
+    sigmoid, exponential = SigmoidRatio(scale=0.1)(energy, v), ClampedExponentialRatio(scale=0.1)(energy, v)
+    torch.testing.assert_close(sigmoid, 0.1 / (1 + torch.exp(-excess)))
+    torch.testing.assert_close(exponential, 0.1 * torch.exp(excess).clamp(0.8, 1.2))
+    torch.testing.assert_close(ConstantRatio(scale=0.1)(energy, v), torch.full((6,), 0.1))
+    assert not sigmoid.requires_grad
+    assert not exponential.requires_grad
+    assert sigmoid[e.argmin()] == sigmoid.max() > sigmoid.min()
+
+
+# ------------------------------------------------------------------ a model whose v and h can be enumerated
+
+N_V, N_H = 4, 3
+STATES = list(itertools.product(range(N_V), range(N_H)))
+
+
+class TableEnergy(Energy):
+    """E(v, h), any table of numbers; v and h are indicators."""
+
+    event_shape, h_dim, continuous = (N_V,), N_H, False
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(N_V, N_H))
+
+    def energy(self, v, h):
+        return torch.einsum("...v,vh,...h->...", v, self.table, h)
+
+
+class Told(nn.Module):
+    """An encoder whose h is its noise, and a generator whose v_hat is what it was given: rows of a table."""
+
+    def __init__(self, made=None):
+        super().__init__()
+        self.made = made
+
+    def rsample(self, v, noise):
+        return noise
+
+    def forward(self, h):
+        return self.made
+
+
+class MarginalTable(VisibleEnergy):
+    """E'(v), any numbers; v are indicators."""
+
+    event_shape = (N_V,)
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(N_V))
+
+    def free_energy(self, v):
+        return v @ self.table
+
+
+def indicators(counts):
+    """One row for each count of each state: means over them are exact expectations."""
+    rows = [state for state, n in zip(STATES, counts.flatten().int().tolist(), strict=True) for _ in range(n)]
+    v, h = torch.tensor(rows).T
+    return nn.functional.one_hot(v, N_V).double(), nn.functional.one_hot(h, N_H).double()
+
+
+@pytest.fixture
+def toy(float64):
+    """The distributions q(v) q(h|v) and p(v, h) of the generator, and rows over which means are exact expectations of both."""
+    data = torch.tensor([[3, 2, 10], [7, 5, 3], [1, 8, 6], [4, 2, 9]], dtype=torch.float64)
+    made = torch.tensor([[9, 1, 2], [6, 7, 4], [3, 3, 8], [5, 2, 10]], dtype=torch.float64)
+    (v, h), (v_hat, h_hat) = indicators(data), indicators(made)
+    return data / data.sum(), made / made.sum(), v, Told(v_hat), {"eps": h, "h_hat": h_hat}
+
+
+def kl(p, q):
+    return (p * (p.log() - q.log())).sum()
+
+
+def entropy(p):
+    return -(p * p.log()).sum()
+
+
+def same_objective(gap, exact, table):
+    """Value and gradient of what the code descends, and of the enumerated objective."""
+    torch.testing.assert_close(gap, exact)
+    torch.testing.assert_close(torch.autograd.grad(gap, table)[0], torch.autograd.grad(exact, table)[0])
+
+
+def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergences(toy):
+    """J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p), log Z and all."""
+    q, g, v, generator, noise = toy
+    energy = TableEnergy()
+    p = torch.softmax(-energy.table.flatten(), 0).view(N_V, N_H)
+    objective = kl(q, p) - kl(g, p)
+    aligned = q.sum(1, keepdim=True) * p / p.sum(1, keepdim=True)
+    torch.testing.assert_close(objective - kl(q.sum(1), p.sum(1)), kl(q, aligned) - kl(g, p))
+    gap = CanonicalJoint().upper(Networks(energy, generator, generator, generator), v, noise)[0]["critic_loss"]
+    same_objective(gap.mean(), objective + entropy(q) - entropy(g), energy.table)
+
+
+def test_upper_objective_of_a_decoupled_energy_is_the_likelihoods_less_one_divergence(toy):
+    """With p(v, h) = p(v) q(h|v): J - KL(q(v)||p(v)) = -KL(generator || p), and J's gradient is term D's."""
+    q, g, v, generator, noise = toy
+    energy, posterior = MarginalTable(), q / q.sum(1, keepdim=True)
+    p_v = torch.softmax(-energy.table, 0)
+    p = p_v[:, None] * posterior
+    objective = kl(q, p) - kl(g, p)
+    torch.testing.assert_close(objective - kl(q.sum(1), p_v), -kl(g, p))
+    loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
+    gap = loss.upper(Networks(energy, generator, generator, generator), v, noise)[0]["critic_loss"]
+    constant = entropy(q) - entropy(g) + ((q - g) * posterior.log()).sum()
+    same_objective(gap.mean(), objective + constant, energy.table)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: OffsetLatentTerm(ratio=ConstantRatio(), critic_loss="wasserstein"),
+            "'difference', 'hinge' or 'softplus'",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()

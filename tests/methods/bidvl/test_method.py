@@ -1,0 +1,372 @@
+"""The method BiDVL: what each step moves, bit for bit, buffers included; and where it ends on a Gaussian."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from eblvm_lit.cli import run as training
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.energies.mlp_energy import MLPEnergy
+from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.reconstruction import ReconstructionError
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.methods.bidvl.losses import FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.method import BiDVL
+from eblvm_lit.methods.bidvl.ratios import ConstantRatio
+from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.gaussian import EncoderPosterior, LinearGaussianPosterior
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from helpers import bidvl_networks
+from helpers.bidvl_states import changed, flat
+from helpers.image_files import write_cifar10
+from helpers.iterating import found, run, start
+from helpers.shell import configure
+from tolerances import operations, reordered
+
+SHAPE, H_DIM = (1, 8, 8), 3
+every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
+
+
+def make(loss, **options):
+    network = SpectralConv(v_shape=SHAPE, width=2)
+    energy = SpectralEnergy(network=network)
+    if loss.joint:
+        energy = JointSpectralEnergy(network=network, h_dim=H_DIM, h_widths=[4])
+    return BiDVL(
+        energy=energy,
+        posterior=EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM),
+        generator=ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2),
+        loss=loss,
+        # weight decay and moments: they would move what a zero gradient alone leaves
+        **{"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own", **options},
+    )
+
+
+def minibatch(method, n=6):
+    v, generator = torch.randn(n, *SHAPE).tanh(), torch.Generator().manual_seed(0)
+    return v, method.draw_noise(v, generator)
+
+
+# ------------------------------------------------------------------ what moves
+
+
+@every_loss
+def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
+    """Parameters, running statistics and spectral norms: bit-equal where they must not move."""
+    method = make(bidvl_networks.LOSSES[name])
+    v, noise = minibatch(method)
+    method.run_iteration(start(method), v, noise)  # the optimizers have moments now
+    prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
+    for group in method.groups:
+        begin = start(method)
+        copied = {key: value.clone() for key, value in flat(begin).items()}
+        with plain_autograd():
+            end, _ = run(method, begin, v, noise, only=[group])
+        moved = changed(begin, end)
+        own = {key for key in copied if key.startswith(prefixes[group])}
+        assert moved <= own
+        assert {key for key in own if "bias" not in key and "weight" in key and "norm" not in key} & moved
+        assert any(key in method.persistent_buffers() for key in moved)
+        assert all(torch.equal(copied[key], value) for key, value in flat(start(method)).items())
+    assert list(method.groups) == [*(["upper", "upper_encoder", "lower"] if name == "complete" else ["upper", "lower"])]
+
+
+@pytest.mark.parametrize("name", ["offset", "complete"])
+def test_the_latent_term_has_a_gradient_for_the_encoder_in_the_complete_loss_alone(name, float64):
+    method, without = make(bidvl_networks.LOSSES[name]), bidvl_networks.LOSSES["without"]
+    v, noise = minibatch(method)
+    state = start(method)
+    with plain_autograd():
+        grads = found(method, state, v, noise)["lower"][0].grads
+        method.loss = without
+        fewer = found(method, state, v, noise)["lower"][0].grads
+    same = {key: torch.allclose(grads[key], fewer[key], rtol=1e-12, atol=1e-15) for key in grads}
+    heads = [key for key in grads if "head" in key and "weight" in key]
+    assert all(same[key] == (name == "offset") for key in heads)
+    assert not any(same[key] for key in grads if key.startswith("generator.layers.0"))
+
+
+def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
+    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
+    method = make(bidvl_networks.LOSSES["offset"])
+    v, noise = minibatch(method)
+    draw = noise["lower"][0]
+    encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
+    v_hat = generator(draw["h_hat"])
+    generator(encoder.rsample(v, draw["eps"]))
+    encoder.distribution_params(v_hat)
+    with plain_autograd():
+        buffers = found(method, start(method), v, noise)["lower"][0].buffers
+    wanted = {f"omega.encoder.{key}": b for key, b in encoder.named_buffers()}
+    wanted |= {f"omega.generator.{key}": b for key, b in generator.named_buffers()}
+    torch.testing.assert_close(buffers, wanted)
+
+
+@every_loss
+def test_both_kinds_of_differentiation_agree(name, float64):
+    method = make(bidvl_networks.LOSSES[name], n_lower_steps=2)
+    v, noise = minibatch(method)
+    with plain_autograd():
+        plain, record = run(method, start(method), v, noise)
+    other, other_record = run(method, start(method), v, noise)
+    torch.testing.assert_close(flat(plain), flat(other))
+    torch.testing.assert_close(record, other_record)
+
+
+# ------------------------------------------------------------------ what an iteration is
+
+
+def test_order_steps_and_shared_latents():
+    names = list(make(bidvl_networks.LOSSES["offset"], upper_first=False).groups)
+    assert names == ["lower", "upper"]
+    method = make(bidvl_networks.LOSSES["offset"], n_lower_steps=3)
+    _, noise = minibatch(method)
+    assert len(noise["lower"]) == 3
+    assert torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
+    assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][1]["h_hat"])
+    assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][0]["eps"])
+    _, noise = minibatch(make(bidvl_networks.LOSSES["offset"], share_latents=False))
+    assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
+
+
+def released(energy, encoder, generator, upper, lower, v, noise):
+    """One iteration of the complete loss as released: gradients are zeroed, and are none before the first backward."""
+
+    def descend(optimizer, loss):
+        optimizer.zero_grad(set_to_none=False)
+        loss.mean().backward()
+        optimizer.step()
+
+    def divergence(mean, log_std):
+        return 0.5 * (mean**2 + (2 * log_std).exp() - 2 * log_std - 1).sum(1)
+
+    n_latents, v_hat = encoder.h_dim, generator(noise["upper"]["h_hat"]).detach()
+    descend(upper, energy.free_energy(v) - energy.free_energy(v_hat))
+    descend(lower, divergence(*encoder.moments(v_hat)) / n_latents)
+    for drawn in noise["lower"]:
+        v_hat, (mean, log_std) = generator(drawn["h_hat"]), encoder.moments(v)
+        rebuilt = generator(mean + log_std.exp() * drawn["eps"])
+        both = bidvl_networks.R * ((rebuilt - v).square().sum(1) + divergence(mean, log_std))
+        mean_hat, log_std_hat = encoder.moments(v_hat)
+        gap = mean_hat + log_std_hat.exp() * drawn["eps_hat"] - drawn["h_hat"]
+        descend(lower, both + energy.free_energy(v_hat) + gap.square().sum(1) / n_latents)
+
+
+def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float64):
+    """Kan et al. 2022, code: one Adam of both, which skips the generator in the encoder's first step alone."""
+    rates = {
+        "upper": {"lr": 0.02, "betas": (0.0, 0.9)},
+        "lower": {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.1},
+    }
+    parts = [MLPEnergy(v_dim=bidvl_networks.V_DIM, widths=[5]), bidvl_networks.encoder(), bidvl_networks.generator()]
+    method = BiDVL(
+        **dict(zip(("energy", "posterior", "generator"), copy.deepcopy(parts), strict=True)),
+        loss=bidvl_networks.LOSSES["complete"],
+        optimizer=Adam(**rates["upper"]),
+        lower_optimizer=Adam(**rates["lower"]),
+        n_lower_steps=2,
+    )
+    upper = torch.optim.Adam(parts[0].parameters(), **rates["upper"])
+    lower = torch.optim.Adam([p for part in parts[1:] for p in part.parameters()], **rates["lower"])
+    state = start(method)
+    for i in range(3):
+        v = torch.randn(6, bidvl_networks.V_DIM)
+        noise = method.draw_noise(v, torch.Generator().manual_seed(i))
+        method.run_eagerly(state, v, noise)
+        released(*parts, upper, lower, v, noise)
+    bound = reordered(operations(method, v, 3))
+    for mine, theirs in zip((method.energy, method.posterior, method.generator), parts, strict=True):
+        torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=bound, atol=bound)
+
+
+def test_the_encoders_optimizer_is_its_own_or_the_generators(float64):
+    with pytest.raises(ConfigError, match="encoder_optimizer is 'own' or 'shared'"):
+        make(bidvl_networks.LOSSES["complete"], encoder_optimizer="both")
+
+
+def test_record_has_every_term(float64):
+    method = make(bidvl_networks.LOSSES["complete"])
+    v, noise = minibatch(method)
+    record = method.run_iteration(start(method), v, noise)
+    terms = [record[f"lower_{term}"] for term in ("reconstruction", "prior", "energy", "latent")]
+    torch.testing.assert_close(record["lower_loss"], sum(terms))
+    assert {"upper_critic_loss", "upper_grad_norm", "upper_encoder_prior", "lower_grad_norm"} <= set(record)
+
+
+def test_validation_loss_is_the_reconstructions_squared_error(float64):
+    method = make(bidvl_networks.LOSSES["offset"]).eval()
+    v = torch.randn(4, *SHAPE)
+    exact = (method.generator(method.posterior.moments(v)[0]) - v).square().sum((1, 2, 3))
+    torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
+
+
+def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
+    v = torch.randn(4, *SHAPE)
+    metrics = [
+        PosteriorDivergence().compute(make(bidvl_networks.LOSSES[name]).eval(), v, torch.Generator())
+        for name in ("offset", "joint")
+    ]
+    assert [list(values) for values in metrics] == [[], ["posterior_fisher"]]
+
+
+def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
+    method, v = make(bidvl_networks.LOSSES["offset"]), torch.randn(250, *SHAPE)
+    metrics = ReconstructionError().compute(method, v, torch.Generator())
+    assert method.generator.training
+    before = {name: b.clone() for name, b in method.persistent_buffers().items()}
+    released = ReconstructionError(batch_statistics=True).compute(method, v, torch.Generator())
+    assert all(torch.equal(b, before[name]) for name, b in method.persistent_buffers().items())
+    encoder, generator = (copy.deepcopy(part).train() for part in (method.posterior, method.generator))
+    squares = torch.cat([(generator(encoder.mean(x)) - x).square() for x in v.split(100)])
+    assert released == {"rmse": pytest.approx(squares.mean().sqrt().item(), rel=1e-12)}
+    method.eval()
+    error = method.generator(method.posterior.mean(v)) - v
+    assert metrics == {"rmse": pytest.approx(error.square().mean().sqrt().item(), rel=1e-12)}
+
+
+@pytest.mark.parametrize("batch_statistics", [True, False])
+def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_for(batch_statistics):
+    torch.manual_seed(0)
+    method, data = make(bidvl_networks.LOSSES["offset"]), Digits()
+    nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
+    before = {name: b.clone() for name, b in method.persistent_buffers().items()}
+    source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
+    images = source.images(method, data, 6)
+    assert source.supports(method, data)
+    assert all(torch.equal(b, before[name]) for name, b in method.persistent_buffers().items())
+    assert method.generator.training
+    torch.testing.assert_close(source.images(method, data, 3), images[:3])
+    generator = copy.deepcopy(method.generator).train(batch_statistics)
+    h = [SampleNoise(method.seed, range(first, first + 4))((H_DIM,)) for first in (0, 4)]
+    exact = torch.cat([data.as_bytes(generator(part).detach()) for part in h])[:6].view(6, *SHAPE)
+    torch.testing.assert_close(images, exact, rtol=0, atol=1)
+    other = GeneratedImages(batch_statistics=not batch_statistics, batch_size=4).images(method, data, 6)
+    assert not torch.equal(other, images)
+
+
+def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    """Batch normalisation, spectral norms and the optimizer of the encoder's own step are in the checkpoint."""
+    write_cifar10(tmp_path)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+    narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
+    small = ["data.val_size=2", "data.batch_size=3", "trainer.accelerator=cpu", "callbacks.figures=null", "logger=none"]
+    overrides = ["method=bidvl", "data=cifar10", "loss=full_latent", "method.encoder_optimizer=own", *narrow, *small]
+    overrides += ["callbacks.progress=null", "show_config=false", "trainer.max_steps=4", "method.compile=false"]
+
+    def train(name, *others):
+        training.train(configure(*overrides, f"run_dir={tmp_path / name}", f"outputs_dir={tmp_path}", *others))
+        return torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True)
+
+    whole = train("whole", "n_validations=2")
+    crash = [
+        "allow_packages=[helpers]",
+        "+callbacks.crash._target_=helpers.stopping.CrashAt",
+        "+callbacks.crash.iteration=3",
+    ]
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train("crashed", "n_validations=2", "callbacks.checkpoints.every=2", *crash)
+    earlier = tmp_path / "crashed" / "checkpoints" / "last.ckpt"
+    assert torch.load(earlier, weights_only=True)["eblvm_lit"]["iteration"] == 2
+    resumed = train("resumed", "n_validations=2", f"ckpt={earlier}")
+    for key, value in whole["state_dict"].items():
+        assert torch.equal(value, resumed["state_dict"][key]), key
+    assert {"energy.head.0.parametrizations.weight.0._u", "omega.encoder.network.layers.1.running_mean"} <= {
+        *whole["state_dict"]
+    }
+    assert len(whole["optimizer_states"]) == 3
+
+
+# ------------------------------------------------------------------ where it ends
+
+
+class Quadratic(VisibleEnergy):
+    """E'(v) = |L v - m|^2 / 2: an unnormalised Gaussian of precision L' L."""
+
+    event_shape = (2,)
+
+    def __init__(self):
+        super().__init__()
+        self.L, self.m = nn.Parameter(0.5 * torch.eye(2)), nn.Parameter(torch.zeros(2))
+
+    def free_energy(self, v):
+        return 0.5 * (v @ self.L.T - self.m).square().sum(-1)
+
+
+def equilibrium(covariance, r, c):
+    r"""The energy's precision where no network has a gradient left, for a linear encoder and generator.
+
+    Term D vanishes where the generator's mean and covariance are the data's: G(h) = A h + b, A A' = C. The encoder,
+    which term A alone moves, is then the posterior of v = G(h) + N(0, I/2): W = A' (C + I/2)^-1, covariance S. And the
+    generator's own gradient, P A - 2 c W' (I - W A) + 2 r (A E[h h'] - E[v h']), is zero at the P that is returned.
+    """
+    eye, A = torch.eye(2), torch.linalg.cholesky(covariance)
+    W, S = A.T @ torch.linalg.inv(covariance + 0.5 * eye), torch.linalg.inv(eye + 2 * A.T @ A)
+    moments = A @ (W @ covariance @ W.T + S) - covariance @ W.T
+    return (2 * c * W.T @ (eye - W @ A) - 2 * r * moments) @ torch.linalg.inv(A)
+
+
+def test_networks_on_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(float64):
+    mean, covariance = torch.tensor([1.0, -0.5]), torch.tensor([[1.5, 0.6], [0.6, 0.8]])
+    # points whose first two moments are a standard normal's: every expectation here is exact
+    points = torch.cat([torch.eye(2), -torch.eye(2)]) * 2**0.5
+    h, eps = points.repeat_interleave(4, 0), points.repeat(4, 1)
+    v, noise = mean + h @ torch.linalg.cholesky(covariance).T, {"h_hat": h, "eps": eps, "eps_hat": eps}
+    generator = nn.Linear(2, 2)
+    nn.init.eye_(generator.weight)
+    method = BiDVL(
+        energy=Quadratic(),
+        posterior=LinearGaussianPosterior(v_dim=2, h_dim=2),
+        generator=generator,
+        loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), latent_weight=1.0),
+        optimizer=SGD(lr=0.4),
+        lower_optimizer=SGD(lr=0.2),
+    )
+    state = start(method)
+    with plain_autograd():
+        for _ in range(700):
+            method.run_iteration(state, v, {"upper": noise, "lower": [noise]})
+    A, L = generator.weight.detach(), method.energy.L.detach()
+    torch.testing.assert_close(A @ A.T, covariance, rtol=0, atol=3e-3)
+    torch.testing.assert_close(generator.bias.detach(), mean, rtol=0, atol=3e-3)
+    torch.testing.assert_close(torch.linalg.solve(L, method.energy.m.detach()), mean, rtol=0, atol=1e-2)
+    torch.testing.assert_close(L.T @ L, equilibrium(covariance, 0.05, 1.0), rtol=0, atol=2e-2)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def parts(**others):
+    energy = SpectralEnergy(network=SpectralConv(v_shape=SHAPE, width=2))
+    posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM)
+    generator, loss = ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2), FullLatentTerm(ratio=ConstantRatio())
+    own = {"energy": energy, "posterior": posterior, "generator": generator, "loss": loss}
+    return {**own, "optimizer": SGD(lr=0.1), **others}
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (lambda: {"n_lower_steps": 0}, "n_lower_steps must be >= 1"),
+        (lambda: {"loss": bidvl_networks.LOSSES["joint"]}, "needs a joint energy"),
+        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all networks the same h_dim"),
+        (lambda: {"generator": ConvGenerator(v_shape=[3, 8, 8], h_dim=H_DIM, width=2)}, "the same v_shape"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(others, message):
+    with pytest.raises(ConfigError, match=message):
+        BiDVL(**parts(**others()))
+
+
+def test_a_batch_of_one_has_no_statistics():
+    method = BiDVL(**parts())
+    method.check_batch_size(2)
+    with pytest.raises(ConfigError, match="no single example over"):
+        method.check_batch_size(1)

@@ -1,0 +1,432 @@
+"""Contrastive divergence: its gradient, the limit of long chains, and persistent chains."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+from hydra.errors import HydraException
+
+from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
+from eblvm_lit.cli import run
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+from helpers import iterating
+from helpers.image_files import write_images
+from helpers.shell import checkpoint, configure, curves, evaluate, of_checkpoint, same_state, train
+
+every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
+every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
+
+
+class JointOnly(Energy):
+    """The linear-Gaussian model without its closed forms, as a deep energy has none."""
+
+    event_shape, h_dim, continuous = (V_DIM,), 3, True
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def energy(self, v, h):
+        return self.model.energy(v, h)
+
+
+class BinaryJointOnly(JointOnly):
+    continuous = False
+
+
+def make(energy, chain, n_chains=None, optimizer=None, **options):
+    return ContrastiveDivergence(
+        energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1, **options
+    )
+
+
+def gradient(method, v, seed=0, buffers=None):
+    """The gradient of one iteration and the buffers at its end, with the iteration's noise."""
+    start = iterating.start(method)
+    start = start if buffers is None else start._replace(buffers=buffers)
+    noise = method.draw_noise(v, keyed_generator(seed))
+    (found,) = iterating.found(method, start, v, noise)["model"]
+    end, _ = iterating.run(method, start, v, noise)
+    return found._replace(buffers=end.buffers), noise
+
+
+def autograd_of(loss, energy):
+    """Gradient of a loss by the energy's parameters, by name."""
+    named = {name: p for name, p in energy.named_parameters() if p.requires_grad}
+    grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(named.items(), grads, strict=True)}
+
+
+def check_grads(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+    assert max(value.abs().max() for value in expected.values()) > 1e-2
+
+
+def enumerated_free_energy(energy_case, energy, v):
+    h, log_weight = energy_case.nodes(energy)
+    return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
+
+
+# --- the gradient -----------------------------------------------------------------------------------------
+
+
+@every_backend
+@every_energy
+def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_chains(energy_case, backend, float64):
+    energy, v = energy_case.make(), torch.randn(6, V_DIM)
+    with backend():
+        found, noise = gradient(make(energy, GibbsChain(n_steps=3)), v)
+    with torch.no_grad():
+        h = energy.draw_latent(v, noise["positive"])
+        for i in range(3):
+            v_minus = energy.visible_mean(h) + energy.visible_std() * noise["negative"]["v"][i]
+            h = energy.draw_latent(v_minus, noise["negative"]["h"][i])
+    loss = (
+        enumerated_free_energy(energy_case, energy, v).mean()
+        - enumerated_free_energy(energy_case, energy, v_minus).mean()
+    )
+    check_grads(found.grads, autograd_of(loss, energy))
+    torch.testing.assert_close(found.loss, loss.detach())
+    assert found.buffers == {}
+
+
+@every_backend
+def test_langevin_gradient_of_an_energy_with_a_free_energy(backend, float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    with backend():
+        found, noise = gradient(make(energy, LangevinChain(n_steps=4, step_size=0.3)), v)
+    x = v
+    for eps in noise["negative"]["v"]:
+        x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
+    assert not torch.allclose(x, v)
+    check_grads(found.grads, autograd_of(energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy))
+
+
+@every_backend
+def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
+    energy = JointOnly(make_gaussian_latent())
+    model, v = energy.model, torch.randn(6, V_DIM)
+    chain = LangevinChain(n_steps=4, step_size=0.3, noise_std=0.2, n_latent_steps=5)
+    with backend():
+        found, noise = gradient(make(energy, chain), v)
+
+    def slopes(x, h):  # dE/dv, dE/dh by hand
+        return (x - model.b) * (-2 * model.log_std).exp() - h @ model.W.T, h - model.c - x @ model.W
+
+    h = noise["positive"]["h"]
+    for eps in noise["positive"]["steps"]:
+        h = h - 0.15 * slopes(v, h)[1] + 0.2 * eps
+    x, g = v, h
+    for eps_v, eps_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
+        slope_v, slope_h = slopes(x, g)
+        x, g = x - 0.15 * slope_v + 0.2 * eps_v, g - 0.15 * slope_h + 0.2 * eps_h
+    loss = energy.energy(v, h.detach()).mean() - energy.energy(x.detach(), g.detach()).mean()
+    check_grads(found.grads, autograd_of(loss, energy))
+    torch.testing.assert_close(found.loss, loss.detach())
+
+
+def scores_of_gradients(chain, energy, v, expected, n_draws=12):
+    """The error of the mean gradient in standard errors, for each entry."""
+    method = make(energy, chain)
+    grads = [gradient(method, v, seed)[0].grads for seed in range(n_draws)]
+    draws = torch.stack([torch.cat([g[name].flatten() for name in expected]) for g in grads])
+    target = torch.cat([value.flatten() for value in expected.values()])
+    return (draws.mean(0) - target) / (draws.std(0) / n_draws**0.5)
+
+
+@pytest.mark.parametrize(
+    "chain", [GibbsChain(n_steps=40), LangevinChain(n_steps=300, step_size=0.02)], ids=["gibbs", "langevin"]
+)
+def test_long_chains_give_the_gradient_of_the_log_likelihood(chain, float64):
+    energy = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7)
+    v = torch.randn(8, V_DIM).repeat(50, 1) + 1  # far from the model
+    expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
+    z = scores_of_gradients(chain, energy, v, expected)
+    # Langevin chains of step size a have a bias of O(a), about 0.01 here, which is within the standard errors
+    assert z.abs().max() < 5
+    # one Gibbs sweep from the data is biased
+    assert scores_of_gradients(GibbsChain(n_steps=1), energy, v, expected).abs().max() > 10
+
+
+# --- energies of v alone, and chains from noise -----------------------------------------------------------
+
+
+class Hill(VisibleEnergy):
+    """N(mu, s^2) of every pixel, without latents."""
+
+    event_shape = (1, 2, 3)
+
+    def __init__(self):
+        super().__init__()
+        self.mu, self.log_s = torch.nn.Parameter(torch.tensor(2.0)), torch.nn.Parameter(torch.tensor(-0.5))
+
+    def free_energy(self, v):
+        return 0.5 * ((v - self.mu) * (-self.log_s).exp()).square().flatten(1).sum(-1)
+
+
+@every_backend
+@pytest.mark.parametrize("uniform_start", [None, [-8.0, -6.0]], ids=["from data", "from noise"])
+def test_langevin_chains_of_an_energy_without_latents_reach_its_moments(uniform_start, backend, float64):
+    energy, a, n = Hill(), 0.3, 2000
+    chain, v = LangevinChain(n_steps=40, step_size=a, uniform_start=uniform_start), torch.full((n, 1, 2, 3), 9.0)
+    with backend():
+        positive = chain.start(energy, v, chain.start_noise(energy, v, keyed_generator(0)))
+        noise = chain.noise(energy, n, v, keyed_generator(1))
+        end = chain.run(energy, chain.begin(positive, noise), noise)
+    assert end.keys() == {"v"}
+    precision = math.exp(1.0)
+    variance = 1 / (precision * (1 - a * precision / 4))  # of the chain; that of the model differs by O(a)
+    x = end["v"].flatten()
+    assert (x.mean() - 2).abs() < 5 * (variance / len(x)) ** 0.5
+    assert (x.var() - variance).abs() < 5 * variance * (2 / len(x)) ** 0.5
+
+
+@every_backend
+def test_gradient_of_a_short_run_from_noise(backend, float64):
+    energy, v = Hill(), torch.randn(6, 1, 2, 3)
+    chain = LangevinChain(n_steps=3, step_size=0.3, uniform_start=[-1.0, 4.0])
+    with backend():
+        found, noise = gradient(make(energy, chain), v)
+        other, _ = gradient(make(energy, chain), torch.randn(6, 1, 2, 3))
+    x = noise["negative"]["v_start"]
+    assert x.shape == v.shape
+    assert x.min() > -1
+    assert x.max() < 4
+    for eps in noise["negative"]["v"]:
+        x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
+    expected = energy.free_energy(v).mean() - energy.free_energy(x).mean()
+    check_grads(found.grads, autograd_of(expected, energy))
+    assert not torch.allclose(found.loss, other.loss)  # the positive phase is at the data
+
+
+def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):
+    energy = JointOnly(make_gaussian_latent())
+    method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
+    v = torch.randn(3, V_DIM)
+    first, noise = gradient(method, v)
+    start = {name: noise["negative"][f"{name}_start"] for name in ("v", "h")}
+    assert start["v"].min() > 50
+    assert start["h"].abs().max() < 6
+    moved = method.chain.run(energy, start, noise["negative"])
+    for name in ("v", "h"):
+        torch.testing.assert_close(first.buffers[f"chain_{name}"], moved[name])
+    second, noise = gradient(method, v, 1, first.buffers)
+    moved = method.chain.run(energy, {name: first.buffers[f"chain_{name}"] for name in ("v", "h")}, noise["negative"])
+    torch.testing.assert_close(second.buffers["chain_v"], moved["v"])
+
+
+@pytest.mark.parametrize(("method", "start"), [("cd", "[0.0,1.0]"), ("pcd", "null")])
+def test_an_image_model_is_trained_with_the_chain_that_is_its_default(method, start, tmp_path):
+    write_images(tmp_path / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.size=8"]
+    small = ["data.test_size=4", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=3", "n_validations=1"]
+    model = ["model.network.n_blocks=1", "model.network.channels=2", "chain.n_steps=2", f"chain.uniform_start={start}"]
+    tiny = ["debug=fast", "callbacks.figures=null", f"run_dir={tmp_path / 'run'}"]
+    metrics = run.train(configure(f"method={method}", *data, *small, *model, *tiny))
+    assert metrics["iteration"] == 3
+    state = checkpoint(tmp_path / "run")["state_dict"]
+    assert ("chain_v" in state) == (method == "pcd")
+    assert method == "cd" or (state["chain_v"].shape == (4, 3, 8, 8) and state["chain_v"].std() > 0.1)
+
+
+# --- persistent chains ------------------------------------------------------------------------------------
+
+
+CHAINS = {
+    "gibbs": (lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=2), ["h"]),
+    "langevin": (
+        lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)),
+        LangevinChain(n_steps=2, step_size=0.1),
+        ["v"],
+    ),
+    "joint langevin": (
+        lambda: JointOnly(make_gaussian_latent()),
+        LangevinChain(n_steps=2, step_size=0.1),
+        ["v", "h"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_last_states(kind, float64):
+    build, chain, names = CHAINS[kind]
+    energy = build()
+    method = make(energy, chain, n_chains=6)
+    assert sorted(method.persistent_buffers()) == sorted(["chain_started", *(f"chain_{name}" for name in names)])
+    v, w, short = torch.randn(6, V_DIM), torch.randn(6, V_DIM) + 5, torch.randn(4, V_DIM) - 5
+    # the first iteration is one of CD
+    first, noise = gradient(method, v, 0)
+    anew, _ = gradient(make(energy, chain), v, 0)
+    check_grads(first.grads, anew.grads)
+    assert first.buffers["chain_started"]
+    # later iterations continue the chains, whatever the minibatch; with a short one, too, all chains move
+    buffers = first.buffers
+    for batch, seed in ((w, 1), (short, 2)):
+        after, noise = gradient(method, batch, seed, buffers)
+        state = {name: buffers[f"chain_{name}"] for name in names}
+        moved = chain.run(energy, state, noise["negative"])
+        for name in names:
+            torch.testing.assert_close(after.buffers[f"chain_{name}"], moved[name].detach())
+            assert after.buffers[f"chain_{name}"].shape[0] == 6
+            assert not torch.equal(after.buffers[f"chain_{name}"], buffers[f"chain_{name}"])
+        buffers = after.buffers
+    assert buffers["chain_started"]
+
+
+def test_chains_start_at_repeated_rows_where_the_minibatch_has_fewer_rows_than_chains(float64):
+    energy = make_gaussian_latent()
+    method = make(energy, GibbsChain(n_steps=1), n_chains=7)
+    v = torch.randn(3, V_DIM)
+    found, noise = gradient(method, v)
+    h = energy.draw_latent(v, noise["positive"])[[0, 1, 2, 0, 1, 2, 0]]
+    v_minus = energy.draw_visible(h, noise["negative"]["v"][0]).detach()
+    expected = energy.draw_latent(v_minus, noise["negative"]["h"][0]).detach()
+    torch.testing.assert_close(found.buffers["chain_h"], expected)
+
+
+def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(float64):
+    method = make(randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=1), n_chains=6)
+    v = torch.randn(6, V_DIM)
+    state = {name: value.clone() for name, value in method.state_dict().items()}
+    method.validation_loss(v, keyed_generator(0))
+    assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
+    method.run_iteration(iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
+    assert all(not torch.equal(value, state[name]) for name, value in method.state_dict().items())
+    assert set(state) == {
+        *("energy.W", "energy.b", "energy.c", "energy.log_std"),
+        *("chain_started", "chain_h"),
+    }
+
+
+# Three epochs of 22 batches, the last of which is short; a checkpoint every 7 iterations.
+LONG = (
+    *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
+    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "test_checkpoint=last"),
+)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [("method=pcd",), ("method=pcd", "chain=langevin", "chain.n_steps=2"), ("method=cd",)],
+    ids=["pcd", "pcd-langevin", "cd"],
+)
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_chains_included(method, tmp_path):
+    train(tmp_path / "straight", *LONG, *method)
+    crash = (
+        "allow_packages=[helpers]",
+        "+callbacks.crash._target_=helpers.stopping.CrashAt",
+        "+callbacks.crash.iteration=38",
+    )
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *LONG, *method, *crash)
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 35
+    resumed = train(tmp_path / "resumed", *LONG, *method, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+    state = checkpoint(tmp_path / "resumed")["state_dict"]
+    kept = {name for name in state if name.startswith("chain_")}
+    name = "chain_v" if "chain=langevin" in method else "chain_h"
+    assert kept == (set() if "method=cd" in method else {"chain_started", name})
+    assert "method=cd" in method or (state["chain_started"] and state[name].std() > 0.1 and len(state[name]) == 64)
+    again = evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt")
+    assert again == of_checkpoint(resumed)
+
+
+def test_more_chains_than_data(tmp_path):
+    overrides = ["method=pcd", "data.batch_size=2000", "trainer.max_steps=2", "n_validations=1"]
+    assert train(tmp_path, *overrides)["iteration"] == 2
+    assert len(checkpoint(tmp_path)["state_dict"]["chain_h"]) == 2000
+
+
+# --- short training runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [-0.6, 0.6])
+@pytest.mark.parametrize("n_chains", [None, 100])
+@pytest.mark.parametrize("chain", [GibbsChain(n_steps=1), LangevinChain(n_steps=10, step_size=0.05)])
+def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(chain, n_chains, start, float64):
+    energy = GRBM(v_dim=V_DIM, h_dim=2)
+    with torch.no_grad():
+        for p in energy.parameters():
+            p.mul_(0.01)
+        energy.log_std.fill_(start)
+    method = make(energy, chain, n_chains, Adam(lr=0.02))
+    state = iterating.start(method)
+    for i in range(20):
+        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
+    assert (energy.log_std.abs() < abs(start) - 0.1).all()
+
+
+def test_validation_loss_is_the_error_of_one_step(float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    found = make(energy, GibbsChain(n_steps=4), n_chains=2).validation_loss(v, keyed_generator(5))
+    u = torch.rand(6, 3, generator=keyed_generator(5))
+    h = (u < (energy.c + v @ energy.W).sigmoid()).double()
+    expected = (v - energy.b - (2 * energy.log_std).exp() * (h @ energy.W.T)).square().sum(-1)
+    torch.testing.assert_close(found, expected)
+
+    langevin = LangevinChain(n_steps=4, step_size=0.3)
+    found = make(energy, langevin).validation_loss(v, keyed_generator(5))
+    torch.testing.assert_close(found, (0.15 * energy.score(v)).square().sum(-1))
+
+    joint = JointOnly(GaussianLatentModel(v_dim=V_DIM, h_dim=3))
+    found = make(joint, langevin).validation_loss(v, keyed_generator(5))
+    h = langevin.start(joint, v, langevin.start_noise(joint, v, keyed_generator(5)))["h"]
+    x = v.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(joint.energy(x, h.detach()).sum(), x)
+    torch.testing.assert_close(found, (0.15 * slope).square().sum(-1))
+
+
+def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(1, V_DIM).expand(40_000, V_DIM)
+    mean, draw = (make(energy, GibbsChain(n_steps=1), validation=kind) for kind in ("mean", "draw"))
+    found = [method.validation_loss(v, keyed_generator(5)) for method in (mean, draw)]
+    variance = (2 * energy.log_std).exp().sum()
+    difference = (found[1] - found[0]).mean()
+    spread = (found[1] - found[0]).std() / len(v) ** 0.5
+    assert (difference - variance).abs() < 5 * spread < 0.2 * variance
+    langevin = LangevinChain(n_steps=4, step_size=0.3)
+    methods = [make(energy, langevin, validation=kind) for kind in ("mean", "draw")]
+    found = [method.validation_loss(v, keyed_generator(5)).mean() for method in methods]
+    torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)  # noise of variance a
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def refusals():
+    model = GaussianLatentModel(v_dim=V_DIM, h_dim=3)
+    gibbs, langevin = GibbsChain(n_steps=1), LangevinChain(n_steps=1, step_size=0.1)
+    return [
+        (lambda: make(JointOnly(model), gibbs), "JointOnly has no conditionals .* use chain=langevin"),
+        (lambda: make(BinaryJointOnly(model), langevin), "binary latents, which Langevin dynamics cannot move"),
+        (lambda: make(model, gibbs, n_chains=0), "n_chains must be >= 1, or null .*, not 0"),
+    ]
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_refusals(case):
+    build, sentence = refusals()[case]
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        build()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("unused", ["objective=ssm", "noise_distribution=standard_normal", "posterior=bernoulli"])
+def test_a_choice_of_a_part_that_cd_does_not_have_is_refused(unused, tmp_path):
+    with pytest.raises((ConfigError, HydraException), match=unused.partition("=")[0]):
+        train(tmp_path, "method=cd", unused)

@@ -1,0 +1,410 @@
+"""The Fisher critics: the bracket against closed forms, what moves, and the published experiment."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from cases import binary, hermite, product, randomise
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.functional import params_of, plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.standard_normal import StandardNormalData
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.deep import DeepVectorEnergy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.perturbed import PerturbedGRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.critic_divergence import CriticDivergence
+from eblvm_lit.methods.critics import FisherCritic, VaGESFisher, bracket
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.networks.vector_field import VectorField
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.scores.importance import Importance
+from eblvm_lit.scores.particles import PosteriorParticles
+from eblvm_lit.scores.variational import VariationalScore
+from helpers import iterating
+from helpers.shell import checkpoint, configure, same, same_state, tiny, train
+from helpers.stand_in import StandIn
+
+
+def normal_expectation(n=40):
+    """Nodes and weights of an expectation over N(0, I) in the plane, and over all pairs of signs."""
+    (v, w), u = hermite(n, 2), product([-1.0, 1.0], 2)
+    return v.repeat_interleave(len(u), 0), u.repeat(len(v), 1), w.repeat_interleave(len(u)) / len(u)
+
+
+def mean_bracket(critic, score):
+    v, u, w = normal_expectation()
+    with torch.no_grad():
+        return w @ bracket(critic, score(v), v, u)
+
+
+def half_mean_square(field):
+    v, _, w = normal_expectation()
+    with torch.no_grad():
+        return 0.5 * w @ field(v).square().sum(-1)
+
+
+@pytest.fixture
+def model(float64):
+    return PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)
+
+
+def optimum(model):
+    return lambda v: model.score(v) + v  # the data's score is -v
+
+
+class Waves(nn.Module):
+    """A smooth critic that is not the best one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 4), nn.Linear(4, 2)
+
+    def forward(self, v):
+        return self.second(self.first(v).sin())
+
+
+# --- the bracket ------------------------------------------------------------------------------------------
+
+
+def test_the_bracket_of_the_best_critic_is_the_divergence(model):
+    divergence = half_mean_square(optimum(model))
+    assert divergence > 0.5
+    torch.testing.assert_close(mean_bracket(optimum(model), model.score), divergence, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, 0.5, 0.9, 1.1, 2.0])
+def test_the_bracket_of_a_multiple_of_the_best_critic_is_smaller(scale, model):
+    # the bracket of minus the best critic is -3 times the divergence: a wrong sign of the score is noticed
+    divergence = half_mean_square(optimum(model))
+    value = mean_bracket(lambda v: scale * optimum(model)(v), model.score)
+    torch.testing.assert_close(value, divergence * (2 * scale - scale**2), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bracket_of_any_critic_is_the_divergence_less_its_distance_from_the_best(seed, model):
+    torch.manual_seed(seed)
+    for critic in (randomise(Waves()), randomise(nn.Linear(2, 2)), lambda v: v**3 - 1):
+        short = half_mean_square(lambda v, f=critic: f(v) - optimum(model)(v))
+        value = mean_bracket(critic, model.score)
+        torch.testing.assert_close(value, half_mean_square(optimum(model)) - short, rtol=1e-9, atol=1e-9)
+        assert short > 0.1
+
+
+def test_divergence_between_two_gaussians_has_its_closed_form(float64):
+    # the scores are -P v + r (model) and -v (data); the divergence is half the mean square of (I - P) v + r
+    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
+    with torch.no_grad():
+        randomise(model, 0.3)
+    P = torch.diag((-2 * model.log_std).exp()) - model.W @ model.W.T
+    r = model.b * (-2 * model.log_std).exp() + model.W @ model.c
+    expected = 0.5 * ((torch.eye(2) - P).square().sum() + r.square().sum())
+    torch.testing.assert_close(mean_bracket(optimum(model), model.score), expected.detach())
+
+
+@pytest.mark.parametrize("backend", ["torch.func", "autograd"])
+def test_bracket_of_a_linear_critic_by_hand(backend, float64):
+    critic = randomise(VectorField(v_dim=3, n_layers=1))
+    A, a = critic.layers[0].weight, critic.layers[0].bias
+    s, v, u = torch.randn(3, 5, 3).unbind()
+    f = v @ A.T + a
+    expected = torch.stack([s[i] @ f[i] + u[i] @ A @ u[i] - 0.5 * f[i] @ f[i] for i in range(5)])
+    if backend == "autograd":
+        with plain_autograd():
+            found = bracket(critic, s, v, u)
+    else:
+        found = bracket(critic, s, v, u)
+    torch.testing.assert_close(found, expected)
+    images = [x.view(5, 1, 3, 1) for x in (s, v, u)]
+    torch.testing.assert_close(bracket(critic, *images), expected)
+
+
+# --- the methods ------------------------------------------------------------------------------------------
+
+
+def exact(energy, **options):
+    return FisherCritic(energy=energy, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-2), **options)
+
+
+def variational(energy, **options):
+    q = randomise(BernoulliPosterior(v_dim=2, h_dim=3))
+    options = {"posterior": q, "divergence": KL(), **options}
+    return VaGESFisher(energy=energy, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-2), **options)
+
+
+def moved(method, only=None):
+    """Names of the networks whose parameters move, if the named groups alone make their steps; and the record."""
+    before = iterating.start(method)
+    v = torch.randn(8, 2)
+    after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(0)), only=only)
+    return {name for name in before.params if not same(before.params[name], after.params[name])}, record
+
+
+def test_the_critic_alone_moves(model):
+    method = exact(model)
+    names, record = moved(method)
+    assert names == {"critic"}
+    assert record.keys() == {"critic_loss", "critic_grad_norm"}
+    assert same(params_of(model), params_of(PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)))
+
+
+@pytest.mark.parametrize("k", [0, 1, 5])
+def test_lower_steps_move_q_and_the_upper_one_the_critic(k, model):
+    method = variational(model, n_lower_steps=k)
+    v = torch.randn(8, 2)
+    steps = iterating.found(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
+    assert {name: len(made) for name, made in steps.items()} == {"lower": k, "upper": 1}
+    assert method.inner_steps() == k + 1
+    assert moved(method, only=["lower"])[0] == ({"phi"} if k else set())
+    assert moved(method, only=["upper"])[0] == {"critic"}
+    assert moved(method)[0] == {"critic"} | ({"phi"} if k else set())
+
+
+def test_a_step_descends_minus_the_bracket(model):
+    method, v = exact(model), torch.randn(8, 2)
+    noise = method.noise(v, keyed_generator(0))
+    assert noise["u"].unique().tolist() == [-1, 1]
+    (found,) = iterating.found(method, iterating.start(method), v, {"critic": noise})["critic"]
+    loss = -bracket(method.critic, model.score(v).detach(), v, noise["u"]).mean()
+    torch.testing.assert_close(found.loss, loss.detach())
+    names, parameters = zip(*method.critic.named_parameters(), strict=True)
+    for name, g in zip(names, torch.autograd.grad(loss, parameters), strict=True):
+        torch.testing.assert_close(found.grads[name], g)
+
+
+def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
+    method, v = variational(model, n_particles=3), torch.randn(8, 2)
+    u = method.score_noise(v, keyed_generator(0))
+    assert u.shape == (3, 8, 3)
+    for shift in (0.0, 1.0):
+        phi = {name: p + shift for name, p in params_of(method.posterior).items()}
+        logits = v @ phi["linear.weight"].T + phi["linear.bias"]
+        h = ((logits + torch.logit(u)) / 0.1).sigmoid().mean(0)
+        expected = model.b - v + h @ model.W.T
+        torch.testing.assert_close(method.model_score(method.live_state().at(phi=phi), v, u), expected.detach())
+
+
+def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
+    # the bracket is linear in the score and VaES is unbiased there; the mean is over all latents, without sampling
+    q = BernoulliPosterior(v_dim=2, h_dim=3, temperature=0.0)
+    with torch.no_grad():
+        q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
+    method, v, signs = variational(model, posterior=q), torch.randn(6, 2), torch.ones(6, 2)
+    h, p = binary(3).unsqueeze(1), model.latent_mean(v).detach()
+    weights = (h * p + (1 - h) * (1 - p)).prod(-1)
+    noise = h * (1 - p / 2) + (1 - h) * (1 - p) / 2  # the middle of the interval of uniform noise that draws h
+    scores = [method.model_score(method.live_state(), v, row.unsqueeze(0)) for row in noise]
+    values = [bracket(method.critic, s, v, signs) for s in scores]
+    expected = bracket(method.critic, model.score(v), v, signs)
+    torch.testing.assert_close((weights * torch.stack(values)).sum(0), expected)
+    assert torch.stack(values).std(0).min() > 1e-3
+
+
+@pytest.mark.parametrize("backend", ["torch.func", "autograd"])
+def test_a_residual_critic_is_added_to_the_model_score(backend, model):
+    # f is the network plus the model's score, in closed form here
+    v, u = torch.randn(8, 2), torch.randn(8, 2)
+    q = BernoulliPosterior(v_dim=2, h_dim=3)
+    with torch.no_grad():
+        q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
+    for method in (exact(model, residual=True), variational(model, posterior=q, residual=True)):
+        expected = bracket(lambda x, f=method.critic: f(x) + model.score(x), model.score(v), v, u)
+        with plain_autograd() if backend == "autograd" else nullcontext():
+            torch.testing.assert_close(method.model_field(method.live_state(), v), model.score(v))
+            torch.testing.assert_close(bracket(method.field(method.live_state()), model.score(v), v, u), expected)
+        assert moved(method, only=[method.level])[0] == {"critic"}
+
+
+def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
+    energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
+    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
+    method, v = variational(energy, posterior=q, divergence=Fisher(), residual=True), torch.randn(4, 2)
+    x, h = v.clone().requires_grad_(), q.mean(v).detach()
+    (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
+    live = method.live_state()
+    torch.testing.assert_close(method.model_field(live, v), expected)
+    slope = torch.autograd.functional.jacobian(lambda x: method.model_field(live, x).sum(0), v)
+    step = 1e-6 * torch.ones(2)  # the mean of q moves with v
+    change = (method.model_field(live, v + step) - method.model_field(live, v - step)) / 2e-6
+    torch.testing.assert_close(slope.sum(-1).T, change, rtol=1e-6, atol=1e-8)
+
+
+def test_training_finds_the_divergence_of_a_gaussian_model(float64):
+    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
+    model.b.data.fill_(1.0)
+    method = FisherCritic(energy=model, critic=VectorField(v_dim=2, n_layers=1), optimizer=SGD(lr=0.05))
+    truth = half_mean_square(optimum(model))
+    state, generator = iterating.start(method), keyed_generator(0)
+    start = mean_bracket(method.critic, model.score)
+    for _ in range(200):
+        v = torch.randn(500, 2, generator=generator)
+        method.run_iteration(state, v, method.draw_noise(v, generator))
+    assert start < 0.5 * truth
+    torch.testing.assert_close(mean_bracket(method.critic, model.score), truth, rtol=0.02, atol=0)
+
+
+def test_validation_loss_is_minus_the_bracket(model):
+    method, v = exact(model), torch.randn(50, 2)
+    u = method.noise(v, keyed_generator(3))["u"]
+    expected = -bracket(method.critic, model.score(v), v, u)
+    torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
+
+
+def test_deep_models_have_a_critic_only_with_the_estimated_score(float64):
+    energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
+    with pytest.raises(ConfigError, match="DeepVectorEnergy has no tractable marginal"):
+        exact(energy)
+    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
+    method = variational(energy, posterior=q, divergence=Fisher())
+    assert moved(method)[0] == {"phi", "critic"}
+    found = CriticDivergence(data_energy=PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0))
+    assert list(found.compute(method, torch.randn(5, 2), keyed_generator(0))) == ["fisher_divergence"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m: exact(m, score=Importance(n_particles=3), residual=True), "added to a score without noise"),
+        (lambda m: exact(m, score=VariationalScore(particles=PosteriorParticles())), "needs a posterior"),
+        (lambda m: variational(m, n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
+        (lambda m: variational(m, divergence=Fisher()), "divergence=fisher needs continuous latents"),
+    ],
+)
+def test_refusals(make, words, model):
+    with pytest.raises(ConfigError, match=words):
+        make(model)
+
+
+# --- the metric -------------------------------------------------------------------------------------------
+
+
+def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
+    method, v = exact(model), torch.randn(2500, 2)  # more rows than one block of the metric
+    truth = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
+    found = CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1))
+    generator = keyed_generator(1)
+    expected = torch.cat([method.bracket(rows, generator) for rows in v.split(1000)]).mean()
+    assert found["fisher_divergence"] == pytest.approx(expected.item(), rel=1e-12)
+    exact_value = 0.5 * (model.score(v) + v).square().sum(-1).mean().item()
+    assert found["fisher_divergence_true"] == pytest.approx(exact_value, rel=1e-12)
+    error = abs(found["fisher_divergence"] - exact_value) / exact_value
+    assert found["fisher_divergence_relative_error"] == pytest.approx(error, rel=1e-12)
+    assert all(type(value) is float for value in found.values())
+    assert CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1)) == found
+
+
+def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float64):
+    truth, v = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
+    zero = CriticDivergence(data_energy=truth).compute(exact(truth), v, keyed_generator(0))
+    assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
+    assert zero["fisher_divergence_true"] == 0
+    assert list(CriticDivergence().compute(exact(truth), v, keyed_generator(0))) == ["fisher_divergence"]
+    other = StandIn()
+    other.energy = truth
+    assert CriticDivergence(data_energy=truth).compute(other, v, keyed_generator(0)) == {}
+
+
+# --- data and model ---------------------------------------------------------------------------------------
+
+
+def test_perturbed_models_of_one_seed_are_multiples_of_one_another_whatever_the_global_seed(float64):
+    torch.manual_seed(1)
+    one = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=3)
+    torch.manual_seed(2)
+    half = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=0.5, perturbation_seed=3)
+    other = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=4)
+    for name in ("W", "b", "c"):
+        torch.testing.assert_close(half.get_parameter(name), 0.5 * one.get_parameter(name))
+        assert (one.get_parameter(name) != other.get_parameter(name)).all()
+    assert one.W.std().item() == pytest.approx(1, abs=5 / math.sqrt(2 * 2000))
+    assert one.W.mean().item() == pytest.approx(0, abs=5 / math.sqrt(2000))
+    assert len({*one.b.tolist(), *one.c.tolist(), *one.W.flatten().tolist()}) == 40 + 50 + 2000
+    assert (one.log_std == 0).all()
+    assert "log_std" not in params_of(one)
+
+
+def test_data_are_standard_normal_and_have_the_score_of_that_density():
+    data = StandardNormalData(v_dim=5, seed=1)
+    splits = data.load()
+    assert [tuple(v.shape) for v in splits] == [(16_000, 5), (2_000, 5), (2_000, 5)]
+    for v, equal, other in zip(
+        splits,
+        StandardNormalData(v_dim=5, seed=2).load(),
+        StandardNormalData(v_dim=5, sample_seed=1).load(),
+        strict=True,
+    ):
+        assert torch.equal(v, equal)
+        assert (v != other).all()
+    assert (splits.val != splits.test).all()
+    assert (splits.train[:2000] != splits.val).all()
+    torch.testing.assert_close(splits.train.mean(0), torch.zeros(5), atol=5 / math.sqrt(16_000), rtol=0)
+    torch.testing.assert_close(splits.train.T.cov(), torch.eye(5), atol=0.06, rtol=0)
+    truth = PerturbedGRBM(v_dim=5, h_dim=4, perturbation=0.0)
+    torch.testing.assert_close(ExactScore(truth)(splits.test), data.score(splits.test))
+    v = splits.test[:3].clone().requires_grad_()
+    log_p = torch.distributions.Normal(0.0, 1.0).log_prob(v).sum()
+    torch.testing.assert_close(torch.autograd.grad(log_p, v)[0], data.score(v).detach())
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+NORMAL = ("data=standard_normal", "model=perturbed_grbm", "data.v_dim=6", "data.batch_size=50")
+
+
+def test_the_published_experiment(tmp_path):
+    cfg = configure("experiment=vages_fisher", "data.v_dim=500", f"run_dir={tmp_path}")
+    assert (cfg.model.v_dim, cfg.model.h_dim, cfg.data_energy.v_dim) == (500, 500, 500)
+    assert (cfg.trainer.max_steps, cfg.data.batch_size) == (20_000, 100)
+    method = build(cfg).method
+    assert (method.n_lower_steps, method.n_particles, method.optimizer.lr) == (5, 1, 2e-4)
+    assert method.optimizer.betas == method.groups["lower"].optimizer.betas == (0.9, 0.999)
+    schedule = method.optimizer.schedule
+    assert schedule(2e-4, 19_999, 20_000) == pytest.approx(2e-4)
+    shapes = [tuple(layer.weight.shape) for layer in method.critic.layers if isinstance(layer, nn.Linear)]
+    assert shapes == [(500, 500)] * 3
+    sweep = configure("experiment=vages_fisher", "data.v_dim=7")
+    assert sweep.method.energy.v_dim == sweep.method.critic.v_dim == 7
+
+
+@pytest.mark.parametrize("method", ["fisher_critic", "vages_fisher"])
+def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(method, tmp_path):
+    overrides = [*NORMAL, f"method={method}", "model.perturbation=0.5"]
+    metrics = train(tmp_path / "run", *overrides)
+    estimate, truth = metrics["test/fisher_divergence"], metrics["test/fisher_divergence_true"]
+    assert metrics["test/fisher_divergence_relative_error"] == pytest.approx(abs(estimate - truth) / truth)
+    before = build(tiny(tmp_path / "other", *overrides)).method.state_dict()
+    after = checkpoint(tmp_path / "run")["state_dict"]
+    assert before.keys() == after.keys()
+    unmoved = {name for name in after if torch.equal(before[name], after[name])}
+    assert unmoved == {name for name in after if name.startswith("energy.")}
+    assert ("posterior.linear.weight" in after) == (method == "vages_fisher")
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
+    overrides = [*NORMAL, "method=vages_fisher", "n_validations=2"]
+    train(tmp_path / "whole" / "run", *overrides, "trainer.max_steps=8")
+    train(tmp_path / "parts" / "first", *overrides, "trainer.max_steps=4")
+    train(tmp_path / "parts" / "second", *overrides, "trainer.max_steps=8", "ckpt=last")
+    assert same_state(tmp_path / "whole" / "run", tmp_path / "parts" / "second")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["method=fisher_critic", "posterior=bernoulli"], "nothing reads posterior in this run"),
+        (["method=vages_fisher", "hypergradient=unroll"], "nothing reads hypergradient in this run"),
+        (["method=vages_fisher", "model.v_dim=5"], r"takes v of shape \(5,\), the data have \(6,\)"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(overrides, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        train(tmp_path, *NORMAL, *overrides)

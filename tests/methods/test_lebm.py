@@ -1,0 +1,411 @@
+"""The latent-space energy-based prior: closed forms of the Gaussian case, its own training, samples and outliers."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import MultivariateNormal
+
+from cases import binary, hermite
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.free_energy_bound import outlier_score
+from eblvm_lit.evaluation.out_of_distribution import Constant, OutOfDistribution
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
+from eblvm_lit.methods import lebm
+from eblvm_lit.methods.lebm import LEBM
+from eblvm_lit.networks.smooth_mlp import SmoothMLP
+from eblvm_lit.networks.transposed_conv import TransposedConv
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import posterior_energy, prior_energy, run_chain
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.scores.bilevel import BilevelScore
+from eblvm_lit.scores.variational import Biased, ControlledVaES, VaES, vages_product
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from helpers import iterating
+from helpers.shell import configured, tiny, train
+
+V, H, STD = 2, 3, 0.7
+double = pytest.mark.usefixtures("float64")
+
+# --- linear g and quadratic f: p(v), p(h|v) and all gradients have closed forms -------------------------------------
+
+
+class Quadratic(nn.Module):
+    """f(h) = h' A h / 2 + b' h."""
+
+    def __init__(self, A, b):
+        super().__init__()
+        self.A, self.b = nn.Parameter(A), nn.Parameter(b)
+
+    def forward(self, h):
+        return (0.5 * ((h @ self.A) * h).sum(-1) + h @ self.b).unsqueeze(-1)
+
+
+class Linear(nn.Linear):
+    """g(h) = W h + c."""
+
+    h_dim, event_shape = H, (V,)
+
+
+def gaussian(precision=None):
+    """A model whose posterior has a given precision; of a diagonal one a factorised q is the posterior."""
+    g = Linear(H, V)
+    nn.init.normal_(g.weight, std=0.3)
+    nn.init.normal_(g.bias)
+    of_g = g.weight.T @ g.weight / STD**2
+    precision = torch.diag(torch.tensor([1.1, 1.6, 2.3])) if precision is None else precision
+    A = (precision - torch.eye(H) - of_g).detach()
+    return LatentPriorEnergy(h_dim=H, generator=g, prior=Quadratic(A, torch.randn(H)), std=STD)
+
+
+def closed(theta):
+    """Mean and precision of h, those of h given v (the mean a function of v), and the distribution of v."""
+    A, b, W, c = (theta[name] for name in ("prior.A", "prior.b", "generator.weight", "generator.bias"))
+    prior = torch.eye(H) + 0.5 * (A + A.T)
+    mean = -torch.linalg.solve(prior, b)
+    posterior = prior + W.T @ W / STD**2
+    truth = MultivariateNormal(W @ mean + c, STD**2 * torch.eye(V) + W @ torch.linalg.solve(prior, W.T))
+
+    def posterior_mean(v):
+        return torch.linalg.solve(posterior, (W.T @ (v - c).T / STD**2 - b[:, None])).T
+
+    return mean, prior, posterior_mean, posterior, truth
+
+
+def exact_posterior(energy, theta=None):
+    """q(h|v) as a factorised Gaussian, of a model whose posterior is one; a function of theta."""
+    _, _, mean, posterior, _ = closed(theta or params_of(energy))
+    q = LinearGaussianPosterior(v_dim=V, h_dim=H)
+    at_zero = mean(torch.zeros(1, V))[0]
+    weight = torch.stack([mean(e[None])[0] - at_zero for e in torch.eye(V)], 1)
+    phi = {"linear.weight": weight, "linear.bias": at_zero, "log_std": -0.5 * posterior.diagonal().log()}
+    return bind(q, phi)
+
+
+def corners(mean, precision):
+    """Eight h of equal weights with the moments of N(mean, 1 / precision) up to the third, shape (8, *mean.shape)."""
+    root = torch.linalg.cholesky(torch.linalg.inv(precision))
+    return mean + ((2 * binary(H) - 1) @ root.T).view(-1, *[1] * (mean.dim() - 1), H)
+
+
+def by_closed_form(energy, fn):
+    """The gradient of a function of the closed forms by theta."""
+    theta = {name: p.detach().requires_grad_() for name, p in energy.named_parameters()}
+    grads = torch.autograd.grad(fn(theta), list(theta.values()), materialize_grads=True)
+    return dict(zip(theta, grads, strict=True))
+
+
+def score_of(theta, v):
+    truth = closed(theta)[-1]
+    return torch.linalg.solve(truth.covariance_matrix, (truth.mean - v).T).T
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-10)
+        assert value.abs().max() > 1e-3, name
+
+
+@double
+def test_the_marginal_is_the_closed_one():
+    energy, v = gaussian(), torch.randn(6, V)
+    x, w = hermite(24, H)  # an integral over h, centred at the origin
+    log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
+    free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
+    mean, prior, *_, truth = closed(params_of(energy))
+    # log Z = log of the integrals of N(v; g, sigma^2) without its constant, and of the prior
+    log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
+    log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
+    torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
+
+
+@double
+def test_every_score_is_the_closed_one_with_the_true_posterior():
+    energy, v, x = gaussian(), torch.randn(6, V), torch.randn(6, V)
+    q, theta = exact_posterior(energy), params_of(energy)
+    eps = q.noise((), v, keyed_generator(0))
+    bilevel = BilevelScore(energy, q, v, eps)
+    _, _, mean, posterior, _ = closed(theta)
+    for points in (v, x):  # the density of q moves with the points, h does not
+        controlled = ControlledVaES()(energy, q, points, q.rsample(v, eps)[None])
+        plain = VaES()(energy, None, points, corners(mean(points), posterior))
+        for found in (bilevel(points), controlled, plain):
+            torch.testing.assert_close(found, score_of(theta, points), rtol=1e-10, atol=1e-10)
+
+
+@double
+def test_vages_with_the_true_posterior_is_the_gradient_of_the_score():
+    energy, v, z = gaussian(), torch.randn(6, V), torch.randn(6, V)
+    _, _, mean, posterior, _ = closed(params_of(energy))
+    h = corners(mean(v), posterior).detach()
+    product = lambda theta: vages_product(bind(energy, theta), v, z, h, h, Biased()).sum()  # noqa: E731
+    expected = by_closed_form(energy, lambda theta: (score_of(theta, v) * z).sum())
+    assert_equal(torch.func.grad(product)(params_of(energy)), expected)
+
+
+@double
+@pytest.mark.parametrize("follows", [True, False], ids=["q follows theta", "q stays"])
+def test_bilevel_gradient_needs_a_posterior_that_follows_theta(follows):
+    energy, v, z = gaussian(), torch.randn(6, V), torch.randn(6, V)
+    q, eps = exact_posterior(energy), torch.randn(6, H)
+
+    def product(theta):
+        # the curvature of the posterior stays diagonal to first order in its diagonal alone, which is all that a
+        # factorised q can follow: the mean's derivative is that of h, the density's that of log q at it
+        moved = full_score(theta) if follows else BilevelScore(bind(energy, theta), q, v, eps)(v)
+        return (moved * z).sum()
+
+    def full_score(theta):
+        _, _, mean, posterior, _ = closed(theta)
+        root = torch.linalg.inv(torch.linalg.cholesky(posterior)).T
+        h, model = mean(v) + eps @ root.T, bind(energy, theta)
+        log_q = lambda x: -0.5 * ((h - mean(x)) @ posterior * (h - mean(x))).sum()  # noqa: E731
+        return torch.func.grad(lambda x: -model.energy(x, h).sum() - log_q(x))(v)
+
+    found = torch.func.grad(product)(params_of(energy))
+    expected = by_closed_form(energy, lambda theta: (score_of(theta, v) * z).sum())
+    if follows:
+        assert_equal(found, expected)
+    else:  # f enters the score by the posterior alone
+        assert all(found[f"prior.{name}"].abs().max() == 0 for name in "Ab")
+        assert (found["generator.weight"] - expected["generator.weight"]).abs().max() > 1e-2
+
+
+def small(energy, **options):
+    options = {"prior_langevin": Langevin(n_steps=3, step_size=0.1), "optimizer": SGD(lr=1.0), **options}
+    return LEBM(energy=energy, posterior_langevin=Langevin(n_steps=2, step_size=0.01), **options)
+
+
+@double
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_and_prior(full, monkeypatch):
+    root = torch.randn(H, H)
+    energy = gaussian(0.2 * root @ root.T + 1.5 * torch.eye(H) if full else None)
+    prior_mean, prior, mean, posterior, _ = closed(params_of(energy))
+    data = torch.randn(5, V)
+    v = data.repeat(8, 1)  # each with its eight latents
+    drawn = [corners(prior_mean.expand(5, H), prior).flatten(0, 1), corners(mean(data), posterior).flatten(0, 1)]
+    monkeypatch.setattr(lebm, "run_chain", lambda *_: drawn.pop(0).detach())
+    method = small(energy)
+    steps = iterating.found(method, iterating.start(method), v, method.draw_noise(v, torch.Generator()))
+    found = {name: g for (step,) in steps.values() for name, g in step.grads.items()}
+    assert_equal(found, by_closed_form(energy, lambda theta: -closed(theta)[-1].log_prob(data).mean()))
+
+
+@double
+def by_hand(energy, h, noise, step_size):
+    """Langevin steps of latents, by autograd."""
+    for xi in noise:
+        h = h.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(energy(h).sum(), h)
+        h = h - step_size / 2 * slope + step_size**0.5 * xi
+    return h.detach()
+
+
+@double
+def test_an_iteration_of_lebm_by_hand():
+    prior, generator = SmoothMLP(sizes=[H, 5, 1]), SmoothMLP(sizes=[H, 5, V])
+    energy = LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
+    chains = {
+        "prior_langevin": Langevin(n_steps=4, step_size=0.3),
+        "posterior_langevin": Langevin(n_steps=3, step_size=0.1),
+    }
+    method, v = LEBM(energy=energy, optimizer=SGD(lr=0.1), **chains), torch.randn(6, V)
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    state = iterating.start(method)
+    steps = iterating.found(method, state, v, noise)
+    drawn = noise["prior"], noise["posterior"]
+    tilted = lambda h: prior(h).squeeze(-1) + 0.5 * h.square().sum(-1)  # noqa: E731
+    error = lambda h: (v - generator(h)).square().sum(-1) / (2 * STD**2)  # noqa: E731
+    negative = by_hand(tilted, drawn[0]["start"], drawn[0]["steps"], 0.3)
+    positive = by_hand(lambda h: tilted(h) + error(h), drawn[1]["start"], drawn[1]["steps"], 0.1)
+    losses = {"prior": (prior(positive) - prior(negative)).mean(), "generator": error(positive).mean()}
+    for name, network in (("prior", prior), ("generator", generator)):
+        (found,) = steps[name]
+        torch.testing.assert_close(found.loss, losses[name])
+        for key, parameter in network.named_parameters():
+            (expected,) = torch.autograd.grad(losses[name], parameter, retain_graph=True)
+            torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
+
+
+@double
+def test_each_level_moves_its_own_parameters():
+    method, v = small(gaussian(), prior_optimizer=SGD(lr=0.5)), torch.randn(6, V)
+    noise = method.draw_noise(v, keyed_generator(0))
+    state = iterating.start(method)
+    both = iterating.run(method, state, v, noise)[0].theta
+    for name, prefix in (("prior", "prior."), ("generator", "generator.")):
+        moved = iterating.run(method, state, v, noise, only=[name])[0].theta
+        for key, value in moved.items():
+            assert torch.equal(value, state.theta[key]) == (not key.startswith(prefix))
+            assert torch.equal(value, both[key]) == key.startswith(prefix)
+    assert method.rates["prior"][0].optimizer.lr == 0.5
+
+
+@double
+def test_chains_have_the_law_that_their_step_says():
+    # impulses in all steps, one a row: the sum of squares is the variance of h under noise from N(0, 1)
+    energy, n, a = gaussian(), 400, 0.16
+    curvature = torch.linalg.eigvalsh(closed(params_of(energy))[1])
+    energy.prior.b.data.zero_()
+    chain = Langevin(n_steps=n, step_size=a)
+    impulses = torch.eye(n)[:, :, None] * torch.linalg.eigh(closed(params_of(energy))[1])[1][:, 0]
+    end = run_chain(chain, prior_energy(energy), {"start": torch.zeros(n, H), "steps": impulses})
+    k = curvature[0]  # of the prior's energy along its first axis
+    torch.testing.assert_close(end.square().sum(), 1 / (k * (1 - a * k / 4)), rtol=1e-8, atol=0)
+
+
+@double
+def test_a_posterior_chain_without_noise_ends_at_the_posterior_mean():
+    energy, v = gaussian(), torch.randn(6, V)
+    noise = {"start": torch.randn(6, H), "steps": torch.zeros(300, 6, H)}
+    end = run_chain(Langevin(n_steps=300, step_size=0.3), posterior_energy(energy, v), noise)
+    torch.testing.assert_close(end, closed(params_of(energy))[2](v), rtol=1e-8, atol=1e-8)
+
+
+# --- costs ----------------------------------------------------------------------------------------------------------
+
+
+def model(**options):
+    torch.manual_seed(0)
+    f = SmoothMLP(sizes=[H, 8, 1])
+    return LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, V]), prior=f, **options)
+
+
+@double
+def test_gradients_in_v_pass_the_generator_once_and_no_way_back():
+    energy, v, h = model(), torch.randn(4, V), torch.randn(5, 4, H)
+    with mock.patch.object(SmoothMLP, "forward", autospec=True, side_effect=SmoothMLP.forward) as passes:
+        with plain_autograd():
+            VaES()(energy, None, v, h)
+        vages_product(energy, v, v, h, h, Biased())
+    assert passes.call_count == 4  # f and g, each once in each, all particles together
+    assert {call.args[1].shape for call in passes.call_args_list} == {(20, H)}
+
+
+def test_the_prior_keeps_its_digits_under_autocast():
+    energy, h = model(), torch.randn(4, H)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        tilted, decoded = energy.tilt(h), energy.decode(h)
+    assert torch.equal(tilted, energy.tilt(h))
+    assert decoded.dtype == torch.float32
+    assert 1e-5 < (decoded - energy.decode(h)).abs().max() < 1e-1
+
+
+@double
+def test_images_of_the_generator_do_not_depend_on_their_batch():
+    g = TransposedConv(v_shape=[3, 16, 16], h_dim=H, width=2)
+    h = torch.randn(7, H)
+    torch.testing.assert_close(g(h)[2:3], g(h[2:3]))
+    assert 0.1 < g(torch.randn(200, H)).std() < 0.9  # neither faint nor saturated
+
+
+# --- samples, reconstructions, outliers -----------------------------------------------------------------------------
+
+
+def digits_method(**options):
+    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
+    return small(energy, **options)
+
+
+def test_an_encoder_of_chains_is_a_function_of_v_alone():
+    method, v = digits_method(), torch.randn(130, 64)  # more than a chunk
+    h = encode(method.parts, v)
+    torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
+    assert not torch.equal(h[0], h[1])
+    torch.testing.assert_close(reconstruct(method.parts, v), method.energy.decode(h))
+    draws = method.parts.encoding.draws(v[:2], 3)
+    assert torch.equal(draws[0], method.parts.encoding(v[:2]))
+    assert not torch.equal(draws[0], draws[1])
+
+
+def test_generated_images_start_at_the_prior_of_the_model():
+    data = Digits()
+    data.setup()
+    method, steps = digits_method(), Langevin(n_steps=4, step_size=0.2)
+    source = GeneratedImages(langevin=steps, batch_size=4)
+    images = source.images(method, data, 6)
+    assert images.shape == (6, 1, 8, 8)
+    assert torch.equal(images[:5], GeneratedImages(langevin=steps, batch_size=2).images(method, data, 5))
+    still = GeneratedImages(langevin=Langevin(n_steps=0, step_size=0.2)).images(method, data, 6)
+    assert not torch.equal(images, still)
+
+
+def test_drawn_latents_follow_a_learnt_prior():
+    # f(h) = h' h / 2: half of the variance of N(0, I)
+    f = Quadratic(torch.eye(H), torch.zeros(H))
+    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
+    source = GeneratedImages(langevin=Langevin(n_steps=30, step_size=0.1), batch_size=400)
+    h = source.draw_latents(small(energy), SampleNoise(0, range(400)))
+    variance, n = 1 / (2 * (1 - 0.1 * 2 / 4)), 400 * H
+    assert abs(h.square().mean() - variance) < 4 * variance * (2 / n) ** 0.5
+
+
+@double
+def test_outliers_are_scored_by_the_joint_at_the_chains_end():
+    energy = gaussian()
+    parts, v = small(energy).parts, torch.randn(6, V)
+    score = outlier_score(parts, v, torch.Generator(), n_particles=1)
+    torch.testing.assert_close(score, -energy.energy(v, encode(parts, v)))
+    metric = OutOfDistribution(sets={"far": Constant(low=8.0, high=9.0)})
+    assert metric.compute(SimpleNamespace(parts=parts), v, torch.Generator())["auroc_far"] == 1.0
+
+
+# --- training, and what is refused ----------------------------------------------------------------------------------
+
+TOY = ("model=latent_prior_toy", "model.h_dim=2", "callbacks.figures=null", "trainer.log_every_n_steps=1", "debug=fast")
+
+
+@pytest.mark.parametrize(
+    "method", ["lebm", "bimdsm", "bidsm", "vages_mdsm", "vages_dsm", "cd"], ids=lambda method: method
+)
+def test_one_model_is_trained_by_all(method, tmp_path):
+    lower = [] if method in ("lebm", "cd") else ["method.n_lower_steps=1"]
+    train(tmp_path, f"method={method}", *TOY, *lower)
+
+
+@pytest.mark.parametrize("method", ["bimdsm", "vages_mdsm"])
+def test_bilevel_and_variational_training_move_the_prior(method, tmp_path):
+    built = build(tiny(tmp_path, f"method={method}", "model=latent_prior_toy", "method.n_lower_steps=1")).method
+    state, v = iterating.start(built, lr=0.1), torch.randn(6, 64)
+    after = iterating.run(built, state, v, built.draw_noise(v, keyed_generator(0)))[0].theta
+    assert not torch.equal(after["prior.layers.0.weight"], state.theta["prior.layers.0.weight"])
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"The generator has 3 latents, and the model h_dim=4"):
+        LatentPriorEnergy(h_dim=4, generator=SmoothMLP(sizes=[3, 2]), prior=SmoothMLP(sizes=[4, 1]))
+    with pytest.raises(ConfigError, match="which GRBM does not have: use model=latent_prior"):
+        small(GRBM(v_dim=2, h_dim=3))
+    with pytest.raises(ConfigError, match=r"BernoulliPosterior has binary latents, Latent\w+ has continuous"):
+        train(tmp_path, "method=bimdsm", *TOY, "posterior=bernoulli", "posterior.v_dim=2")
+
+
+@pytest.mark.parametrize(("level", "key"), [("prior", "latent_langevin"), ("generator", "method.posterior_langevin")])
+def test_a_diverging_chain_is_named(level, key, tmp_path):
+    sentence = rf"^The {level} level's \w+ rms is inf at iteration 1: .* diverges with step_size=1e\+06: lower {key}"
+    with pytest.raises(NonFiniteError, match=sentence):
+        train(tmp_path, "method=lebm", *TOY, f"{key}.step_size=1e6")
+
+
+def test_the_published_run_composes():
+    cfg = configured("method=lebm", "data=svhn")
+    found = (cfg.latent_langevin.n_steps, cfg.latent_langevin.step_size**0.5, cfg.method.posterior_langevin.n_steps)
+    assert found == (60, pytest.approx(0.4), 20)
+    assert cfg.method.posterior_langevin.step_size**0.5 == pytest.approx(0.1)
+    assert (cfg.model.h_dim, cfg.model.std, list(cfg.model.prior.sizes)[1:]) == (100, 0.3, [200, 200, 1])
+    rates = cfg.method.prior_optimizer.lr, cfg.optimizer.lr, cfg.optimizer.schedule.floor
+    assert rates == (2e-5, 1e-4, None)
+    assert list(cfg.optimizer.betas) == list(cfg.method.prior_optimizer.betas) == [0.5, 0.999]

@@ -1,0 +1,434 @@
+"""lower_noise=shared: one noisy minibatch and one pass of the model for both levels, against the equations by hand."""
+
+import copy
+
+import pytest
+import torch
+
+from cases import H_DIM, V_DIM, randomise
+from eblvm_lit.core.functional import bind, plain_autograd, share_features
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.base import FeatureEnergy
+from eblvm_lit.energies.deep import DeepLatentEnergy
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.hypergradients import fixed_point
+from eblvm_lit.hypergradients.fixed_point import FixedPoint
+from eblvm_lit.hypergradients.implicit import Implicit
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.networks.mlp import MLP
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.scores.particles import RefinedParticles
+from eblvm_lit.scores.variational import VariationalScore
+from helpers import iterating
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+K, N, LOWER_LR, UPPER_LR = 3, 2, 0.002, 0.02
+REFINED = RefinedParticles(n_refine_steps=2, step_size=0.01, noise_std=0.01)
+BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
+
+
+class CountedMLP(MLP):
+    """Counts its passes."""
+
+    passes = 0
+
+    def forward(self, v):
+        CountedMLP.passes += 1
+        return super().forward(v)
+
+
+def grbm():
+    return {
+        "energy": randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)),
+        "posterior": randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5)),
+        "divergence": KL(n_particles=2),
+    }
+
+
+def deep():
+    q = NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 3]), h_dim=H_DIM)
+    return {
+        "energy": randomise(DeepLatentEnergy(network=CountedMLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
+        "posterior": randomise(q, 0.4),
+        "divergence": Fisher(),
+    }
+
+
+MODELS = {"grbm": grbm, "deep": deep}
+OBJECTIVES = {
+    "dsm": lambda: DSM(noise_std=0.3),
+    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # whose points have weights in the lower level
+    "sm": lambda: SM(),
+}
+HYPERGRADIENTS = {
+    "none": lambda: Unroll(n_unroll=0),
+    "unroll": lambda: Unroll(n_unroll=N),
+    "fixed_point": lambda: FixedPoint(),
+    "fixed_point of phi": lambda: FixedPoint(value="phi"),
+    "implicit": lambda: Implicit(n_terms=1),
+}
+
+
+def make(model, objective, hypergradient="none", **options):
+    torch.manual_seed(0)
+    return BiSM(
+        **MODELS[model](),
+        objective=OBJECTIVES[objective](),
+        optimizer=SGD(lr=UPPER_LR),
+        **{
+            "lower_optimizer": SGD(lr=LOWER_LR),
+            "n_lower_steps": K,
+            "hypergradient": HYPERGRADIENTS[hypergradient](),
+            "lower_noise": "shared",
+            **options,
+        },
+    )
+
+
+# --- the equations, by torch.autograd and on copies of the modules ------------------------------------------------
+
+
+def values(named, module):
+    """The module with other parameters."""
+    return lambda method, *args: torch.func.functional_call(Call(module, method), prefix(named), args)
+
+
+class Call(torch.nn.Module):
+    """A module whose forward pass is another method."""
+
+    def __init__(self, module, method):
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, *args):
+        return getattr(self.module, self.method)(*args)
+
+
+def prefix(named):
+    return {f"module.{name}": p for name, p in named.items()}
+
+
+def gradient(value, named, create_graph=False):
+    found = torch.autograd.grad(value, list(named.values()), create_graph=create_graph, materialize_grads=True)
+    return dict(zip(named, found, strict=True))
+
+
+def leaves(module):
+    return {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+
+
+class ByHand:
+    """One iteration's losses of a model, at points and with weights that are given."""
+
+    def __init__(self, method, v, noise):
+        self.method, objective, data = method, method.objective, noise["upper"]["data"]
+        self.data = data
+        if isinstance(objective, DSM):
+            self.x, self.weight = v + objective.noise_std * data["eps"], 1.0
+        elif isinstance(objective, MDSM):
+            self.x = v + data["sigma"].unsqueeze(1) * data["eps"]
+            self.weight = 1 / data["sigma"]
+        else:
+            self.x, self.weight = v, 1.0
+
+    def lower(self, theta, phi, eps):
+        q, p = values(phi, self.method.posterior), values(theta, self.method.energy)
+        h, log_q = q("rsample_and_log_prob", self.x, eps)
+        if isinstance(self.method.divergence, KL):
+            return (self.weight * (log_q + p("energy", self.x, h)).mean(0)).mean()
+        q_params = q("distribution_params", self.x)
+        partial = h.detach().requires_grad_() if not h.requires_grad else h.view_as(h)
+        total = -p("energy", self.x, partial) - self.method.posterior.log_prob_given(q_params, partial)
+        (gap,) = torch.autograd.grad(total.sum(), partial, create_graph=True)
+        return (self.weight * 0.5 * gap.square().sum(-1).mean(0)).mean()
+
+    def step(self, theta, q_params, x):
+        """The natural-gradient step of q."""
+        posterior, p = self.method.posterior, values(theta, self.method.energy)
+        bits = isinstance(posterior, BernoulliPosterior)
+        h = q_params[0].sigmoid() if bits else q_params[0]
+        h = h.view_as(h) if h.requires_grad else h.requires_grad_()
+        (slope,) = torch.autograd.grad(p("energy", x, h).sum(), h, create_graph=True)
+        return (-slope,) if bits else (q_params[0] - (2 * q_params[1]).exp() * slope, q_params[1])
+
+    def score(self, theta, phi, eps, x, refine):
+        """The surrogate, of h that is drawn at the points and held."""
+        posterior = self.method.posterior
+        q, p = values(phi, posterior), values(theta, self.method.energy)
+        at = refine(theta, q("distribution_params", self.x), self.x)
+        h = posterior.rsample_given(at, eps)
+        y = x.detach().requires_grad_() if not x.requires_grad else x
+        log_q = posterior.log_prob_given(refine(theta, q("distribution_params", y), y), h)
+        return y, torch.autograd.grad((-p("energy", y, h) - log_q).sum(), y, create_graph=True)[0]
+
+    def upper(self, theta, phi, noise, refine=lambda theta, q_params, x: q_params):
+        y, s = self.score(theta, phi, noise["latent"][0], self.x.detach().requires_grad_(), refine)
+        objective, data = self.method.objective, self.data
+        if isinstance(objective, DSM):
+            return 0.5 * (s + data["eps"] / objective.noise_std).square().sum(1).mean()
+        if isinstance(objective, MDSM):
+            sigma = data["sigma"].unsqueeze(1)
+            return 0.5 * (s / sigma + data["eps"] / objective.sigma0**2).square().sum(1).mean()
+        trace = sum(torch.autograd.grad(s[:, i].sum(), y, create_graph=True)[0][:, i] for i in range(V_DIM))
+        return (0.5 * s.square().sum(1) + trace).mean()
+
+    def lower_steps(self, theta, phi, noise):
+        held = {name: p.detach() for name, p in theta.items()}
+        for eps in noise["latent"]:
+            slope = gradient(self.lower(held, phi, eps), phi)
+            phi = {name: (p - LOWER_LR * slope[name]).detach().requires_grad_() for name, p in phi.items()}
+        return phi
+
+    def hypergradient(self, name, theta, phi, noise):
+        if name == "unroll":
+            at = phi
+            for eps in noise["unrolled"]["latent"]:
+                slope = gradient(self.lower(theta, at, eps), at, create_graph=True)
+                at = {key: p - LOWER_LR * slope[key] for key, p in at.items()}
+            return gradient(self.upper(theta, at, noise), theta)
+        if name == "fixed_point":
+            return gradient(self.upper(theta, phi, noise, self.step), theta)
+        if name == "fixed_point of phi":
+            constant = {key: p.detach() for key, p in theta.items()}
+
+            def refine(theta, q_params, x):
+                moved, same = self.step(theta, q_params, x), self.step(constant, q_params, x)
+                return tuple(q + (a - b) for q, a, b in zip(q_params, moved, same, strict=True))
+
+            return gradient(self.upper(theta, phi, noise, refine), theta)
+        if name == "implicit":  # the first step of conjugate gradients: w = -(g'g / g'Hg) g
+            g = gradient(self.upper(theta, phi, noise), phi)
+            slope = gradient(self.lower(theta, phi, noise["unrolled"]["latent"][0]), phi, create_graph=True)
+            along = sum((slope[key] * g[key]).sum() for key in g)
+            hg = gradient(along, phi, create_graph=True)
+            square, curvature = (sum((g[key] * x[key]).sum() for key in g) for x in (g, hg))
+            scale = (square / curvature).detach() if curvature > 0 else 0.0
+            mixed = gradient(along, theta)
+            direct = gradient(self.upper(theta, phi, noise), theta)
+            return {key: direct[key] - scale * mixed[key] for key in direct}
+        return gradient(self.upper(theta, phi, noise), theta)
+
+
+def by_hand(method, name, v, noise):
+    """theta and phi after an iteration."""
+    hand = ByHand(method, v, noise)
+    theta = leaves(method.energy)
+    phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
+    found = hand.hypergradient(name, theta, phi, {**noise["upper"], "unrolled": noise["hypergradient"]})
+    return {key: p.detach() - UPPER_LR * found[key] for key, p in theta.items()}, {
+        k: p.detach() for k, p in phi.items()
+    }
+
+
+def assert_close(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("hypergradient", HYPERGRADIENTS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("model", MODELS)
+def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hypergradient, backend):
+    method, v = make(model, objective, hypergradient), torch.randn(5, V_DIM)
+    before = copy.deepcopy(method.state_dict())
+    noise = method.draw_noise(v, keyed_generator(0))
+    theta, phi = by_hand(method, hypergradient, v, noise)
+    with backend():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, phi)
+    assert_close(end.theta, theta)
+    assert all(torch.equal(p, before[name]) for name, p in method.state_dict().items())
+    assert not any(p.requires_grad for p in (*end.theta.values(), *end.phi.values()))
+    moved = {name: (theta[name] - p).abs().max().item() for name, p in method.energy.named_parameters()}
+    assert max(moved.values()) > 1e-4
+
+
+def test_unknown_noise_is_refused():
+    with pytest.raises(ConfigError, match="lower_noise is 'fresh' or 'shared', not 'own'"):
+        make("grbm", "dsm", lower_noise="own")
+
+
+# --- VaGES --------------------------------------------------------------------------------------------------------
+
+
+def vages(model, objective, **options):
+    torch.manual_seed(0)
+    return VaGES(
+        **MODELS[model](),
+        objective=OBJECTIVES[objective](),
+        score=VariationalScore(n_particles=2, particles=options.pop("particles", None)),
+        optimizer=SGD(lr=UPPER_LR),
+        lower_optimizer=SGD(lr=LOWER_LR),
+        n_lower_steps=K,
+        lower_noise="shared",
+        **options,
+    )
+
+
+def vages_by_hand(method, v, noise):
+    """theta and phi after an iteration: covariance and mean of VaGES with every particle's gradient on its own."""
+    hand = ByHand(method, v, noise)
+    theta = leaves(method.energy)
+    phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
+    p, q = values(theta, method.energy), values(phi, method.posterior)
+    h = q("rsample", hand.x, noise["upper"]["latent"]).detach()
+    score_set, mean_set, cov_set = h.split(2)
+    x = hand.x.detach().requires_grad_()
+
+    def slopes(latents):
+        return [torch.autograd.grad(-p("energy", x, one).sum(), x, create_graph=True)[0] for one in latents]
+
+    z = method.objective.cotangent(torch.stack(slopes(score_set)).mean(0).detach(), hand.x, hand.data).detach()
+    total = sum((z * s).sum() for s in slopes(mean_set)) / 2
+    s = torch.stack([(z * one).sum(1).detach() for one in slopes(cov_set)])
+    for weight, one in zip(s - s.mean(0), cov_set, strict=True):  # L - 1 = 1
+        total = total - (weight * p("energy", x, one)).sum()
+    found = gradient(total / len(v), theta)
+    moved = {key: t.detach() - UPPER_LR * found[key] for key, t in theta.items()}
+    return moved, {key: t.detach() for key, t in phi.items()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("objective", ["dsm", "mdsm"])
+@pytest.mark.parametrize("model", MODELS)
+def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objective, backend):
+    method, v = vages(model, objective), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    theta, phi = vages_by_hand(method, v, noise)
+    with backend():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, phi)
+    assert_close(end.theta, theta)
+
+
+# --- how often v passes through the model, and what is drawn ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make_method", "n_shared", "n_fresh"),
+    [
+        (lambda **o: make("deep", "mdsm", **o), 1, K + 1),
+        (lambda **o: make("deep", "mdsm", "unroll", **o), 1, K + N + 1),
+        (lambda **o: make("deep", "mdsm", "implicit", **o), 1, None),
+        (lambda **o: make("deep", "mdsm", "fixed_point", **o), 1, K + 2),
+        (lambda **o: vages("deep", "mdsm", particles=REFINED, **o), 1, None),
+    ],
+    ids=["none", "unroll", "implicit", "fixed_point", "vages"],
+)
+def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
+    def passes(**options):
+        method, v = make_method(**options), torch.randn(5, V_DIM)
+        noise, state = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+        CountedMLP.passes = 0
+        with plain_autograd():
+            method.iteration(state, v, noise)
+        return CountedMLP.passes
+
+    assert passes() == n_shared
+    if n_fresh is not None:
+        assert passes(lower_noise="fresh") == n_fresh
+
+
+def test_shared_noise_draws_one_minibatch_and_latents_for_each_step():
+    method, v = make("grbm", "mdsm", "unroll"), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    assert noise["lower"]["data"] == noise["hypergradient"]["data"] == {}
+    assert noise["lower"]["latent"].shape == (K, 2, 5, H_DIM)
+    assert not torch.equal(noise["lower"]["latent"][0], noise["lower"]["latent"][1])
+
+
+def test_live_adam_goes_on_from_the_lower_steps():
+    """Adam's K steps, against torch's, each with the upper level's points."""
+    adam = Adam(lr=LOWER_LR)
+    method, v = make("grbm", "mdsm", lower_optimizer=adam), torch.randn(5, V_DIM)
+    noise = method.draw_noise(v, keyed_generator(0))
+    hand, theta = ByHand(method, v, noise), leaves(method.energy)
+    phi = leaves(method.posterior)
+    twin = torch.optim.Adam(phi.values(), lr=LOWER_LR, betas=(0.9, 0.95))
+    for eps in noise["lower"]["latent"]:
+        for p, g in zip(phi.values(), gradient(hand.lower(theta, phi, eps), phi).values(), strict=True):
+            p.grad = g
+        twin.step()
+    with plain_autograd():
+        end, _ = iterating.run(method, iterating.start(method), v, noise)
+    assert_close(end.phi, {name: p.detach() for name, p in phi.items()})
+
+
+# --- mistakes that must not pass ----------------------------------------------------------------------------------
+
+
+def plant_other_noise(monkeypatch):
+    share = PosteriorFit.share
+
+    def other(self, theta, v, noise):
+        data = noise["upper"]["data"]
+        theta, shared = share(
+            self, theta, v, {**noise, "upper": {**noise["upper"], "data": {**data, "eps": -data["eps"]}}}
+        )
+        shared["upper"]["data"] = data
+        return theta, shared
+
+    monkeypatch.setattr(PosteriorFit, "share", other)
+
+
+def plant_equal_weights(monkeypatch):
+    share = PosteriorFit.share
+
+    def equal(self, theta, v, noise):
+        theta, shared = share(self, theta, v, noise)
+        return theta, {name: {**own, "weight": 1.0} for name, own in shared.items()}
+
+    monkeypatch.setattr(PosteriorFit, "share", equal)
+
+
+def plant_stale_features(monkeypatch):
+    def stale(self, theta, v):
+        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
+        shared.value = shared.value + 1e-6
+        return shared
+
+    monkeypatch.setattr(FeatureEnergy, "share_features", stale)
+
+
+def plant_constant_features(monkeypatch):
+    def constant(self, theta, v):
+        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
+        shared.value = shared.value + shared.value.detach() - shared.value
+        return shared
+
+    monkeypatch.setattr(FeatureEnergy, "share_features", constant)
+
+
+def plant_missing_detach(monkeypatch):
+    monkeypatch.setattr(fixed_point, "detached", lambda theta: theta)
+
+
+@pytest.mark.parametrize(
+    ("plant", "model", "hypergradient"),
+    [
+        (plant_other_noise, "grbm", "none"),
+        (plant_equal_weights, "grbm", "none"),
+        (plant_stale_features, "deep", "none"),
+        (plant_constant_features, "deep", "none"),
+        (plant_missing_detach, "deep", "fixed_point of phi"),
+    ],
+)
+def test_planted_mistakes_are_found(plant, model, hypergradient, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_an_iteration_with_shared_noise_is_its_equations(model, "mdsm", hypergradient, plain_autograd)

@@ -1,0 +1,335 @@
+"""Joint particles: the gradient, the distributions that they keep, and the memory of each training example."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cases import V_DIM, binary, make_gaussian_latent, randomise
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.particle_ml import ParticleML
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from helpers import iterating
+from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+
+every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
+LANGEVIN = LangevinChain(n_steps=3, step_size=0.3, noise_std=0.2, n_latent_steps=4)
+
+
+def make(energy, chain=LANGEVIN, n_chains=5, n_train=9, optimizer=None):
+    method = ParticleML(energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1)
+    method.keep_examples(n_train)
+    return method.double()
+
+
+def autograd_of(loss, energy):
+    named = {name: p for name, p in energy.named_parameters() if p.requires_grad}
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def check_grads(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+        assert value.abs().max() > 1e-2
+
+
+# --- the gradient, and where the particles go -------------------------------------------------------------
+
+
+@every_backend
+def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, float64):
+    model, v, indices = make_gaussian_latent(), torch.randn(4, V_DIM), torch.tensor([7, 0, 3, 8])
+    method = make(model)
+    before = {name: value.clone() for name, value in method.persistent_buffers().items()}
+    before |= {"chain_started": torch.tensor(True), "chain_v": torch.randn(5, V_DIM), "chain_h": torch.randn(5, 3)}
+    start = iterating.start(method)._replace(buffers=before, indices=indices)
+    noise = method.draw_noise(v, keyed_generator(0))
+    with backend():
+        (found,) = iterating.found(method, start, v, noise)["model"]
+        end, _ = iterating.run(method, start, v, noise)
+
+    def slopes(x, h):  # dE/dv, dE/dh by hand
+        return (x - model.b) * (-2 * model.log_std).exp() - h @ model.W.T, h - model.c - x @ model.W
+
+    with torch.no_grad():
+        h = before["latents"][indices]
+        for eps in noise["positive"]["steps"]:
+            h = h - 0.15 * slopes(v, h)[1] + 0.2 * eps
+        x, g = before["chain_v"], before["chain_h"]
+        for eps_v, eps_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
+            by_v, by_h = slopes(x, g)
+            x, g = x - 0.15 * by_v + 0.2 * eps_v, g - 0.15 * by_h + 0.2 * eps_h
+    loss = model.energy(v, h).mean() - model.energy(x, g).mean()
+    torch.testing.assert_close(found.loss, loss.detach())
+    check_grads(found.grads, autograd_of(loss, model))
+    torch.testing.assert_close(end.buffers["chain_v"], x)
+    torch.testing.assert_close(end.buffers["chain_h"], g)
+    torch.testing.assert_close(end.buffers["latents"][indices], h)
+    others = torch.tensor([1, 2, 4, 5, 6])
+    assert torch.equal(end.buffers["latents"][others], before["latents"][others])
+    assert not torch.isclose(h, before["latents"][indices]).any()
+
+
+@every_backend
+def test_gibbs_particles_by_hand_without_memory_of_data(backend, float64):
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(4, V_DIM)
+    method = make(energy, GibbsChain(n_steps=2))
+    assert sorted(method.persistent_buffers()) == ["chain_h", "chain_started"]
+    state = {"chain_started": torch.tensor(True), "chain_h": (torch.rand(5, 3) < 0.5).double()}
+    start, noise = iterating.start(method)._replace(buffers=state), method.draw_noise(v, keyed_generator(0))
+    with backend():
+        (found,) = iterating.found(method, start, v, noise)["model"]
+        end, _ = iterating.run(method, start, v, noise)
+    with torch.no_grad():
+        h, g = (noise["positive"] < energy.latent_mean(v)).double(), state["chain_h"]
+        for u_v, u_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
+            x = energy.visible_mean(g) + energy.visible_std() * u_v
+            g = (u_h < energy.latent_mean(x)).double()
+    loss = energy.energy(v, h).mean() - energy.energy(x, g).mean()
+    torch.testing.assert_close(found.loss, loss.detach())
+    check_grads(found.grads, autograd_of(loss, energy))
+    torch.testing.assert_close(end.buffers["chain_h"], g)
+
+
+def test_an_iteration_in_place_is_the_pure_one(float64):
+    method, v, indices = make(make_gaussian_latent()), torch.randn(4, V_DIM), torch.tensor([7, 0, 3, 8])
+    start, noise = iterating.start(method)._replace(indices=indices), method.draw_noise(v, keyed_generator(0))
+    before = method.latents.clone()
+    pure, _ = iterating.run(method, start, v, noise)
+    assert torch.equal(method.latents, before)  # nothing was overwritten
+    method.run_iteration(start, v, noise)
+    for name, value in method.persistent_buffers().items():
+        assert torch.equal(value, pure.buffers[name]), name
+    assert not torch.equal(method.latents, before)
+
+
+# --- what is stationary -----------------------------------------------------------------------------------
+
+
+def exact_sample(energy, n, generator):
+    """Latents of n exact samples of a GRBM, by enumeration."""
+    h = binary(energy.h_dim)
+    pull = h @ energy.coupling().T
+    logits = h @ energy.c + pull @ energy.b + 0.5 * (energy.visible_std() * pull).square().sum(-1)
+    return h[torch.multinomial(logits.softmax(0).detach(), n, replacement=True, generator=generator)]
+
+
+def test_at_exact_particles_the_mean_gradient_is_that_of_the_log_likelihood_of_a_small_grbm(float64):
+    energy, n, n_draws = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7), 4000, 12
+    v = torch.randn(8, V_DIM).repeat(n // 8, 1) + 1  # far from the model
+    method = make(energy, GibbsChain(n_steps=3), n_chains=n)
+    expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
+    draws = []
+    for seed in range(n_draws):
+        h = exact_sample(energy, n, keyed_generator(seed, "h"))
+        start = iterating.start(method)._replace(buffers={"chain_started": torch.tensor(True), "chain_h": h})
+        (found,) = iterating.found(method, start, v, method.draw_noise(v, keyed_generator(seed)))["model"]
+        draws.append(torch.cat([found.grads[name].flatten() for name in expected]))
+    draws, target = torch.stack(draws), torch.cat([value.flatten() for value in expected.values()])
+    errors = draws.std(0) / n_draws**0.5
+    assert ((draws.mean(0) - target).abs() < 5 * errors).all()
+    assert (target.abs() > 20 * errors).sum() > len(target) // 2  # with another sign it would be seen
+
+
+def test_persistent_particles_reach_that_gradient_from_a_first_minibatch(float64):
+    energy, n = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7), 20_000
+    v = torch.randn(8, V_DIM).repeat(n // 8, 1) + 1
+    method = make(energy, GibbsChain(n_steps=1), n_chains=n)
+    expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
+    state, found = iterating.start(method), []
+    for i in range(40):
+        noise = method.draw_noise(v, keyed_generator(0, i))
+        (step,) = iterating.found(method, state, v, noise)["model"]
+        state = state._replace(buffers=iterating.run(method, state, v, noise)[0].buffers)  # theta stays
+        found.append(step.grads)
+    far, near = (max((g[k] - value).abs().max() for k, value in expected.items()) for g in (found[0], found[-1]))
+    assert near < 0.1 < far  # 20,000 particles of numbers of the order of 1: a standard error of 0.01
+
+
+def joint_moments(model, step_size):
+    """Mean of p(v, h), and the covariance of Langevin dynamics with finite steps, which tends to that of p(v, h)."""
+    precision = torch.cat(
+        [
+            torch.cat([torch.diag((-2 * model.log_std).exp()), -model.W], 1),
+            torch.cat([-model.W.T, torch.eye(3)], 1),
+        ]
+    ).detach()
+    mean = torch.linalg.solve(precision, torch.cat([model.b * (-2 * model.log_std).exp(), model.c]).detach())
+    return mean, torch.linalg.inv(precision @ (torch.eye(5) - step_size * precision / 4))
+
+
+def test_langevin_particles_keep_the_joint_and_the_posterior_exactly_up_to_the_step_size(float64):
+    """A step is an affine map x -> A x + B eps + c of the state and the noise, read off the code."""
+    model, a = make_gaussian_latent(), 0.2
+    chain = LangevinChain(n_steps=2, step_size=a, n_latent_steps=2).jointly()
+    mean, covariance = joint_moments(model, a)
+    rows = torch.cat([torch.zeros(1, 15), torch.eye(15)])  # (v, h, eps of 2 steps)
+    state = {"v": rows[:, :2], "h": rows[:, 2:5]}
+    eps = rows[:, 5:].view(16, 2, 5).transpose(0, 1)
+    end = chain.run(model, state, {"v": eps[..., :2], "h": eps[..., 2:]})
+    end = torch.cat([end["v"], end["h"]], 1).detach()
+    offset, jacobian = end[0], (end[1:] - end[0]).T
+    torch.testing.assert_close(jacobian[:, :5] @ mean + offset, mean, rtol=1e-9, atol=1e-9)
+    kept = jacobian[:, :5] @ covariance @ jacobian[:, :5].T + jacobian[:, 5:] @ jacobian[:, 5:].T
+    torch.testing.assert_close(kept, covariance, rtol=1e-9, atol=1e-9)
+    assert (joint_moments(model, 1e-9)[1] - torch.linalg.inv(torch.linalg.inv(covariance))).abs().max() > 1e-3
+
+    v, rows = torch.randn(1, V_DIM), torch.cat([torch.zeros(1, 9), torch.eye(9)])
+    eps = rows[:, 3:].view(10, 2, 3).transpose(0, 1)
+    end = chain.latents(model, v.expand(10, -1), rows[:, :3], {"steps": eps}).detach()
+    offset, jacobian = end[0], (end[1:] - end[0]).T
+    posterior = model.latent_mean(v)[0].detach()
+    torch.testing.assert_close(jacobian[:, :3] @ posterior + offset, posterior, rtol=1e-9, atol=1e-9)
+    kept = jacobian[:, :3] @ jacobian[:, :3].T / (1 - a / 4) + jacobian[:, 3:] @ jacobian[:, 3:].T
+    torch.testing.assert_close(kept, torch.eye(3) / (1 - a / 4), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", [-0.6, 0.6])
+@pytest.mark.parametrize("chain", [GibbsChain(n_steps=1), LangevinChain(n_steps=10, step_size=0.05)])
+def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(chain, start, float64):
+    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=2)
+    with torch.no_grad():
+        for p in energy.parameters():
+            p.mul_(0.01)
+        energy.log_std.fill_(start)
+    method = make(energy, chain, n_chains=200, n_train=100, optimizer=Adam(lr=0.02))
+    state = iterating.start(method)
+    for i in range(20):
+        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
+    assert (energy.log_std.abs() < abs(start) - 0.1).all()
+
+
+# --- the numbers of the examples --------------------------------------------------------------------------
+
+
+def test_the_indices_of_a_batch_are_those_of_its_rows():
+    data = Digits(batch_size=64, seed=3)
+    stream = iter(data.train_dataloader())
+    seen = []
+    for i, v in zip(range(50), stream, strict=False):  # three epochs of 22 batches, the last of each short
+        indices = data.indices_at(i)
+        assert torch.equal(data.splits.train[indices], v)
+        seen.append(indices)
+    assert {len(indices) for indices in seen} == {64, 56}
+    assert sorted(torch.cat(seen[:22]).tolist()) == list(range(len(data.splits.train)))
+    assert torch.equal(data.indices_at(3), seen[3])  # in any order
+
+
+RUN = (
+    *("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
+    *("method.n_chains=30", "trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
+    *("optimizer.lr=0.001", "final_lr=1e-4", "seed=3", "test_checkpoint=last"),
+)
+
+
+@pytest.mark.parametrize("options", [(), ("+trainer.overfit_batches=3",)], ids=["shuffled", "overfit"])
+@pytest.mark.parametrize("block", [1, 5])
+def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, monkeypatch):
+    plain, asked = ParticleML.iteration, []
+
+    def iteration(self, state, v, noise):
+        train_split = self._data.as_float(self._data.splits.train)
+        assert torch.equal(train_split[state.indices], v)
+        asked.append(state.indices)
+        return plain(self, state, v, noise)
+
+    monkeypatch.setattr(ParticleML, "iteration", iteration)
+    blocks = (f"iterations_per_batch={block}", f"trainer.log_every_n_steps={block}", "callbacks.checkpoints.every=10")
+    train(tmp_path, *RUN, *blocks, *options)
+    assert len(asked) == 60
+    state = checkpoint(tmp_path)["state_dict"]
+    start = torch.randn(len(state["latents"]), 3, generator=keyed_generator(3, "latents"))
+    moved = (state["latents"] != start).all(1).nonzero().flatten()
+    assert torch.equal(moved, torch.cat(asked).unique())
+    assert len(moved) == (192 if options else 1400)
+
+
+def test_in_a_resumed_run_on_a_few_minibatches_each_example_meets_its_own_latents(tmp_path, monkeypatch):
+    plain, asked = ParticleML.iteration, []
+
+    def iteration(self, state, v, noise):
+        assert torch.equal(self._data.as_float(self._data.splits.train)[state.indices], v)
+        asked.append(state.indices)
+        return plain(self, state, v, noise)
+
+    monkeypatch.setattr(ParticleML, "iteration", iteration)
+    few = ("iterations_per_batch=1", "+trainer.overfit_batches=3", "callbacks.checkpoints.every=5")
+    crash = (
+        "allow_packages=[helpers]",
+        "+callbacks.crash._target_=helpers.stopping.CrashAt",
+        "+callbacks.crash.iteration=38",
+    )
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *RUN, *few, *crash)
+    train(tmp_path / "resumed", *RUN, *few, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert len(asked) == 37 + 25
+    assert torch.equal(asked[37], asked[35])
+
+
+@pytest.mark.parametrize("chain", [(), ("chain=gibbs",)], ids=["langevin", "gibbs"])
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_particles_included(chain, tmp_path):
+    options = RUN if not chain else (*(o for o in RUN if "chain" not in o and "model" not in o), "method.n_chains=30")
+    train(tmp_path / "straight", *options)
+    crash = (
+        "allow_packages=[helpers]",
+        "+callbacks.crash._target_=helpers.stopping.CrashAt",
+        "+callbacks.crash.iteration=38",
+    )
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *options, *crash)
+    resumed = train(tmp_path / "resumed", *options, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+    state = checkpoint(tmp_path / "resumed")["state_dict"]
+    assert ("latents" in state) == (not chain)
+    assert evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt") == of_checkpoint(resumed)
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_a_diverging_chain_stops_the_run_and_says_what_helps(tmp_path):
+    with pytest.raises(NonFiniteError, match=r"the particles diverge: lower chain\.step_size"):
+        train(tmp_path, *RUN, "chain.step_size=1e9")
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: make(GRBM(v_dim=2, h_dim=3)), "GRBM has binary latents, .* cannot move: use chain=gibbs"),
+        (lambda: make(make_gaussian_latent(), n_chains=0), "n_chains must be >= 1"),
+        (lambda: make(make_gaussian_latent(), n_chains=None), "must be >= 1, not null"),
+    ],
+)
+def test_refusals(build, sentence):
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        build()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused():
+    data = Digits()
+    data.trainer = SimpleNamespace(overfit_batches=0, limit_train_batches=3)
+    with pytest.raises(ConfigError, match=r"trainer\.limit_train_batches reorders them"):
+        data.indices_at(0)
+
+
+def test_the_size_of_the_memory_is_said(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        train(tmp_path, *RUN, "trainer.max_steps=1", "n_validations=1")
+    size = f"{1400 * 3 * 4 / 2**20:.1f} MiB"
+    assert [m for m in caplog.messages if "latents" in m] == [
+        f"Keeping 3 latents for each of 1,400 training examples: {size}."
+    ]

@@ -1,0 +1,347 @@
+"""The self-normalised likelihood, its form for latents, and what is said of a learned log Z."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from cases import (
+    H_DIM,
+    V_DIM,
+    bernoulli_nodes,
+    exact_gaussian_posterior,
+    hermite,
+    make_fitted_normal,
+    make_gaussian_latent,
+    randomise,
+)
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.methods.snl import SNL
+from eblvm_lit.methods.vsnl import VSNL
+from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from helpers import iterating
+from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+
+every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
+
+
+def make_grbm():
+    energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    with torch.no_grad():
+        energy.log_std.clamp_(-0.5, 0.3)
+    return energy
+
+
+MODELS = {"grbm": make_grbm, "gaussian": make_gaussian_latent}
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def snl(energy, p_n=None, c=0.0, optimizer=None, **options):
+    p_n, optimizer = p_n or StandardNormal(), optimizer or SGD(lr=0.1)
+    method = SNL(energy=energy, noise_distribution=p_n, optimizer=optimizer, seed=1, **options)
+    torch.nn.init.constant_(method.model.c, c)
+    return method
+
+
+def vsnl(energy, posterior=None, p_n=None, c=0.0, **options):
+    parts = {} if posterior is None else {"posterior": posterior, "divergence": KL()}
+    p_n = p_n or StandardNormal()
+    method = VSNL(energy=energy, noise_distribution=p_n, optimizer=SGD(lr=0.1), seed=1, **parts, **options)
+    torch.nn.init.constant_(method.model.c, c)
+    return method
+
+
+def live_state(method):
+    """The live parameters, through which autograd differentiates what the method computes."""
+    params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
+    return method.live_state()._replace(params=params)
+
+
+def gradients(value, module):
+    named = dict(module.named_parameters())
+    return dict(zip(named, torch.autograd.grad(value, list(named.values()), retain_graph=True), strict=True))
+
+
+# --- the loss ---------------------------------------------------------------------------------------------
+
+
+@every_backend
+@every_model
+def test_the_loss_by_hand(make, backend, float64):
+    energy, v, p_n = make(), torch.randn(6, V_DIM), make_fitted_normal()
+    method = snl(energy, p_n, c=0.7, n_proposals=3)
+    noise = method.draw_noise(v, keyed_generator(3))
+    with backend():
+        (found,) = iterating.found(method, iterating.start(method), v, noise)["model"]
+    y = p_n.sample(noise["model"]["noise_distribution"].flatten(0, 1))
+    weights = (-energy.free_energy(y)).exp() / p_n.log_prob(y).exp() / math.exp(0.7)
+    expected = energy.free_energy(v) + 0.7 + weights.view(3, 6).mean(0) - 1
+    torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
+    torch.testing.assert_close(found.loss, expected.mean().detach())
+    grads = gradients(method.loss(live_state(method), v, noise["model"]).mean(), method.model)
+    assert found.grads.keys() == grads.keys()
+    for name, value in grads.items():
+        torch.testing.assert_close(found.grads[name], value)
+    torch.testing.assert_close(found.grads["c"], 1 - weights.mean().detach())
+
+
+@every_model
+@pytest.mark.parametrize("fitted", [False, True])
+def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_log_z(make, fitted, float64):
+    energy = make()
+    p_n = make_fitted_normal() if fitted else StandardNormal()
+    method = snl(energy, p_n)
+    axis = torch.linspace(-22, 22, 140)
+    grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
+    eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid  # noise whose samples are the grid
+    v = torch.randn(5, V_DIM)
+    density = p_n.log_prob(grid).exp() * cell
+    torch.testing.assert_close(density.sum(), torch.tensor(1.0))
+    log_z = energy.log_partition()
+
+    def expected_loss(c):
+        """At v, with the expectation over the proposal as a sum."""
+        torch.nn.init.constant_(method.model.c, float(torch.as_tensor(c).detach()))
+        noise = {"noise_distribution": eps.unsqueeze(0)}
+        losses = [method.loss(live_state(method), one.expand(len(grid), -1), noise) for one in v]
+        return torch.stack([(density * loss).sum() for loss in losses]).mean()
+
+    negative_log_likelihood = energy.free_energy(v).mean() + log_z
+    tight = expected_loss(log_z)
+    torch.testing.assert_close(tight, negative_log_likelihood, rtol=1e-9, atol=1e-9)
+    found, exact = gradients(tight, method.model), gradients(negative_log_likelihood, energy)
+    assert abs(found["c"]) < 1e-9  # the best c for this theta is log Z
+    for name, value in exact.items():  # and there theta has the gradient of maximum likelihood
+        torch.testing.assert_close(found[f"energy.{name}"], value, rtol=1e-7, atol=1e-8)
+        assert value.abs().max() > 1e-2
+    for off in (-0.5, 0.5):
+        gap = expected_loss(log_z + off) - negative_log_likelihood
+        torch.testing.assert_close(gap, torch.tensor(off + math.exp(-off) - 1), rtol=1e-7, atol=1e-9)
+        assert gap > 0.1
+
+
+@every_model
+def test_c_settles_at_log_z_within_its_standard_error(make, float64):
+    energy = make().requires_grad_(False)
+    with torch.no_grad():  # weights of a finite variance: tails within those of N(0, 1)
+        energy.log_std.fill_(-0.5)
+        energy.W.mul_(0.5)
+        energy.b.mul_(0.3)
+    method, rate = snl(energy, c=2.0, n_proposals=50, optimizer=SGD(lr=0.2)), 0.2
+    state, v, n = iterating.start(method), torch.randn(100, V_DIM), 300
+    log_z, found = energy.log_partition(), []
+    for i in range(n):
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
+        found.append(method.model.c.item())
+    assert abs(found[0] - log_z) > 0.1
+    noise = method.noise(v, keyed_generator(7))["noise_distribution"].flatten(0, 1)
+    weights = (-energy.free_energy(noise) - StandardNormal().log_prob(noise) - log_z).exp()
+    error = weights.std() / len(noise) ** 0.5  # of the mean weight of an iteration
+    # near the optimum c is a first-order autoregression with factor 1 - rate
+    assert abs(found[-1] - log_z) < 5 * error * (rate / (2 - rate)) ** 0.5
+    late = torch.tensor(found[n // 2 :])
+    assert abs(late.mean() - log_z) < 5 * error / (n / 2) ** 0.5 + error**2  # and its mean that of n / 2 iterations'
+    assert error < 0.02
+
+
+def test_c_starts_at_the_estimate_of_the_proposal(float64):
+    energy, v = make_grbm(), torch.randn(50, V_DIM)
+    method = snl(energy, make_fitted_normal(), n_proposals=20)
+    weights = (-energy.free_energy(y := method.noise_distribution.sample(torch.randn(100_000, V_DIM)))).exp()
+    weights = weights / method.noise_distribution.log_prob(y).exp()
+    found = method.proposal_log_z(v, 10).exp()
+    assert (found - energy.log_partition().exp()).abs() < 5 * weights.std() / (50 * 20 * 10) ** 0.5
+    assert (found / energy.log_partition().exp() - 1).abs() < 0.2
+
+
+def test_a_run_starts_c_there(tmp_path):
+    options = ("method=snl", "data=checkerboard", "noise_distribution=standard_normal", "optimizer.lr=1e-9")
+    found = train(tmp_path, *options, "n_validations=1", "data.batch_size=100", "trainer.max_steps=2")
+    assert abs(found["test/learned_log_z_error"]) < 0.1 < found["test/learned_log_z"]  # 100,000 samples
+
+
+# --- latents that cannot be summed out --------------------------------------------------------------------
+
+
+@every_model
+def test_with_the_true_posterior_the_loss_is_that_of_the_free_energy(make, float64):
+    energy, v = make(), torch.randn(6, V_DIM)
+    variational, plain = (build(energy, c=0.4, n_proposals=2) for build in (vsnl, snl))
+    noise = variational.noise(v, keyed_generator(3))
+    expected = plain.loss(live_state(plain), v, noise)
+    torch.testing.assert_close(variational.loss(live_state(variational), v, noise), expected, rtol=1e-10, atol=1e-10)
+    if not energy.continuous:
+        return
+    # the same holds for any sample of a posterior that equals p(h|v)
+    learned = vsnl(energy, exact_gaussian_posterior(energy), c=0.4, n_proposals=2)
+    loss = learned.loss(live_state(learned), v, learned.noise(v, keyed_generator(3)))
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_weights_of_latents_have_the_mean_of_the_free_energy_whatever_the_posterior(float64):
+    energy, q = make_gaussian_latent(), randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 0.3)
+    with torch.no_grad():
+        q.log_std.fill_(0.1)
+    method, v, y = vsnl(energy, q, c=0.3, n_particles=1), torch.randn(1, V_DIM), torch.randn(1, V_DIM)
+    nodes, node_weights = hermite(24, H_DIM)
+    n = len(nodes)
+    at = {"at_data": torch.zeros(1, n, H_DIM), "at_noise": nodes.unsqueeze(0)}
+    noise = {"noise_distribution": y.expand(1, n, -1), **at}
+    losses = method.loss(live_state(method), v.expand(n, -1), noise)
+    h, log_q = q.rsample_and_log_prob(v, at["at_data"][:, :1])
+    evidence_bound = (-energy.energy(v, h) - log_q).squeeze()
+    assert evidence_bound < -energy.free_energy(v) - 0.01
+    weight = (-energy.free_energy(y) - StandardNormal().log_prob(y) - 0.3).exp()
+    expected = 0.3 - evidence_bound + weight.squeeze() - 1
+    torch.testing.assert_close((node_weights * losses).sum(), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(float64):
+    energy, q = make_grbm(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5))
+    method, v, y = vsnl(energy, q, c=0.3, n_particles=1), torch.randn(1, V_DIM), torch.randn(1, V_DIM)
+    nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that give each of the states
+    n = len(nodes)
+    at = {"at_data": torch.full((1, n, H_DIM), 0.4), "at_noise": nodes.view(1, n, H_DIM)}
+    losses = method.loss(live_state(method), v.expand(n, -1), {"noise_distribution": y.expand(1, n, -1), **at})
+    h = (q.logits(v) + torch.tensor(0.4).logit() > 0).double()
+    evidence_bound = (-energy.energy(v, h) - q.log_prob(h, v)).squeeze()
+    weight = (-energy.free_energy(y) - StandardNormal().log_prob(y) - 0.3).exp()
+    expected = 0.3 - evidence_bound + weight.squeeze() - 1
+    torch.testing.assert_close((node_weights.flatten() * losses).sum(), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_the_latent_form_moves_phi_and_theta_each_by_its_own_loss(float64):
+    energy, q = make_gaussian_latent(), randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 0.3)
+    method, v = vsnl(energy, q, n_lower_steps=2), torch.randn(6, V_DIM)
+    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+    assert {name: len(steps) for name, steps in iterating.found(method, start, v, noise).items()} == {
+        "lower": 2,
+        "upper": 1,
+    }
+    for group, moves, stays in (("lower", "phi", "theta"), ("upper", "theta", "phi")):
+        after, _ = iterating.run(method, start, v, noise, only=[group])
+        assert all(not torch.equal(x, start.params[moves][k]) for k, x in after.params[moves].items())
+        assert all(torch.equal(x, start.params[stays][k]) for k, x in after.params[stays].items())
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+METHODS = {
+    "snl": lambda energy: snl(energy, FittedNormal(), n_proposals=10),
+    "vsnl": lambda energy: vsnl(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), FittedNormal(), n_proposals=10),
+    "vsnl-true": lambda energy: vsnl(energy, None, FittedNormal(), n_proposals=10),
+}
+
+
+@pytest.mark.parametrize("start", [-0.6, 0.6])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, float64):
+    energy = (GaussianLatentModel if name == "vsnl" else GRBM)(v_dim=V_DIM, h_dim=2)
+    with torch.no_grad():
+        for p in energy.parameters():
+            p.mul_(0.01)
+        energy.log_std.fill_(start)
+    method = METHODS[name](energy)
+    method.optimizer = method.lower_optimizer = Adam(lr=0.02)
+    method.noise_distribution.fit([2 * torch.randn(1000, V_DIM)])
+    with torch.no_grad():
+        method.model.c.copy_(method.proposal_log_z(torch.zeros(100, V_DIM), 1))
+    state = iterating.start(method)
+    for i in range(60):
+        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
+    assert (energy.log_std.abs() < abs(start) - 0.1).all()
+
+
+LONG = (
+    *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
+    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "method.n_proposals=2", "test_checkpoint=last"),
+)
+
+
+@pytest.mark.parametrize("method", [("method=snl",), ("method=vsnl", "model=gaussian")], ids=["snl", "vsnl"])
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_and_evaluated_without_a_fit(method, tmp_path, monkeypatch):
+    straight = train(tmp_path / "straight", *LONG, *method)
+    assert math.isfinite(straight["val/loss"])
+    crash = (
+        "allow_packages=[helpers]",
+        "+callbacks.crash._target_=helpers.stopping.CrashAt",
+        "+callbacks.crash.iteration=38",
+    )
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *LONG, *method, *crash)
+    resumed = train(tmp_path / "resumed", *LONG, *method, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+    assert checkpoint(tmp_path / "resumed")["state_dict"]["noise_distribution.fitted"]
+    last = tmp_path / "resumed" / "checkpoints" / "last.ckpt"
+    monkeypatch.setattr(FittedNormal, "fit", None)
+    assert evaluate(tmp_path / "again", last) == of_checkpoint(resumed)
+
+
+def test_weights_that_overflow_stop_the_run_and_say_what_helps(tmp_path):
+    with pytest.raises(NonFiniteError, match="The model level's loss is inf at iteration 2: the model has left its pr"):
+        train(tmp_path, "method=snl", "data=checkerboard", "model.h_dim=3", "optimizer.lr=1000", "n_validations=1")
+
+
+# --- the learned log Z ------------------------------------------------------------------------------------
+
+
+@every_model
+def test_what_is_reported_of_a_learned_log_z(make, float64):
+    energy, v, metric = make(), torch.randn(50, V_DIM), LogLikelihood()
+    log_z, c = energy.log_partition().item(), 0.7
+    for method in (snl(energy, c=c), vsnl(energy, c=c)):
+        found = metric.compute(method, v, keyed_generator(0))
+        assert found["learned_log_z"] == pytest.approx(c)
+        assert found["learned_log_z_error"] == pytest.approx(c - log_z)
+        assert found["learned_log_likelihood"] == pytest.approx((-energy.free_energy(v).mean() - c).item())
+        assert found["log_likelihood"] == pytest.approx((-energy.free_energy(v).mean() - log_z).item())
+
+
+def test_a_learned_log_z_is_held_to_an_estimate_where_there_is_no_exact_one(float64):
+    method, v = snl(make_grbm(), c=0.7), torch.randn(50, V_DIM)
+    metric = LogLikelihood(max_enumerated=2, n_chains=50, n_betas=50)
+    found = metric.compute(method, v, keyed_generator(0))
+    assert found["learned_log_z_error"] == pytest.approx(0.7 - found["log_z"])
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+class JointOnly(Energy):
+    event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
+
+    def energy(self, v, h): ...
+
+
+class Sampler(torch.nn.Module):
+    """Draws, and has no density."""
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: snl(JointOnly()), "JointOnly has no tractable free energy, which SNL needs: use method=vsnl"),
+        (lambda: snl(make_grbm(), Sampler()), "Sampler has no density, by which SNL weights samples"),
+        (lambda: vsnl(make_grbm(), None, Sampler()), "Sampler has no density, by which VSNL weights samples"),
+        (lambda: vsnl(JointOnly()), r"JointOnly has no p\(h\|v\) to draw from: give a posterior and a divergence"),
+    ],
+)
+def test_refusals(build, sentence):
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        build()
+    assert "\n" not in str(refusal.value)

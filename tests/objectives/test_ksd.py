@@ -1,0 +1,189 @@
+"""The Stein kernel, its objective and metric; and the importance-sampled score."""
+
+import numpy as np
+import pytest
+import torch
+
+from cases import ENERGIES, H_DIM, V_DIM, binary, hermite, randomise
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
+from eblvm_lit.objectives.base import Objective
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.ksd import KSD, median_distance, stein_kernel
+from eblvm_lit.scores.importance import Importance, ImportanceScore
+from helpers.stand_in import StandIn
+
+pytestmark = pytest.mark.usefixtures("float64")
+BINARY = [case for case in ENERGIES if case.binary]
+KINDS = [
+    {"bandwidth": 0.7},
+    {"bandwidth": 0.7, "pairs": "all"},
+    {"bandwidth": 0.7, "pairs": "one_sided"},
+    {"bandwidth": "median"},
+    {"bandwidth": "median", "pairs": "all"},
+]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+
+
+@pytest.mark.parametrize("b", [0.3, 1.0])
+def test_stein_kernel_by_autograd(b):
+    v, x, s, t = torch.randn(4, 5, 3).unbind()
+
+    def k(v, x):
+        return (-(v - x).square().sum(-1) / (2 * b**2)).exp()
+
+    for i in range(5):
+        args = (v[i], x[i])
+        dv, dx = torch.func.grad(k, 0)(*args), torch.func.grad(k, 1)(*args)
+        mixed = torch.func.jacrev(torch.func.grad(k, 0), 1)(*args)
+        expected = k(*args) * s[i] @ t[i] + s[i] @ dx + t[i] @ dv + mixed.trace()
+        torch.testing.assert_close(stein_kernel(*(a[i] for a in (v, s, x, t)), b), expected)
+
+
+def discrepancy(precision, shift, b):
+    """Exact squared KSD of N(0, 1) from N(shift, 1 / precision), by quadrature."""
+    x, w = hermite(60, 1)
+    s = -precision * (x - shift)
+    return (w.unsqueeze(1) * w * stein_kernel(x.unsqueeze(1), s.unsqueeze(1), x, s, b)).sum()
+
+
+def test_discrepancy_is_zero_at_the_data_and_positive_elsewhere():
+    assert discrepancy(1.0, 0.0, 0.8).abs() < 1e-10
+    # E u = E k(v, v') d(v) d(v'), d the difference of the scores
+    x, w = hermite(60, 1)
+    for precision, shift in ((2.0, 0.0), (0.5, 0.0), (1.0, 0.4)):
+        d = (-precision * (x - shift) + x).squeeze(-1)
+        k = (-0.5 * (x - x.T).square() / 0.8**2).exp()
+        expected = ((w * d).unsqueeze(1) * k * (w * d)).sum()
+        torch.testing.assert_close(discrepancy(precision, shift, 0.8), expected, rtol=1e-8, atol=1e-10)
+        assert expected > 1e-2
+
+
+def test_step_down_the_discrepancy_moves_the_scale_to_the_data():
+    for precision in (0.5, 2.0):
+        p = torch.tensor(precision)
+        slope = torch.func.grad(lambda p: discrepancy(p, 0.0, 0.8))(p)
+        assert slope.sign() == (p - 1).sign()
+
+
+@every_kind
+def test_cotangent_is_the_derivative_by_the_score(kind):
+    objective = KSD(**kind)
+    for v in (torch.randn(6, 2), 0.3 * torch.randn(6, 1, 2, 3)):
+        s = torch.randn(v.shape, requires_grad=True)
+        (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, {}).sum(), s)
+        torch.testing.assert_close(objective.cotangent(s.detach(), v, {}), expected)
+        torch.testing.assert_close(Objective.cotangent(objective, s.detach(), v, {}), expected, rtol=1e-13, atol=1e-13)
+        assert expected.abs().max() > 1e-3
+
+
+@every_kind
+def test_loss_is_the_mean_over_the_pairs(kind):
+    objective, v, s = KSD(**kind), torch.randn(6, 2), torch.randn(6, 2)
+    gaps = (v.unsqueeze(1) - v).norm(dim=-1)
+    b = 0.7 if kind["bandwidth"] == 0.7 else np.sort(gaps[*np.triu_indices(6, 1)].numpy())[7]  # of 15
+    u = torch.stack([torch.stack([stein_kernel(v[i], s[i], v[j], s[j], b) for j in range(6)]) for i in range(6)])
+    torch.testing.assert_close(u, u.T)
+    loss = objective.loss(lambda x: s, v, {})
+    if kind.get("pairs") == "all":
+        torch.testing.assert_close(loss.mean(), (u.sum() - u.trace()) / 30)
+    else:
+        torch.testing.assert_close(loss.mean(), (u[0, 3] + u[1, 4] + u[2, 5]) / 3)
+
+
+def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
+    """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
+    energy, v = BINARY[0].make(), torch.randn(6, V_DIM)
+    theta, b = params_of(energy), 0.7
+
+    def one_sided(theta, v, other):
+        k = (-0.5 * (v - other).square().sum(-1, keepdim=True) / b**2).exp()
+        z = (k * energy.score(v) - k * (v - other) / b**2).detach()  # k s(v) + grad_v k
+        return (z * bind(energy, theta).score(other)).sum(-1).mean()
+
+    halves = v[:3], v[3:]
+    parts = [torch.func.grad(one_sided)(theta, *pair) for pair in (halves, halves[::-1])]
+
+    def gradient(v, **options):
+        return torch.func.grad(lambda t: KSD(bandwidth=b, **options).loss(bind(energy, t).score, v, {}).mean())(theta)
+
+    sides = [gradient(x, pairs="one_sided") for x in (v, v.roll(3, 0))]
+    for name, value in gradient(v).items():
+        for published, side in zip(parts, sides, strict=True):
+            torch.testing.assert_close(side[name], published[name])
+        torch.testing.assert_close(value, sides[0][name] + sides[1][name])
+
+
+def test_metric_is_the_u_statistic_in_blocks():
+    method = StandIn()
+    method.energy = BINARY[0].make()
+    v = torch.randn(450, V_DIM)
+    found = SteinDiscrepancy(bandwidth=0.7).compute(method, v, None)["ksd"]
+    expected = KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v, {}).mean().item()
+    assert found == pytest.approx(expected, rel=1e-10)
+    assert SteinDiscrepancy(bandwidth=0.7, max_points=100).compute(method, v, None)["ksd"] == pytest.approx(
+        KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v[:100], {}).mean().item()
+    )
+    median = SteinDiscrepancy().compute(method, v, None)["ksd"]
+    assert median == pytest.approx(
+        KSD(bandwidth=float(median_distance(v)), pairs="all").loss(method.energy.score, v, {}).mean().item()
+    )
+    assert SteinDiscrepancy().compute(StandIn(), v, None) == {}
+
+
+# --- importance-sampled score -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", BINARY, ids=str)
+def test_importance_score_over_all_latents_is_the_score(case):
+    energy, v = case.make(), torch.randn(5, V_DIM)
+    score = ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))
+    torch.testing.assert_close(score.free_energy(v), energy.free_energy(v), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(score(v), energy.score(v), rtol=1e-10, atol=1e-10)
+
+
+def test_importance_draws_fresh_fair_bits_for_each_v():
+    energy, v = GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
+    h = Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
+    assert h.shape == (7, 300, H_DIM)
+    assert h.dtype == v.dtype
+    assert set(h.unique().tolist()) == {0.0, 1.0}
+    assert abs(h.mean() - 0.5) < 4 * 0.5 / h.numel() ** 0.5
+    assert (h[:, 0] != h[:, 1]).any()
+
+
+def test_importance_score_trains_theta_through_all_of_it():
+    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
+    score, objective = Importance(n_particles=5), DSM(noise_std=0.3)
+    bits, noise = score.noise(energy, None, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
+    theta = params_of(energy)
+    grads = torch.func.grad(lambda t: objective.loss(score.function(bind(energy, t), None, v, bits), v, noise).mean())(
+        theta
+    )
+    weights = torch.softmax(-energy.energy(v, bits), 0)
+    each = [-torch.func.grad(lambda x, h=h: energy.energy(x, h).sum())(v) for h in bits]
+    s = weights.unsqueeze(-1) * torch.stack(each)
+    expected = torch.autograd.grad(
+        0.5 * (s.sum(0) + noise["eps"] / 0.3).square().sum(-1).mean(), [energy.get_parameter(name) for name in theta]
+    )
+    for name, value in zip(theta, expected, strict=True):
+        torch.testing.assert_close(grads[name], value)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: KSD(pairs="some"), "'halves', 'all' or 'one_sided', not 'some'"),
+        (lambda: KSD().check_batch_size(7), "7 examples do not have"),
+        (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
+        (lambda: KSD(pairs="all").check_batch_size(1), "one example has none"),
+        (lambda: Importance().check(GaussianLatentModel(v_dim=2, h_dim=3)), "has continuous ones"),
+    ],
+)
+def test_bad_input(build, words):
+    with pytest.raises(ConfigError, match=words):
+        build()

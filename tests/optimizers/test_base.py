@@ -1,0 +1,319 @@
+"""Optimizers and schedules against torch's, derivatives of an update, clipping, and what a level may move."""
+
+import copy
+import math
+
+import pytest
+import torch
+from lightning_fabric.utilities.optimizer import _optimizer_to_device
+
+from cases import OPTIMIZERS, SCHEDULES
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.schedules import Cosine
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.optimizers.stateful import StatefulOptimizer
+from helpers import iterating
+from tolerances import reordered
+
+pytestmark = pytest.mark.usefixtures("float64")
+every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=str)
+
+
+def rounding(n_steps):
+    """Tolerances after steps of some dozen operations each, with numbers of about 1: far from Adam's eps."""
+    bound = reordered(36 * n_steps)
+    return {"rtol": bound, "atol": bound}
+
+
+def some_params():
+    return {"x": torch.randn(2, 3), "y": torch.randn(4)}
+
+
+@every_optimizer
+def test_twenty_steps_are_those_of_torch(case):
+    optimizer, params = case.make(), some_params()
+    state, twins = optimizer.init(params), {name: p.clone().requires_grad_() for name, p in params.items()}
+    twin = case.twin(list(twins.values()))
+    for step in range(20):
+        grads = {name: p.sin() + math.cos(step) for name, p in params.items()}
+        for p in twins.values():
+            p.grad = p.detach().sin() + math.cos(step)
+        before = {name: p.clone() for name, p in params.items()}
+        moved, state = optimizer.update(params, grads, state, optimizer.lr)
+        twin.step()
+        assert all(torch.equal(params[name], before[name]) for name in params)  # a pure function
+        params = moved
+        for name in params:
+            torch.testing.assert_close(params[name], twins[name].detach(), **rounding(step + 1))
+    assert state["step"] == 20
+    assert {*state} == {"step", *optimizer.slots}
+
+
+def awkward_params():
+    """Of layouts other than the plain one, and their gradients, whose layouts differ from them."""
+    params = {
+        "kernel": torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        "transposed": torch.randn(5, 3).t(),
+        "part": torch.randn(4, 6)[:, ::2],  # with gaps
+        "number": torch.randn(()),
+        "none": torch.randn(0),
+        **some_params(),
+    }
+    grads = {
+        "kernel": torch.randn(4, 3, 2, 2),
+        "transposed": torch.randn(3, 5),
+        "part": torch.randn(3, 4).t(),
+        "number": torch.tensor(0.0),
+        "none": torch.randn(0),
+        "x": torch.randn(3, 2).t(),
+        "y": torch.tensor(0.3).expand(4),
+    }
+    return params, grads
+
+
+@every_optimizer
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1, dtype=torch.float64)], ids=["number", "tensor"])
+@pytest.mark.parametrize("moments", ["as_parameters", "plain"])
+@pytest.mark.parametrize("names", ["all", "dense"])
+def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
+    optimizer, (params, grads) = case.make(), awkward_params()
+    if names == "dense":
+        params = {name: p for name, p in params.items() if name != "part"}
+    pure, state = params, optimizer.init(params)
+    if moments == "plain":  # as a checkpoint may have them
+        for slot in optimizer.slots:
+            state[slot] = {name: x.contiguous() for name, x in state[slot].items()}
+    live, live_state = {name: p.clone() for name, p in params.items()}, copy.deepcopy(state)
+    if names == "all":
+        live["part"] = torch.randn(4, 6)[:, ::2].copy_(params["part"])
+    places = {path: x.data_ptr() for path, x in flatten((), {"params": live, **live_state}).items()}
+    for step in range(4):
+        # as they are in the first step and the third: the multiple of an expanded tensor is none
+        now = {name: grads[name] if step % 2 == 0 else -step * grads[name] for name in params}
+        kept = {name: g.clone() for name, g in now.items()}
+        pure, state = optimizer.update(pure, now, state, lr)
+        moved, moved_state = optimizer.update_(live, now, live_state, lr)
+        assert all(torch.equal(now[name], kept[name]) for name in params)
+    ends = flatten((), {"params": moved, **moved_state})
+    assert {path: x.data_ptr() for path, x in ends.items()} == places
+    for path, x in flatten((), {"params": pure, **state}).items():
+        torch.testing.assert_close(ends[path], x, **rounding(4))
+
+
+@pytest.mark.parametrize("beta2", [0.95, 0.999, 0.9999])
+@pytest.mark.parametrize("n_steps", [0, 1, 10])
+def test_every_form_of_a_step_of_adam_is_right_to_the_last_digits_of_float32(beta2, n_steps):
+    adam, bound = Adam(lr=0.1, betas=(0.9, beta2)), reordered(12, torch.float32)
+
+    def numbers(dtype):
+        torch.manual_seed(0)
+        g, m, s = ({"x": torch.rand(5, dtype=torch.float32).to(dtype)} for _ in range(3))
+        state = {"step": torch.tensor(float(n_steps), dtype=dtype), "exp_avg": m, "exp_avg_sq": s}
+        if n_steps == 0:
+            state = {**adam.init(g), "step": state["step"]}
+        zero = {"x": torch.zeros(5, dtype=dtype)}  # where the new parameters are the step itself
+        moved, after = adam.update(zero, g, state, 0.1)
+        forms = {"pure": moved["x"], "root": adam.root(after)["x"]}
+        return {**forms, "in place": adam.update_(zero, g, state, 0.1)[0]["x"]}
+
+    exact = numbers(torch.float64)
+    for name, x in numbers(torch.float32).items():
+        torch.testing.assert_close(x.double(), exact["pure" if name == "in place" else name], rtol=bound, atol=0)
+
+
+@every_optimizer
+def test_the_rate_given_is_the_rate_used(case):
+    optimizer, params = case.make(), some_params()
+    small, large = (optimizer.update(params, params, optimizer.init(params), lr)[0] for lr in (0.1, torch.tensor(0.3)))
+    for name, p in params.items():
+        torch.testing.assert_close(3 * (small[name] - p), large[name] - p)
+
+
+@every_optimizer
+def test_an_update_is_differentiable_in_everything(case):
+    optimizer, like = case.make(), {"x": torch.randn(2, 3)}
+    slots = [torch.rand(2, 3, requires_grad=True) for _ in optimizer.slots]
+
+    def update(p, g, lr, *slots):
+        state = {
+            "step": torch.tensor(3.0),
+            **{name: {"x": x} for name, x in zip(optimizer.slots, slots, strict=True)},
+        }
+        params, state = optimizer.update({"x": p}, {"x": g}, state, lr)
+        return params["x"], *(state[slot]["x"] for slot in optimizer.slots)
+
+    p, g = like["x"].clone().requires_grad_(), torch.randn(2, 3, requires_grad=True)
+    assert torch.autograd.gradcheck(update, (p, g, torch.tensor(0.1, requires_grad=True), *slots))
+
+
+def test_adam_is_differentiable_at_a_zero_gradient():
+    adam, p = Adam(lr=0.1), {"x": torch.zeros(3)}
+    g = torch.tensor([0.0, 1.0, 1e-20], requires_grad=True)
+    moved = adam.update(p, {"x": g}, adam.init(p), 0.1)[0]["x"]
+    torch.testing.assert_close(moved.detach()[:2], torch.tensor([0.0, -0.1]))
+    (slope,) = torch.autograd.grad(moved.sum(), g)
+    assert torch.isfinite(slope).all()
+    torch.testing.assert_close(slope[0], torch.tensor(-0.1 / 1e-8), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("case", SCHEDULES, ids=str)
+def test_schedules_are_those_of_torch(case):
+    schedule, total, p = case.make(), 24, torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=0.3)
+    scheduler = case.twin(optimizer, total)
+    rates = []
+    for iteration in range(total + 1):
+        rates.append(schedule(0.3, iteration, total))
+        assert rates[-1] == pytest.approx(scheduler.get_last_lr()[0], rel=1e-12)
+        optimizer.step()
+        scheduler.step()
+    assert (rates[0] == 0.3) == (case.name != "warmup")
+    assert (rates[-1] < 0.3 * 0.7) == (case.name != "constant")
+
+
+def test_ends_of_the_cosine():
+    schedule = Cosine(floor=0.01)
+    assert schedule(1.0, 10, 10) == schedule(1.0, 99, 10) == pytest.approx(0.01)
+    assert schedule(1.0, 5, 10) == pytest.approx(0.505)
+    assert schedule(1.0, 0, 0) == 1.0
+
+
+# --- steps of an iteration --------------------------------------------------------------------------------
+
+
+class Quadratic(Method):
+    """n steps of each network p down 1/2 |p - other + noise_step|^2 + 1/2 |v|^2, in a given order."""
+
+    parts = None
+
+    def __init__(self, **steps):
+        super().__init__()
+        self.steps_of = steps  # name: (network, n, optimizer, other)
+
+    def networks(self):
+        return {}
+
+    def param_groups(self):
+        return {name: ParamGroup(network, rule) for name, (network, _, rule, _) in self.steps_of.items()}
+
+    def draw_noise(self, v, generator):
+        return {name: torch.randn(n) for name, (_, n, _, _) in self.steps_of.items()}
+
+    def iteration(self, state, v, noise):
+        for name, (network, n, _, other) in self.steps_of.items():
+            for i in range(n):
+                gaps = {k: p - state.params[other][k] + noise[name][i] for k, p in state.params[network].items()}
+                loss = 0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum()
+                state = self.update(state, name, loss, gaps)
+        return state
+
+    def validation_loss(self, v, generator):
+        return v
+
+
+def start_of(method):
+    params = {"phi": some_params(), "theta": some_params()}
+    states = {name: group.optimizer.init(params[group.network]) for name, group in method.groups.items()}
+    return TrainState(params, states, {name: torch.tensor(g.optimizer.lr) for name, g in method.groups.items()})
+
+
+def flatten(prefix, tree):
+    if isinstance(tree, dict):
+        return {path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()}
+    return {prefix: tree}
+
+
+def leaves(state):
+    return {**flatten(("params",), state.params), **flatten(("optimizers",), state.optimizers)}
+
+
+def test_steps_move_only_their_own():
+    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 1, Adam(lr=0.2), "phi"))
+    start, noise = start_of(method), method.draw_noise(None, None)
+    before = {path: x.clone() for path, x in leaves(start).items()}
+    for only, own in ((("lower",), {"phi", "lower"}), (("upper",), {"theta", "upper"})):
+        end = leaves(iterating.run(method, start, torch.zeros(1), noise, only=only)[0])
+        assert end.keys() == before.keys()
+        for path, x in before.items():
+            assert torch.equal(end[path], x) == (path[1] not in own), path
+            assert torch.equal(leaves(start)[path], x), path
+    both, _ = iterating.run(method, start, torch.zeros(1), noise)
+    assert both.optimizers["lower"]["step"] == 3
+    assert both.optimizers["upper"]["step"] == 1
+
+
+def test_steps_run_in_order_with_their_own_noise_and_the_last_one_is_recorded():
+    steps = {"lower": ("phi", 3, SGD(lr=0.1), "theta"), "upper": ("theta", 2, SGD(lr=0.2), "phi")}
+    v, noise = torch.tensor([2.0]), {"lower": torch.randn(3), "upper": torch.randn(2)}
+    for names in (("lower", "upper"), ("upper", "lower")):
+        method = Quadratic(**{name: steps[name] for name in names})
+        start = start_of(method)
+        end, record = iterating.run(method, start, v, noise)
+        phi, theta = dict(start.phi), dict(start.theta)
+        for name in names:
+            own, other, lr = (phi, theta, 0.1) if name == "lower" else (theta, phi, 0.2)
+            for step in range(steps[name][1]):
+                gaps = {k: own[k] - other[k] + noise[name][step] for k in own}
+                own.update({k: own[k] - lr * gaps[k] for k in own})
+            square = sum(g.square().sum() for g in gaps.values())
+            torch.testing.assert_close(record[f"{name}_loss"], 0.5 * square + 2.0)  # of the last step
+            torch.testing.assert_close(record[f"{name}_grad_norm"], square.sqrt())
+        for k in phi:
+            torch.testing.assert_close(end.phi[k], phi[k])
+            torch.testing.assert_close(end.theta[k], theta[k])
+    none = Quadratic(upper=("theta", 0, SGD(lr=1.0), "phi"))
+    start = start_of(none)
+    assert iterating.run(none, start, v, noise) == (start, {})
+
+
+def test_steps_in_place_end_where_pure_ones_do():
+    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 2, SGD(lr=0.2), "phi"))
+    start, noise = start_of(method), {"lower": torch.randn(3), "upper": torch.randn(2)}
+    live = copy.deepcopy(start)
+    pure, record = iterating.run(method, start, torch.ones(1), noise)
+    end, same_record = iterating.run(method, live, torch.ones(1), noise, in_place=True)
+    torch.testing.assert_close(same_record, record)
+    for path, x in leaves(pure).items():
+        assert leaves(end)[path] is leaves(live)[path]
+        torch.testing.assert_close(leaves(live)[path], x, **rounding(5))
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_gradients_are_clipped_over_all_parameters_of_a_step(scale):
+    grads = {"x": scale * torch.randn(2, 3), "y": scale * torch.randn(4)}
+    method = Quadratic(upper=("theta", 1, SGD(lr=1.0, clip_norm=0.5), "phi"))
+    start = start_of(method)
+    end = method.update(start, "upper", torch.zeros(()), grads)
+    twins = [g.clone().requires_grad_() for g in grads.values()]
+    for twin, g in zip(twins, grads.values(), strict=True):
+        twin.grad = g.clone()
+    norm = torch.nn.utils.clip_grad_norm_(twins, 0.5)
+    torch.testing.assert_close(end.record()["upper_grad_norm"], norm)  # before clipping
+    for name, twin in zip(grads, twins, strict=True):
+        torch.testing.assert_close(start.theta[name] - end.theta[name], twin.grad)
+        assert torch.allclose(twin.grad, grads[name]) == (scale == 0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SGD(lr=0.0), "lr > 0, not 0.0"),
+        (lambda: Adam(lr=-1.0), "lr > 0, not -1.0"),
+        (lambda: SGD(lr=0.1, clip_norm=0.0), "clip_norm must be positive"),
+    ],
+)
+def test_unfit_optimizers_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_a_restored_state_goes_to_the_device_as_a_whole():
+    params = {"x": torch.nn.Parameter(torch.zeros(2))}
+    optimizer = StatefulOptimizer(params, Adam(lr=0.1))
+    optimizer.load_state_dict(optimizer.state_dict())
+    _optimizer_to_device(optimizer, torch.device("meta"))
+    state = optimizer.functional_state()
+    assert {leaf.device.type for leaf in (state["step"], *state["exp_avg"].values())} == {"meta"}

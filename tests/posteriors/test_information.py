@@ -1,0 +1,88 @@
+"""The Fisher information of a posterior is the Hessian of the KL divergence where q = p."""
+
+import pytest
+import torch
+
+from eblvm_lit.core.functional import bind, params_of
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.divergences.kl import IWAE, KL
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
+from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
+from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from helpers.iterating import found, start
+
+
+def at_the_true_posterior(energy, posterior):
+    with torch.no_grad():
+        posterior.linear.weight.copy_(energy.W.T)
+        posterior.linear.bias.copy_(energy.c)
+    return BiSM(
+        energy=energy,
+        posterior=posterior,
+        objective=MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3),
+        divergence=KL(),
+        hypergradient=Implicit(curvature="fisher"),
+        optimizer=Adam(lr=1e-3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "posterior"), [(GRBM, BernoulliPosterior), (GaussianLatentModel, LinearGaussianPosterior)]
+)
+def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
+    torch.manual_seed(0)
+    method = at_the_true_posterior(model(v_dim=3, h_dim=4), posterior(v_dim=3, h_dim=4))
+    v, generator = torch.randn(7, 3), torch.Generator().manual_seed(1)
+    noise = method.fit.noise(v, 1, generator)
+    data = {name: value[0] for name, value in noise["data"].items()}
+    points = method.objective.perturb(v, data)
+
+    def lower(theta, phi, i):
+        q = posterior(v_dim=3, h_dim=4)
+        truth = type(latent_distribution(q, points))(*bind(q, phi).distribution_params(points))
+        kl = truth.divergences(latent_distribution(method.energy, points))["posterior_kl"]
+        return (method.objective.lower_weight(data) * kl).mean()
+
+    phi = params_of(method.posterior)
+    w = {name: torch.randn_like(value) for name, value in phi.items()}
+    expected = hessian_product(BilevelProblem(None, lower, None, {}, 0.1), {}, phi, w)
+    product = method.fit.information_product(phi, w, v, noise)
+    for name, value in expected.items():
+        torch.testing.assert_close(product[name], value, rtol=1e-10, atol=1e-12)
+
+
+def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
+    torch.manual_seed(0)
+    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4))
+    v = torch.randn(50, 3)
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    grads = found(method, start(method), v, noise)["upper"][0].grads
+    # c does not appear in the surrogate score: all of its gradient is the indirect term.
+    assert grads["c"].abs().min() > 0
+
+
+@pytest.mark.parametrize("divergence", [Fisher(), IWAE(n_particles=5)])
+def test_the_information_is_refused_for_other_divergences(divergence):
+    lower = LowerLevel(None, None, divergence, Adam(lr=1e-3))
+    with pytest.raises(ConfigError, match="curvature=fisher is the curvature of divergence=kl: use curvature=hessian"):
+        Implicit(curvature="fisher").check(lower)
+
+
+def test_the_information_is_as_precise_as_the_points():
+    """The mean over three equal rows is one row: not where 1/3 is rounded to the default precision."""
+    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4)).double()
+    method.fit.objective = SM()
+    v, phi = torch.randn(1, 3, dtype=torch.float64), params_of(method.posterior)
+    w = {name: torch.randn_like(value) for name, value in phi.items()}
+    noise = method.fit.noise(v, 1, torch.Generator())
+    one, three = (method.fit.information_product(phi, w, x, noise) for x in (v, v.expand(3, 3)))
+    torch.testing.assert_close(three, one, rtol=1e-14, atol=1e-14)

@@ -1,0 +1,638 @@
+"""The comparison of runs: what is one row, what stands in it, the figures, and the page."""
+
+import base64
+import csv
+import io
+import json
+import math
+import re
+import statistics
+
+import numpy as np
+import pytest
+from matplotlib.image import imsave
+from omegaconf import OmegaConf
+from PIL import Image
+
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
+from eblvm_lit.evaluation.features.clip import CLIPFeatures
+from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
+from eblvm_lit.evaluation.features.inception import InceptionFeatures
+from eblvm_lit.evaluation.features.raw_values import RawValues
+from eblvm_lit.reports.__main__ import main, report
+from eblvm_lit.reports.charts import costs, draw, draw_costs, draw_curves, draw_grid, find_grids
+from eblvm_lit.reports.runs import group_runs, read_runs
+from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, show, summarise, tables
+from eblvm_lit.utils.run_files import flatten
+from helpers.shell import configure
+
+FREY = ("data=frey_face", "method=bidsm")
+SPEED = "train/iterations_per_second"
+
+
+def run_folder(folder, *overrides, metrics=None, curves=None, hydra=True):
+    """Write what a run leaves; ``curves`` are values by iteration, by name."""
+    return write_run(folder, configure(*overrides, f"run_dir={folder}"), overrides, metrics, curves, hydra)
+
+
+def write_run(folder, cfg, overrides, metrics, curves, hydra):
+    (folder / ".hydra").mkdir(parents=True)
+    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    if hydra:
+        OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
+        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
+        choices = {key: value for key, value in chosen.items() if "." not in key}
+        OmegaConf.save(
+            {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}},
+            folder / ".hydra" / "hydra.yaml",
+        )
+    if metrics is not None:
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    if curves is not None:
+        rows = [{"iteration": i} for i in sorted({i for curve in curves.values() for i in curve})]
+        for row in rows:
+            row |= {name: curve[row["iteration"]] for name, curve in curves.items() if row["iteration"] in curve}
+        with open(folder / "metrics.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["iteration", *curves])
+            writer.writeheader()
+            writer.writerows(rows)
+    return folder
+
+
+class Simple:
+    """Run folders whose configuration is small and written at once, without composing."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def __call__(self, name, method="dsm", seed=0, data="Checkerboard", metrics=None, curves=None, hydra=True, **keys):
+        cfg = {
+            "seed": seed,
+            "run_dir": str(self.root / name),
+            "ckpt": None,
+            "data": {"_target_": f"x.{data}", "seed": seed},
+            "optimizer": {"lr": 0.1},
+            "method": {"_target_": f"x.{method}", "seed": seed, "optimizer": "${optimizer}"},
+            "logger": {"csv": {"save_dir": str(self.root / name)}},
+        }
+        cfg = OmegaConf.create(cfg)
+        overrides = [f"method={method}", f"data={data.lower()}"]
+        for key, value in keys.items():
+            path = key.replace("__", ".")
+            OmegaConf.update(cfg, path, value, force_add=True)
+            overrides.append(f"{path}={value}")
+        metrics = {"test/log_likelihood": 0.0} if metrics is None else metrics
+        return write_run(self.root / name, cfg, overrides, metrics, curves, hydra)
+
+
+@pytest.fixture
+def simple(tmp_path):
+    return Simple(tmp_path / "runs")
+
+
+def groups_of(*folders):
+    return group_runs(read_runs(folders)[0])
+
+
+def rows_of(groups, metrics):
+    """The header and the rows of each table."""
+    found = tables(groups, summarise(groups, metrics))
+    return {data: [list(table), *table.to_numpy().tolist()] for data, table in found.items()}
+
+
+def labels(*folders):
+    return [group.label for group in groups_of(*folders)]
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def test_runs_that_differ_in_seed_and_folders_alone_are_one_group(simple):
+    for seed in range(3):
+        simple(f"a{seed}", seed=seed, show_config=bool(seed), ckpt=f"from/{seed}", data__root=f"disk{seed}")
+    simple("other_logger", seed=3, logger__wandb=1)
+    simple("other_rate", seed=0, optimizer__lr=0.2)
+    groups = groups_of(simple.root)
+    assert [(group.label, len(group.runs)) for group in groups] == [("dsm, lr=0.1", 4), ("dsm, lr=0.2", 1)]
+    assert not any("same seed" in note for note in footnotes(groups, summarise(groups, [])))
+
+
+def test_labels_say_what_tells_groups_apart_and_nothing_more(simple):
+    simple("dsm", "dsm")
+    for n in (0, 10, 5):
+        simple(f"n{n}", "bidsm", method__n_unroll=n, model__h_dim=4, posterior__h_dim=4)
+    assert labels(simple.root) == ["bidsm, n_unroll=0", "bidsm, n_unroll=5", "bidsm, n_unroll=10", "dsm"]
+
+
+def test_a_setting_of_the_command_line_is_named_even_where_one_group_of_the_method_is_there(simple):
+    simple("dsm", "dsm", optimizer__lr=0.2)
+    simple("n", "bidsm", method__n_unroll=0, optimizer__lr=0.2)
+    assert labels(simple.root) == ["bidsm, n_unroll=0", "dsm"]
+
+
+@pytest.mark.parametrize("hydra", [True, False])
+def test_a_setting_that_others_are_computed_from_is_named_once(tmp_path, hydra):
+    for h in (3, 5):
+        run_folder(tmp_path / str(h), f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
+    method = "bidsm" if hydra else "BiSM DSM"
+    assert labels(tmp_path) == [f"{method}, h_dim=3", f"{method}, h_dim=5"]
+    assert [group.data for group in groups_of(tmp_path)] == ["checkerboard"] * 2
+
+
+def test_parts_are_named_by_their_choice_and_their_own_settings_are_left_out(tmp_path):
+    for i, part in enumerate(("unroll", "implicit", "unroll_plain")):
+        run_folder(tmp_path / str(i), f"hypergradient={part}", metrics={"test/fisher": 1})
+    run_folder(tmp_path / "3", "method=bism", "objective=mdsm", metrics={"test/fisher": 1})
+    run_folder(tmp_path / "4", "method=bism", "objective=ssm", metrics={"test/fisher": 1})
+    assert labels(tmp_path) == [
+        "bidsm, hypergradient=implicit",
+        "bidsm, hypergradient=unroll",
+        "bidsm, hypergradient=unroll_plain",
+        "bism, objective=mdsm",
+        "bism, objective=ssm",
+    ]
+
+
+def test_images_of_two_sizes_are_two_data_sets(simple):
+    metrics = {"test/fd_classifier": 1.0}
+    for name, size in (("a", 16), ("b", 32)):
+        simple(name, data="MNIST", data__size=size, metrics=metrics)
+    simple("c", "ssm", data="MNIST", data__size=16, metrics=metrics)
+    simple("d", data="CIFAR10", data__size=32, metrics=metrics)
+    found = [(group.data, group.label) for group in groups_of(simple.root)]
+    assert found == [("cifar10", "dsm"), ("mnist_16", "dsm"), ("mnist_16", "ssm"), ("mnist_32", "dsm")]
+
+
+def test_null_is_as_good_as_absent():
+    assert flatten({"a": None, "b": {"c": {}, "d": False}}) == {"b.d": False}
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def test_means_and_sample_standard_deviations_by_hand(simple):
+    for seed, value in enumerate((1.0, 2.0, 6.0)):
+        metrics = {"test/log_likelihood": value, "iteration": 7} | ({"test/fid": 5.0} if seed else {})
+        simple(f"{seed}", seed=seed, metrics=metrics)
+    simple("alone", "ssm", metrics={"test/log_likelihood": -0.25})
+    groups = groups_of(simple.root)
+    metrics = choose_metrics(groups)
+    assert metrics == ["test/log_likelihood", "test/fid"]
+    likelihood, _ = summarise(groups[:1], metrics).itertuples()
+    assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))  # (4 + 1 + 9) / 2
+    assert rows_of(groups, metrics) == {
+        "checkerboard": [
+            ["method", "n", "test/log_likelihood ↑", "test/fid ↓"],
+            ["dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
+            ["ssm", "1", "-0.25", ""],
+        ]
+    }
+
+
+def test_each_data_set_has_a_table_of_the_metrics_that_its_runs_have(simple):
+    simple("a", metrics={"test/log_likelihood": 1.0, "test/fid": 2.0})
+    simple("b", data="Digits", metrics={"test/log_likelihood": 3.0})
+    groups = groups_of(simple.root)
+    assert rows_of(groups, choose_metrics(groups)) == {
+        "checkerboard": [["method", "n", "test/log_likelihood ↑", "test/fid ↓"], ["dsm", "1", "1", "2"]],
+        "digits": [["method", "n", "test/log_likelihood ↑"], ["dsm", "1", "3"]],
+    }
+
+
+def test_the_last_three_validations_are_averaged_within_runs_first(simple):
+    for seed, offset in enumerate((0.0, 10.0)):
+        curve = {100 * i: offset + i for i in range(1, 6)}
+        simple(str(seed), seed=seed, curves={"val/log_likelihood": curve, "val/fisher": {1: 2.0, 2: 3.0}})
+    simple("short", "ssm", curves={"val/log_likelihood": {1: 0.0, 2: 1.0}})
+    dsm, ssm = groups_of(simple.root)
+    name = "val/log_likelihood (last 3)"
+    assert choose_metrics([dsm, ssm]) == ["test/log_likelihood", name]
+    (cell,) = summarise([dsm], [name]).itertuples()
+    assert [run.metrics[name] for run in dsm.runs] == [4.0, 14.0]
+    assert (cell.mean, cell.std) == (9.0, pytest.approx(50**0.5))
+    assert summarise([ssm], [name]).empty
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *[("test/log_likelihood", 1), ("test/auroc_svhn", 1), ("test/probe_accuracy", 1), ("test/inception_score", 1)],
+        *[("test/fisher", -1), ("test/fid", -1), ("test/rmse", -1), ("test/ksd", -1), ("val/posterior_fisher", -1)],
+        *[("val/log_likelihood (last 3)", 1), (SPEED, 1), ("test/log_z", 0), ("test/ais_effective_sample_size", 0)],
+        *[("val/fisher_divergence", 0), ("test/fisher_divergence_true", 0), ("test/fisher_divergence_error", -1)],
+        *[("test/upper_critic_loss_grad_norm", 0), ("test/log_z_standard_error", 0)],
+        *[("test/log_z_lower", 0), ("test/log_z_upper_standard_error", 0), ("test/quadrature_log_likelihood", 1)],
+        # c less log Z has a sign
+        *[("test/learned_log_z", 0), ("test/learned_log_z_error", 0), ("test/learned_log_likelihood", 1)],
+        *[("test/hypergradient_error", -1), ("test/hypergradient_cosine", 1), ("test/posterior_kl", -1)],
+    ],
+)
+def test_directions(name, way):
+    assert direction(name) == way
+
+
+TITLES = [kind.titles for kind in (InceptionFeatures, ClassifierFeatures, DINOv2Features, CLIPFeatures, RawValues)]
+
+
+@pytest.mark.parametrize("titles", TITLES, ids=lambda titles: titles.frechet)
+def test_distances_of_samples_are_the_better_the_lower_and_their_spreads_have_no_direction(titles):
+    found = {name: direction(f"test/{name}") for name in (titles.frechet, titles.kernel, f"{titles.kernel}_std")}
+    assert found == {titles.frechet: -1, titles.kernel: -1, f"{titles.kernel}_std": 0}
+    assert [direction(titles.of(name)) for name in ("mmd", "precision", "recall", "coverage")] == [-1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("titles", [InceptionFeatures.titles, ClassifierFeatures.titles], ids=lambda titles: titles[2])
+def test_scores_by_classes_are_the_better_the_higher_and_their_spreads_have_no_direction(titles):
+    score = titles.inception_score
+    assert [direction(f"test/{name}") for name in (score, f"{score}_std")] == [1, 0]
+
+
+# ---------------------------------------------------------------------- published numbers
+
+
+def published(*overrides):
+    config = flatten(OmegaConf.to_container(configure("run_dir=.", *overrides), resolve=True))
+    return {name: (number.value, number.source.split(", ")[1]) for name, number in find_published(config).items()}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "numbers"),
+    [
+        (("method.n_unroll=0",), {"test/log_likelihood": (107.59, "Table 1"), "test/fisher": (-5474.52, "Table 1")}),
+        (("hypergradient=none",), {"test/log_likelihood": (107.59, "Table 1"), "test/fisher": (-5474.52, "Table 1")}),
+        ((), {"test/log_likelihood": (124.0, "Table 1"), "test/fisher": (-5780.18, "Table 1")}),
+        (("method.n_unroll=2",), {}),
+        (("method.n_lower_steps=0",), {"test/fisher": (-3775.31, "Fig. 7")}),
+        (("method.n_lower_steps=10",), {"test/fisher": (-5795.52, "Fig. 7")}),
+        (("method.n_lower_steps=10", "method.n_unroll=10"), {}),
+        (("model.h_dim=50", "method.n_unroll=10"), {"test/fisher": (-5609.25, "Fig. 8")}),
+        (("model.h_dim=50",), {}),
+        (("method=dsm",), {"test/log_likelihood": (129.23, "Table 1"), "test/fisher": (-5885.09, "Table 1")}),
+        (("method=dsm", "model.h_dim=500"), {"test/fisher": (-5895.96, "Fig. 8")}),
+        (("method=ssm",), {}),
+        (("method=bissm",), {}),
+        (("hypergradient=implicit",), {}),
+        (("data.standardise=true",), {}),
+        (("divergence=fisher", "posterior=gaussian"), {}),
+    ],
+)
+def test_published_numbers_belong_to_data_method_and_settings(overrides, numbers):
+    assert published(*FREY, *overrides) == numbers
+
+
+BEST = ("test/", "test_best/")
+CIFAR = ("method=bidvl", "data=cifar10")
+RESIDUAL = ("experiment=bidvl_table1", "method=bidvl_resnet", "n_validations=20")
+
+
+def of_generators(fid=None, rmse=None, **others):
+    """Published numbers, of the checkpoint at the end and of the best one."""
+    found = {f"{split}{name}": x for split in BEST for name, x in (("fid", fid), ("rmse", rmse)) if x is not None}
+    return {**found, **{f"test/auroc_{name}": x for name, x in others.items()}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "numbers"),
+    [
+        (CIFAR, of_generators(20.75, 0.168, noise=1.0, svhn=0.76, celeba=0.77)),
+        ((*CIFAR, "ratio.scale=0.5"), of_generators(26.82)),
+        ((*CIFAR, "loss=no_latent"), of_generators(20.24, 0.175)),
+        ((*CIFAR, "loss=full_latent"), of_generators(21.54, 0.170, svhn=0.81, celeba=0.75)),
+        ((*CIFAR, "loss=symmetric_joint", "model=joint_conv"), of_generators(32.10)),
+        (RESIDUAL, of_generators(16.37)),
+        ((*RESIDUAL, "data=celeba128"), {}),
+        ((*CIFAR, "method.n_unroll=1"), {}),
+        ((*CIFAR, "ratio=sigmoid"), {}),
+        (("method=bidvl", "data=celeba64"), of_generators(17.24, 0.187)),
+        (("method=bidvl", "data=celeba32"), of_generators(4.47)),
+        (("experiment=bidvl_mnist_small",), {}),
+        (("method=vae", "data=cifar10"), of_generators(109.5, 0.192)),
+        (("method=vae", "data=celeba64"), of_generators(99.09, 0.197)),
+        (("method=sngan", "data=cifar10"), of_generators(21.7)),
+    ],
+)
+def test_published_numbers_of_doubly_variational_learning(overrides, numbers):
+    assert {name: value for name, (value, _) in published(*overrides).items()} == numbers
+
+
+def test_published_residual_networks_rectified_their_shortcuts():
+    def differs(*overrides):
+        config = flatten(OmegaConf.to_container(configure("run_dir=.", *RESIDUAL, *overrides), resolve=True))
+        return {number.differs for number in find_published(config).values()}
+
+    assert differs() == {"published: rectified_shortcut True; this run: False"}
+    assert differs("model.network.rectified_shortcut=true") == {""}
+
+
+def test_there_are_no_published_numbers_of_other_data():
+    assert published("data=digits", "method=dsm", "model.h_dim=400") == {}
+
+
+def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
+    metrics = {"test/log_likelihood": 107.0, "test/fisher": -5475.0, "test/log_z": 3.0}
+    run_folder(tmp_path / "a", *FREY, "method.n_unroll=0", metrics=metrics)
+    run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
+    run_folder(tmp_path / "c", *FREY, "method.n_unroll=2", metrics=metrics)
+    groups = groups_of(tmp_path)
+    (table,) = rows_of(groups, choose_metrics(groups)).values()
+    header, *rows = table
+    names = ("test/log_likelihood ↑", "published", "test/fisher ↓", "published", "test/log_z")
+    assert tuple(header[2:]) == names
+    assert rows[0][2:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
+    assert rows[1][2:] == ["111.00", "110.65", "-5500.00 †", "-5516.07", ""]
+    assert rows[2][2:] == ["107.00", "", "-5475.00", "", "3"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "differs"),
+    [
+        ((), ""),
+        (("trainer.max_steps=300",), "published: 20,000 iterations; this run: 300"),
+        (("optimizer.lr=1e-3",), "published: learning rate 0.0002; this run: 0.001"),
+        (
+            ("trainer.max_steps=300", "optimizer.lr=1e-3"),
+            "published: 20,000 iterations, learning rate 0.0002; this run: 300, 0.001",
+        ),
+    ],
+)
+def test_a_published_number_says_where_it_was_trained_otherwise(overrides, differs):
+    config = flatten(OmegaConf.to_container(configure("run_dir=.", *FREY, *overrides), resolve=True))
+    assert {number.differs for number in find_published(config).values()} == {differs}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=dsm", "data=frey_face"),
+        *[("method=bidvl", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
+        *[("method=vae", f"data={data}") for data in ("cifar10", "celeba32", "celeba64")],
+        ("method=sngan", "data=cifar10"),
+        (*RESIDUAL, "model.network.rectified_shortcut=true"),
+        ("experiment=bidvl_table1", "model=joint_conv", "loss=symmetric_joint"),
+    ],
+)
+def test_the_published_runs_are_as_long_and_as_fast_as_published(overrides):
+    config = flatten(OmegaConf.to_container(configure("run_dir=.", *overrides), resolve=True))
+    assert {number.differs for number in find_published(config).values()} == {""}
+
+
+def test_runs_of_another_length_are_beside_the_published_number_and_not_compared_with_it(tmp_path):
+    for steps in (20000, 300):
+        metrics = {"test/log_likelihood": 1.0}
+        run_folder(tmp_path / str(steps), *FREY, f"trainer.max_steps={steps}", metrics=metrics)
+    groups = groups_of(tmp_path)
+    summary = summarise(groups, ["test/log_likelihood"])
+    (table,) = rows_of(groups, ["test/log_likelihood"]).values()
+    assert [row[2:] for row in table[1:]] == [["1", "124.00 ‡"], ["1 †", "124.00"]]
+    assert "‡ Not comparable: published: 20,000 iterations; this run: 300." in footnotes(groups, summary)
+    assert summary["worse"].tolist() == [None, True]
+
+
+# ---------------------------------------------------------------------- folders
+
+
+def test_multirun_folders_are_searched_and_each_run_counts_once(simple):
+    for job in range(3):
+        run = simple(f"multirun/2020-01-01/10-00-00/{job}", seed=job)
+    (run.parent / "multirun.yaml").write_text("hydra: {}\n")
+    (simple.root / "conf").mkdir()
+    (simple.root / "conf" / "config.yaml").write_text("defaults:\n  - data: checkerboard\nseed: 0\n")
+    for folders in ((simple.root,), (run.parent,), (simple.root, run, run.parent / ".." / run.parent.name)):
+        runs, unfinished = read_runs(folders)
+        assert sorted(run.config["seed"] for run in runs) == [0, 1, 2]
+        assert not unfinished
+
+
+def test_runs_without_results_are_named_in_one_line_and_left_out(simple, tmp_path, capsys):
+    simple("done", metrics={"test/log_likelihood": 1.0})
+    (simple("broken", seed=1) / "metrics.json").unlink()
+    (simple("cut", seed=2) / "metrics.json").write_text('{"test/log_likelihood": 1')
+    (simple("code", seed=3) / "config.yaml").write_text("!!python/object/apply:os.system ['touch /tmp/w/executed']")
+    report([str(simple.root)], str(tmp_path / "out"))
+    markdown = (tmp_path / "out" / "table.md").read_text()
+    assert "| dsm | 1 | 1 |" in markdown
+    for text in (capsys.readouterr().out, markdown):
+        for name, state in (("broken", "unfinished"), ("cut", "unreadable"), ("code", "unreadable")):
+            assert sum(f"{name}: {state}: " in line for line in text.splitlines()) == 1
+
+
+def test_runs_of_one_seed_are_pointed_out(simple):
+    simple("a"), simple("b")
+    groups = groups_of(simple.root)
+    assert "Runs of checkerboard, dsm have the same seed: their spread is too small." in footnotes(
+        groups, summarise(groups, ["test/log_likelihood"])
+    )
+
+
+def test_what_users_get_wrong_is_a_sentence(simple, tmp_path, monkeypatch):
+    out = str(tmp_path / "out")
+    with pytest.raises(ConfigError, match="There is no folder"):
+        report([str(tmp_path / "nowhere")], out)
+    (simple("run", metrics={"test/fisher": 1.0, "test/log_likelihood": 2.0}) / "metrics.json").rename(tmp_path / "kept")
+    with pytest.raises(DataError, match=r"No finished run is in .*run is unfinished"):
+        report([str(simple.root)], out)
+    (tmp_path / "kept").rename(simple.root / "run" / "metrics.json")
+    with pytest.raises(ConfigError, match="'test/fischer'; there are test/fisher, test/log_likelihood"):
+        report([str(simple.root)], out, ["test/fischer"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="ERROR: There is no folder outputs or multirun here"):
+        main([])
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_narrow_terminal_gets_the_first_columns_whole(simple, capsys, monkeypatch):
+    simple("a", metrics={f"test/metric_{i}": 123.456 for i in range(9)})
+    groups = groups_of(simple.root)
+    by_data = tables(groups, summarise(groups, choose_metrics(groups)))
+    monkeypatch.setenv("COLUMNS", "80")
+    show(by_data, [])
+    assert capsys.readouterr().out.count("123.46") == 9  # a file has no width limit
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    show(by_data, ["A note."])
+    printed = capsys.readouterr().out
+    assert 2 < printed.count("123.46") < 9
+    assert "table.md has all" in printed
+
+
+def test_csv_keeps_every_digit(tmp_path):
+    values = {"test/log_likelihood": (107.1, 107.3000000000001), "test/fisher": (-5400.0, -5401.0)}
+    for seed in range(2):
+        metrics = {name: pair[seed] for name, pair in values.items()}
+        run_folder(tmp_path / str(seed), *FREY, "method.n_unroll=0", f"seed={seed}", metrics=metrics)
+    run_folder(tmp_path / "dsm", "data=frey_face", "method=dsm", metrics={"test/fisher": -5900.0})
+    _, path = report([str(tmp_path)], str(tmp_path / "out"))[:2]
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [(row["method"], row["settings"], row["metric"], row["n"]) for row in rows] == [
+        ("bidsm", "n_unroll=0", "test/log_likelihood", "2"),
+        ("bidsm", "n_unroll=0", "test/fisher", "2"),
+        ("dsm", "", "test/fisher", "1"),
+    ]
+    for row in rows[:2]:
+        assert float(row["mean"]) == pytest.approx(statistics.fmean(values[row["metric"]]), rel=1e-15)
+        assert float(row["std"]) == pytest.approx(statistics.stdev(values[row["metric"]]), rel=1e-12)
+    assert [row["published"] for row in rows] == ["107.59", "-5474.52", "-5885.09"]
+    assert [row["worse"] for row in rows] == ["True", "True", "False"]
+
+
+def test_curves_are_means_over_seeds_at_common_iterations(simple):
+    name = "val/log_likelihood"
+    simple("0", seed=0, curves={name: {10: 1.0, 20: 2.0, 25: 9.0, 30: 4.0}})
+    simple("1", seed=1, curves={name: {10: 3.0, 20: 2.0, 30: 8.0, 35: 9.0}})
+    simple("other", "ssm", curves={name: {15: 0.5, 30: 0.75}, "val/fisher": {15: 1.0, 30: 2.0}})
+    simple("without", "sm")
+    axes = draw_curves(groups_of(simple.root), name).axes[0]
+    dsm, ssm = (line.get_xydata().tolist() for line in axes.lines)
+    assert dsm == [[10, 2], [20, 2], [30, 6]]
+    assert ssm == [[15, 0.5], [30, 0.75]]
+    corners = {(x, round(y, 6)) for x, y in axes.collections[0].get_paths()[0].vertices.tolist()}
+    spread = 2**0.5  # of 1 and 3; of 4 and 8 twice as much
+    expected = [(10, 2 - spread), (10, 2 + spread), (20, 2), (30, 6 - 2 * spread), (30, 6 + 2 * spread)]
+    assert corners == {(x, round(y, 6)) for x, y in expected}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dsm (n = 2)", "ssm"]
+
+
+def test_a_group_has_one_look_in_all_curves_and_no_two_share_it(simple):
+    for i in range(15):
+        curves = {"val/fisher": {1: i, 2: i}} | ({"val/log_likelihood": {1: i, 2: i}} if i % 2 else {})
+        simple(str(i), optimizer__lr=i, curves=curves)
+    groups = groups_of(simple.root)
+
+    def looks(metric):
+        axes = draw_curves(groups, metric).axes[0]
+        return {line.get_ydata()[0]: (line.get_color(), str(line._unscaled_dash_pattern)) for line in axes.lines}
+
+    everything, some = looks("val/fisher"), looks("val/log_likelihood")
+    assert len(set(everything.values())) == 15
+    assert len(some) == 7
+    assert all(everything[i] == look for i, look in some.items())
+
+
+def test_a_report_leaves_tables_and_figures_in_its_folder_alone(simple, tmp_path, capsys):
+    curves = {"val/log_likelihood": {10: 1.0, 20: 2.0, 30: 4.0}, "val/../../escaped": {10: 1.0, 20: 2.0}}
+    simple("a", curves=curves), simple("b", data="Digits", curves=curves)
+    out = tmp_path / "deep" / "out"
+    main([str(simple.root), "--out", str(out), "--metric", "test/log_likelihood"])
+    names = ("val_log_likelihood", "val_escaped")
+    stems = {
+        f"{data}_{name}.{kind}" for data in ("checkerboard", "digits") for name in names for kind in ("png", "pdf")
+    }
+    assert {path.name for path in out.iterdir()} == {*stems, "table.csv", "table.md"}
+    assert (out / "digits_val_escaped.png").read_bytes().startswith(b"\x89PNG")
+    assert f"Written to {out}: table.md, table.csv and 4 figures as PNG and PDF." in capsys.readouterr().out
+    assert (out / "table.md").read_text().splitlines()[:5] == [
+        "## checkerboard",
+        "",
+        "| method | n | test/log_likelihood ↑ |",
+        "| --- | ---: | ---: |",
+        "| dsm | 1 | 0 |",
+    ]
+
+
+def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple, tmp_path):
+    simple("a", seed=0, metrics={"test/log_likelihood": 1.0, SPEED: 50.0, "train/peak_memory_mib": 10.0})
+    simple("b", seed=1, metrics={"test/log_likelihood": 3.0, SPEED: 100.0, "train/peak_memory_mib": 30.0})
+    simple("c", method="cd", metrics={"test/log_likelihood": 5.0, SPEED: 200.0})
+    simple("d", method="ksd", metrics={"test/log_likelihood": 5.0})
+    groups = groups_of(simple.root)
+    points = costs(groups, "test/log_likelihood")
+    assert [groups[i].method for i in points.index] == ["cd", "dsm"]
+    assert points["quality"].tolist() == [5.0, 2.0]
+    assert points["seconds"].tolist() == [0.5, 1.5]
+    assert math.isnan(points["memory"].iloc[0])
+    time, memory = draw_costs(groups, "test/log_likelihood").axes
+    assert [tuple(dots.get_offsets()[0]) for dots in time.collections] == [(0.5, 5.0), (1.5, 2.0)]
+    assert tuple(memory.collections[1].get_offsets()[0]) == (20.0, 2.0)
+    assert [text.get_text() for text in memory.get_legend().get_texts()] == ["cd", "dsm (n = 2)"]
+    assert len(draw(groups, [], tmp_path)["Cost"]) == 1
+    assert not draw(groups[:1], [], tmp_path)["Cost"]  # one point compares nothing
+
+
+# ---------------------------------------------------------------------- heat maps and the page
+
+
+@pytest.fixture
+def sweep(simple):
+    """Two values of N and three of K with two seeds each; one pair has no results."""
+    for n in (0, 5):
+        for k in (1, 5, 10):
+            for seed in range(2):
+                final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
+                steps = {"method__n_unroll": n, "method__n_lower_steps": k}
+                folder = simple(f"{n}_{k}_{seed}", "bidsm", seed=seed, metrics=final, **steps)
+                if (n, k) == (5, 10):
+                    (folder / "metrics.json").unlink()
+    return simple.root
+
+
+def test_a_heat_map_holds_the_numbers_of_the_table_where_they_belong(sweep):
+    groups = groups_of(sweep)
+    (grid,) = find_grids(groups)
+    assert (grid.rows, grid.columns) == ("method.n_unroll", "method.n_lower_steps")
+    axes = draw_grid(grid, "test/log_likelihood").axes[0]
+    found = {tuple(text.xy): text.get_text() for text in axes.texts}
+    table = summarise(groups, ["test/log_likelihood"])
+    by_label = dict(zip(table["settings"], table["text"], strict=True))
+    expected = {
+        (column, row): by_label[f"n_unroll={n}, n_lower_steps={k}"]
+        for row, n in enumerate((0, 5))
+        for column, k in enumerate((1, 5, 10))
+        if (n, k) != (5, 10)
+    }
+    assert found == expected
+    assert np.argwhere(axes.images[0].get_array().mask).tolist() == [[1, 2]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "10"]
+
+
+@pytest.mark.parametrize("metric", ["test/log_likelihood", "test/fisher"])
+def test_brighter_is_better_whichever_way_is_up(sweep, metric):
+    image = draw_grid(next(find_grids(groups_of(sweep))), metric).axes[0].images[0]
+    colours = image.to_rgba(image.get_array())[..., :3].sum(-1)
+    assert colours[1, 0] > colours[0, 0]  # N = 5 has the higher likelihood and the lower divergence
+
+
+def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path):
+    for n in (1, 2, 3):
+        for k in (1, 2, 4):
+            for lr in (0.1, 0.2):
+                keys = {"method__n_unroll": n, "method__n_lower_steps": k, "optimizer__lr": lr}
+                simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
+    grids = list(find_grids(groups_of(simple.root)))
+    assert [grid.title for grid in grids] == ["checkerboard, bidsm, lr=0.1", "checkerboard, bidsm, lr=0.2"]
+    assert [len(grid.cells) for grid in grids] == [9, 9]
+    other = Simple(tmp_path / "other")
+    for steps in (100, 200):
+        for n in (1, 2, 4):
+            other(f"{steps}{n}", "bidsm", trainer__max_steps=steps, n_validations=n)
+    star = Simple(tmp_path / "star")  # one setting at a time
+    for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
+        star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
+    assert not list(find_grids(groups_of(other.root)))
+    assert not list(find_grids(groups_of(star.root)))
+
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}'
+
+
+def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
+    for value in (HOSTILE, "other"):
+        simple(f"a{len(value)}", metrics={f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}, method__name=value)
+    (simple.root / "a5" / "figures").mkdir()
+    for name, width in (("density_000600", 8), ("density", 1500)):
+        imsave(simple.root / "a5" / "figures" / f"{name}.png", np.random.default_rng(0).random((4, width)))
+    main([str(simple.root), "--out", str(tmp_path / "out"), "--html", str(tmp_path / "a" / "page.html")])
+    text = (tmp_path / "a" / "page.html").read_text()
+    assert "<script" not in text
+    assert "<img src=x" not in text
+    assert "49" not in re.sub(r'"data:image[^"]*"', "", text)
+    sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
+    pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
+    assert len(pictures) == text.count("<img") == 3  # two heat maps; of the run's figures that of the end
+    assert pictures[-1].width == 1200
+    for outside in ("http:", "https:", "url(", "@import"):
+        assert outside not in re.sub(r'"data:image[^"]*"', "", text)
+    assert "0.1050 ± 0.0071" in text
+    assert "5_10_0</code>: unfinished" in text

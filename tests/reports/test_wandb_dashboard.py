@@ -1,0 +1,73 @@
+"""The dashboard of the project and the searches for W&B's agents, as far as they go without a network."""
+
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports import wandb_dashboard as dashboard
+from helpers.shell import CONF, ROOT, configure
+
+
+def test_panels_are_of_metrics_with_a_direction_and_of_figures_and_keys_that_there_are():
+    assert all(direction(name) for name in (*dashboard.RESULTS, *dashboard.GRIDS))
+    named = set()
+    for path in (CONF / "figures").glob("*.yaml"):
+        named |= {key for key in OmegaConf.load(path) if key != "defaults"}
+    assert set(dashboard.FIGURES) <= named
+    config = configure("method=bidsm")
+    for key in (dashboard.N, dashboard.K):
+        assert type(OmegaConf.select(config, key)) is int
+
+
+def test_the_workspace_is_accepted_by_the_package_itself():
+    pytest.importorskip("wandb_workspaces")
+    workspace = dashboard.build("team", "project")
+    assert [section.name for section in workspace.sections] == ["Results", "N x K", "Validation", "Training", "Figures"]
+    (grid,) = (panel for panel in workspace.sections[1].panels if panel.title == "test/log_likelihood over N and K")
+    assert (grid.x.name, grid.y.name) == ("method.n_unroll", "method.n_lower_steps")
+    assert grid.z.name == "test/log_likelihood.max"
+
+
+# --- searches ---------------------------------------------------------------------------------------------
+
+SWEEPS = sorted((ROOT / "wandb_sweeps").glob("*.yaml"))
+MACROS = {"${env}": "/usr/bin/env", "${program}": "train.py"}
+
+
+def first_of(parameter):
+    return parameter["values"][0] if "values" in parameter else parameter.get("value", parameter.get("min"))
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_an_agent_s_command_composes_and_every_parameter_is_a_key(path):
+    sweep = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    found = {name: first_of(parameter) for name, parameter in sweep["parameters"].items()}
+    command = []
+    for part in sweep["command"]:
+        command += [f"{name}={value}" for name, value in found.items()] if part == "${args_no_hyphens}" else [part]
+    command = [MACROS.get(part, part) for part in command]
+    assert command[:3] == ["/usr/bin/env", "python", "train.py"]
+    assert (ROOT / command[2]).is_file()
+    config = configure(*command[3:])  # unknown keys and options are refused here
+    assert {name: OmegaConf.select(config, name) for name in found} == found
+    assert "wandb" in config.logger  # its results would not reach the agents otherwise
+    # a parameter of the name of a group would take the place of that group's configuration in W&B
+    assert not set(found) & set(config)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_what_a_search_looks_at_is_computed_at_validations(path):
+    sweep = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    name, goal = sweep["metric"]["name"], sweep["metric"]["goal"]
+    assert direction(name) == {"minimize": -1, "maximize": 1}[goal]
+    config = configure(*[part for part in sweep["command"] if re.fullmatch(r"\w+=\w+", part)])
+    assert name.removeprefix("val/") in config.callbacks.evaluation.at_validation
+
+
+def test_the_frey_face_grid_is_that_of_the_paper():
+    (path,) = (path for path in SWEEPS if path.stem == "frey_face_n_k")
+    parameters = OmegaConf.load(path).parameters
+    assert parameters["method.n_unroll"]["values"] == [0, 1, 5, 10]
+    assert parameters["method.n_lower_steps"]["values"] == [1, 5, 10]

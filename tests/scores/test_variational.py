@@ -1,0 +1,466 @@
+"""VaES and VaGES: exact equality with autograd of the summed-out marginal, over enumerated latents."""
+
+import itertools
+
+import pytest
+import torch
+
+from cases import ENERGIES, H_DIM, INFERRED, V_DIM, binary, randomise
+from eblvm_lit.core.functional import bind, params_of, plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.latent_distributions import latent_distribution
+from eblvm_lit.evaluation.score_bias import ScoreBias, _mean_variance, bias_bounds, bias_norms
+from eblvm_lit.figures.score_bias_scatter import draw_score_bias
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.ksd import KSD
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.objectives.ssm import SSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.scores.particles import ExactParticles, Particles, PosteriorParticles, RefinedParticles
+from eblvm_lit.scores.variational import (
+    Biased,
+    ControlledVaES,
+    Dropped,
+    Unbiased,
+    VaES,
+    VariationalFunction,
+    VariationalScore,
+    vages_product,
+)
+from helpers import iterating
+from helpers.stand_in import StandIn
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+GRBMS = [case for case in ENERGIES if case.name.startswith("grbm")]
+GAUSSIAN = next(case for case in ENERGIES if case.name == "gaussian-latent")
+every_grbm = pytest.mark.parametrize("case", GRBMS, ids=str)
+OBJECTIVES = {
+    "dsm": lambda: DSM(noise_std=0.3),
+    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.3, ladder="geometric"),
+    "ksd": lambda: KSD(bandwidth=0.7),
+    "ksd-all": lambda: KSD(bandwidth=0.7, pairs="all"),
+    "ksd-median": lambda: KSD(bandwidth="median"),
+}
+every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+class Enumerated(Particles):
+    """Every latent state, in each of three sets."""
+
+    needs_posterior = False
+
+    def noise(self, energy, posterior, shape, v, generator):
+        return None
+
+    def draw(self, energy, posterior, v, noise):
+        return binary(H_DIM).repeat(3, 1).unsqueeze(1).expand(-1, len(v), -1)
+
+
+def probabilities(logits):
+    """q(h|v) of each state, shape (2^m, B)."""
+    p = logits.sigmoid()
+    h = binary(H_DIM).unsqueeze(1)
+    return (h * p + (1 - h) * (1 - p)).prod(-1)
+
+
+def expected_estimates(energy, logits, v, z, covariance):
+    """E VaES, and the theta-gradient of z' E VaGES, over all pairs of particles of each set (L = 2).
+
+    The code sees equally likely particles: every pair of states is a set of two, weighted afterwards, so that an
+    example is copied once for each pair.
+    """
+    w, h = probabilities(logits.detach()), binary(H_DIM)
+    pairs = list(itertools.product(range(len(h)), repeat=2))
+    theta, total = params_of(energy), None
+    score = sum(w[i].unsqueeze(-1) * VaES()(energy, None, v, h[i].expand(1, len(v), -1)) for i in range(len(h)))
+    for i, j in pairs:
+        sets = torch.stack([h[i], h[j]]).unsqueeze(1).expand(-1, len(v), -1)
+        product = lambda t, sets=sets, i=i, j=j: (  # noqa: E731
+            w[i] * w[j] * vages_product(bind(energy, t), v, z, sets, sets, covariance)
+        ).sum()
+        part = torch.func.grad(product)(theta)
+        total = part if total is None else {k: total[k] + part[k] for k in part}
+    return score, total
+
+
+def exact_gradient(energy, v, z):
+    """The theta-gradient of z' s(v), by autograd of the marginal summed over all latents."""
+    h = binary(H_DIM).unsqueeze(1)
+
+    def product(theta):
+        view = bind(energy, theta)
+        s = torch.func.grad(lambda x: torch.logsumexp(-view.energy(x, h.expand(-1, len(x), -1)), 0).sum())(v)
+        return (s * z).sum()
+
+    return torch.func.grad(product)(params_of(energy))
+
+
+def assert_close(found, expected, tolerance=1e-10):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance)
+
+
+@every_grbm
+def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
+    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    score, gradient = expected_estimates(energy, energy.latent_logits(v), v, z, Unbiased())
+    torch.testing.assert_close(score, energy.score(v), rtol=1e-10, atol=1e-10)
+    exact = exact_gradient(energy, v, z)
+    assert_close(gradient, exact)
+    # c enters through the covariance alone, and its exact gradient is not small
+    assert exact["c"].abs().max() > 1e-2
+    biased, dropped = (expected_estimates(energy, energy.latent_logits(v), v, z, c())[1] for c in (Biased, Dropped))
+    torch.testing.assert_close(biased["c"], exact["c"] / 2)  # (L - 1) / L of it
+    torch.testing.assert_close(dropped["c"], torch.zeros_like(exact["c"]))
+
+
+@every_grbm
+def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case):
+    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    mean, U = q.mean(v).detach(), energy.coupling().detach()
+    score, gradient = expected_estimates(energy, q.logits(v), v, z, Unbiased())
+    expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T  # SPEC 6: -(v - b) / sigma^2 + W q
+    torch.testing.assert_close(score, expected.detach(), rtol=1e-10, atol=1e-10)
+    # Cov(d l / d v, d l / d c) = U diag(q (1 - q)); where q = p it is the derivative of the score by c
+    torch.testing.assert_close(gradient["c"], ((z @ U) * mean * (1 - mean)).sum(0), rtol=1e-10, atol=1e-10)
+    assert (score - energy.score(v)).abs().min() > 1e-4
+    assert (gradient["c"] - exact_gradient(energy, v, z)["c"]).abs().max() > 1e-3
+
+
+def test_gaussian_estimates_are_exact_up_to_degree_two():
+    # energy and its derivatives are linear in h: pairs of symmetric nodes have the moments of p(h|v)
+    case = GAUSSIAN
+    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    nodes = torch.eye(H_DIM) * H_DIM**0.5
+    h = energy.latent_mean(v).detach() + torch.cat([nodes, -nodes]).unsqueeze(1)
+    torch.testing.assert_close(VaES()(energy, None, v, h), energy.score(v).detach())
+    found = torch.func.grad(lambda t: vages_product(bind(energy, t), v, z, h, h, Biased()).sum())(params_of(energy))
+    exact = torch.func.grad(lambda t: (bind(energy, t).score(v) * z).sum())(params_of(energy))
+    assert_close(found, exact, 1e-9)
+
+
+@every_objective
+@every_grbm
+def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, objective):
+    """The whole upper level, objective included, over enumerated latents equals autograd of the exact marginal."""
+    energy, v, objective = case.make(), torch.randn(6, V_DIM), objective()
+
+    class Weighted(VaES):
+        def __call__(self, energy, posterior, v, h):
+            w = probabilities(energy.latent_logits(v).detach())
+            return torch.func.grad(lambda x: -(w * energy.energy(x, h)).sum())(v)
+
+    class Exact(VariationalScore):
+        """Sums over h with the weights of p(h|v), in the place of means over particles."""
+
+        def function(self, *args):
+            return Summed(*vars(super().function(*args)).values())
+
+    class Summed(VariationalFunction):
+        """The product of :class:`Exact`."""
+
+        def __init__(self, estimator, energy, posterior, *sets):
+            super().__init__(estimator, energy, posterior, sets)
+
+        def product(self, energy, v, z):
+            w = probabilities(energy.latent_logits(v).detach())
+            value, slope = torch.func.jvp(lambda x: -energy.energy(x, self.h_mean), (v,), (z.detach(),))
+            s = slope.detach()
+            return (w * slope).sum(0) + (w * (s - (w * s).sum(0)) * value).sum(0)
+
+    score = Exact(n_particles=2**H_DIM, particles=Enumerated(), estimate=Weighted())
+    method = VaGES(energy=energy, objective=objective, score=score, optimizer=Adam(lr=1e-3))
+    noise = {"data": objective.noise(v, (), keyed_generator(0)), "latent": None}
+    (step,), theta = (
+        iterating.found(method, iterating.start(method), v, {method.level: noise})[method.level],
+        params_of(energy),
+    )
+    points = objective.perturb(v, noise["data"])
+    loss = lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise["data"]).mean()  # noqa: E731
+    torch.testing.assert_close(step.loss, loss(theta))
+    assert_close(step.grads, torch.func.grad(loss)(theta))
+    assert all(value.abs().max() > 1e-4 for value in step.grads.values())
+
+
+def test_a_score_of_separate_sets_is_unbiased_and_a_shared_set_is_not():
+    """DSM's gradient z' VaGES is a product of two estimates: they must not share their noise."""
+    energy, v = GRBMS[0].make(), torch.randn(1, V_DIM)
+    objective, noise = DSM(noise_std=0.3), {"eps": torch.randn(1, V_DIM)}
+    points, theta = objective.perturb(v, noise), params_of(energy)
+    w, states = probabilities(energy.latent_logits(points).detach()).squeeze(-1), binary(H_DIM)
+    exact = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).sum())(theta)
+
+    def expectation(sets):
+        """Over all values of the independent sets of two particles each, drawn by the score's own code."""
+        score = VariationalScore(n_particles=2, sets=sets)
+        n_sets = max(score.sets) + 1
+        pairs = [(w[i] * w[j], states[[i, j]]) for i in range(len(w)) for j in range(len(w))]
+        if n_sets == 1:
+            rows = [(p, h) for p, h in pairs]
+        else:
+            # mean and covariance enter linearly and apart from each other: only the score's set needs its own sum
+            s_mean = sum(p * VaES()(energy, None, points, h.unsqueeze(1)) for p, h in pairs)
+            z = objective.cotangent(s_mean, points, noise)
+            return sum_of(
+                p * c for p, h in pairs for c in [tensors(energy, theta, points, z, h.unsqueeze(1), h.unsqueeze(1))]
+            )
+        total = []
+        for p, h in rows:
+            drawn = tuple(h.unsqueeze(1) for _ in range(3))
+            vaes = VariationalFunction(score, energy, None, drawn)(points)
+            z = objective.cotangent(vaes, points, noise)
+            total.append(p * tensors(energy, theta, points, z, *drawn[1:]))
+        return sum_of(total)
+
+    def tensors(energy, theta, points, z, h, h_cov):
+        grads = torch.func.grad(lambda t: vages_product(bind(energy, t), points, z, h, h_cov, Unbiased()).sum())(theta)
+        return torch.cat([grads[name].flatten() for name in sorted(grads)])
+
+    def sum_of(parts):
+        return torch.stack(list(parts)).sum(0)
+
+    flat = torch.cat([exact[name].flatten() for name in sorted(exact)])
+    torch.testing.assert_close(expectation("separate"), flat, rtol=1e-10, atol=1e-10)
+    assert (expectation("shared") - flat).abs().max() > 1e-2
+
+
+def test_sets_are_what_they_are_called():
+    energy, q = GRBMS[0].make(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(5, V_DIM)
+    for sets, distinct in (("separate", 3), ("coupled", 2), ("shared", 1)):
+        score = VariationalScore(n_particles=4, sets=sets)
+        drawn = score.function(energy, q, v, score.noise(energy, q, v, keyed_generator(0)))
+        drawn = (drawn.h, drawn.h_mean, drawn.h_cov)
+        assert [h.shape for h in drawn] == [(4, 5, H_DIM)] * 3
+        assert len({h.sum().item() for h in drawn}) == distinct
+        assert torch.equal(drawn[1], drawn[2]) == (sets != "separate")
+        assert torch.equal(drawn[0], drawn[1]) == (sets == "shared")
+
+
+@pytest.mark.parametrize("case", INFERRED, ids=str)
+def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anywhere(case):
+    energy, v = case.make(), torch.randn(5, V_DIM)
+    q, h = case.exact_posterior(energy), torch.randn(1, 5, H_DIM)
+    for particles in (h, 3 * h, torch.cat([h, 1 - h])):
+        found = ControlledVaES()(energy, q, v, particles)
+        torch.testing.assert_close(found, energy.score(v).detach(), rtol=1e-10, atol=1e-10)
+    assert (VaES()(energy, q, v, h) - energy.score(v)).abs().max() > 1e-2
+    if case in GRBMS:  # with any q its mean is that of VaES
+        q = randomise(q)
+        w, states = probabilities(q.logits(v).detach()), binary(H_DIM)
+        means = [
+            sum(w[i].unsqueeze(-1) * estimate(energy, q, v, states[i].expand(1, 5, -1)) for i in range(len(states)))
+            for estimate in (VaES(), ControlledVaES())
+        ]
+        torch.testing.assert_close(means[0].detach(), means[1].detach(), rtol=1e-10, atol=1e-10)
+
+
+def make(score=None, objective=None, energy=None, posterior=None, **options):
+    energy = energy or GRBMS[0].make()
+    return VaGES(
+        energy=energy,
+        posterior=posterior or randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)),
+        divergence=KL(),
+        objective=objective or DSM(noise_std=0.3),
+        score=score or VariationalScore(n_particles=2),
+        optimizer=Adam(lr=1e-3),
+        **options,
+    )
+
+
+def test_exact_particles_are_distributed_as_the_latents():
+    energy, v = GRBMS[0].make(), torch.randn(5, V_DIM)
+    particles = ExactParticles()
+    h = particles.draw(energy, None, v, particles.noise(energy, None, (20_000,), v, keyed_generator(0)))
+    assert set(h.unique().tolist()) == {0.0, 1.0}
+    assert (h.mean(0) - energy.latent_mean(v)).abs().max() < 4 * 0.5 / 20_000**0.5
+    method = make(VariationalScore(particles=particles))
+    assert list(method.groups) == ["model"]
+    assert method.posterior is None
+    assert list(method.networks()) == ["theta"]
+
+
+def test_refined_particles_go_to_the_posterior():
+    torch.manual_seed(1)
+    energy = GAUSSIAN.make()
+    q, v = randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 2.0), torch.randn(3, V_DIM)
+    particles = RefinedParticles(n_refine_steps=150, step_size=0.1, noise_std=0.1**0.5)
+    h = particles.draw(energy, q, v, particles.noise(energy, q, (4000,), v, keyed_generator(0)))
+    mean, std = energy.latent_mean(v), (1 / (1 - 0.1 / 4)) ** 0.5  # the chain's own distribution is a little too wide
+    assert (q.mean(v) - mean).abs().max() > 1
+    assert (h.mean(0) - mean).abs().max() < 5 * std / 4000**0.5
+    assert (h.std(0) - std).abs().max() < 5 * std / 8000**0.5
+    one = RefinedParticles(n_refine_steps=1, step_size=0.2, noise_std=0.0)
+    noise = one.noise(energy, q, (2,), v, keyed_generator(0))
+    start = q.rsample(v, noise["start"])
+    torch.testing.assert_close(one.draw(energy, q, v, noise), start - 0.1 * (start - mean))
+    assert not one.draw(energy, q, v, noise).requires_grad
+
+
+def test_the_upper_gradient_is_for_theta_alone_and_nothing_else_moves():
+    method, v = make(), torch.randn(6, V_DIM)
+    before = {name: p.clone() for name, p in method.named_parameters()}
+    noise = method.draw_noise(v, keyed_generator(0))
+    state, theta = iterating.start(method), params_of(method.energy)
+    (step,) = iterating.found(method, state, v, noise)["upper"]
+    with plain_autograd():
+        (again,) = iterating.found(method, state, v, noise)["upper"]
+    assert_close(step.grads, again.grads)
+    torch.testing.assert_close(step.loss, again.loss)
+    assert step.grads.keys() == theta.keys()
+    assert not any(value.requires_grad for value in (step.loss, *step.grads.values(), *again.grads.values()))
+    assert all(torch.equal(before[name], p) for name, p in method.named_parameters())
+    # the logged loss is the objective at VaES, not the surrogate
+    upper = noise["upper"]
+    points = method.objective.perturb(v, upper["data"])
+    h = method.score.function(method.energy, method.posterior, points, upper["latent"]).h
+    s = VaES()(method.energy, None, points, h)
+    expected = 0.5 * (s + upper["data"]["eps"] / 0.3).square().sum(-1).mean()
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_features_of_v_are_computed_once_for_all_particles():
+    class Counted(GRBM):
+        calls = 0
+
+        def latent_logits(self, v):
+            self.calls += 1
+            Counted.calls += 1
+            return super().latent_logits(v)
+
+    energy, v = Counted(v_dim=V_DIM, h_dim=H_DIM), torch.randn(6, V_DIM)
+    h = torch.rand(7, 6, H_DIM)
+    Counted.calls = 0
+    VaES()(energy, None, v, h)
+    assert Counted.calls == 1
+    vages_product(energy, v, v, h, h.clone(), Unbiased())
+    assert Counted.calls == 2
+
+
+@pytest.mark.parametrize("objective", [SM(), SSM()])
+def test_objectives_that_differentiate_the_score_are_refused(objective):
+    with pytest.raises(ConfigError, match="differentiates the score by v"):
+        make(objective=objective)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: VariationalScore(n_particles=1), r"n_particles \(L\) >= 2, not 1"),
+        (lambda: VariationalScore(n_particles=0, covariance=Biased()), "not 0"),
+        (lambda: VariationalScore(sets="both"), "score.sets is 'separate', 'coupled' or 'shared', not 'both'"),
+        (lambda: VariationalScore(particles=ExactParticles(), estimate=ControlledVaES()), "use estimate=vaes"),
+        (
+            lambda: VariationalScore(
+                particles=RefinedParticles(n_refine_steps=1, step_size=0.1, noise_std=0.1), estimate=ControlledVaES()
+            ),
+            "those of RefinedParticles are not: use estimate=vaes or particles=posterior",
+        ),
+        (lambda: VariationalScore(n_particles=1, covariance=Biased()), r"L\) >= 2, not 1: raise .*covariance=none"),
+        (
+            lambda: make(VariationalScore(particles=RefinedParticles(n_refine_steps=1, step_size=0.1, noise_std=0.0))),
+            "has binary ones",
+        ),
+        (lambda: make(n_lower_steps=-1), "n_lower_steps"),
+        (lambda: make(posterior=LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)), "binary ones"),
+        (
+            lambda: VaGES(
+                energy=GRBM(v_dim=2, h_dim=3),
+                objective=DSM(noise_std=0.1),
+                score=VariationalScore(particles=PosteriorParticles()),
+                optimizer=Adam(lr=0.1),
+            ),
+            "need a posterior",
+        ),
+    ],
+)
+def test_bad_input(build, words):
+    with pytest.raises(ConfigError, match=words):
+        build()
+
+
+def test_training_by_vages_moves_a_wide_model_to_the_data():
+    torch.manual_seed(0)
+    energy = GRBM(v_dim=V_DIM, h_dim=H_DIM)
+    method = VaGES(
+        energy=energy,
+        posterior=BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM),
+        divergence=KL(),
+        objective=DSM(noise_std=0.1),
+        score=VariationalScore(n_particles=2),
+        optimizer=Adam(lr=0.02),
+    )
+    generator, v = keyed_generator(0), 0.3 * torch.randn(400, V_DIM)
+    state = iterating.start(method)
+    for _ in range(150):
+        method.run_iteration(state, v, method.draw_noise(v, generator))
+    assert -1.7 < energy.log_std.mean() < -0.8  # log 0.3 = -1.2
+
+
+def test_gaussian_model_trains_with_refined_particles():
+    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM)
+    score = VariationalScore(particles=RefinedParticles(n_refine_steps=3, step_size=0.2, noise_std=0.01))
+    method = make(score, energy=energy, posterior=LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(6, V_DIM)
+    (step,) = iterating.found(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))["upper"]
+    assert step.diagnostics["refined_rms"].isfinite()
+    assert all(value.isfinite().all() for value in step.grads.values())
+    assert "step_size=0.2" in method.failure_hint("refined_rms")
+    assert method.failure_hint("loss") is None
+
+
+# --- the bias study ---------------------------------------------------------------------------------------
+
+
+def test_biases_of_the_study_are_those_of_the_estimates():
+    case = GRBMS[0]
+    energy, v = case.make(), torch.randn(1, V_DIM)
+    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+
+    def estimates(logits):
+        rows = [expected_estimates(energy, logits, v, z.unsqueeze(0), Unbiased()) for z in torch.eye(V_DIM)]
+        return rows[0][0], torch.cat([torch.stack([row[1][name].flatten() for row in rows], 1) for name in ("W", "c")])
+
+    wrong, right = estimates(q.logits(v)), estimates(energy.latent_logits(v))
+    vaes, vages = (torch.linalg.vector_norm(a - b) for a, b in zip(wrong, right, strict=True))
+    moments = [_mean_variance(latent_distribution(model, v)) for model in (energy, q)]
+    found = bias_norms(energy.coupling(), v.squeeze(0), *moments)
+    torch.testing.assert_close(found[0], vaes, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found[1], vages, rtol=1e-10, atol=1e-10)
+    kl = latent_distribution(q, v).divergences(latent_distribution(energy, v))["posterior_kl"].squeeze()
+    assert all(a < b for a, b in zip(found, bias_bounds(energy.coupling(), v.squeeze(0), kl, binary=True), strict=True))
+
+
+@pytest.mark.parametrize(("case", "q"), [(GRBMS[0], "kl"), (GAUSSIAN, "fisher")])
+def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
+    method = StandIn()
+    method.energy, v = case.make(), torch.randn(3, V_DIM)
+    method.posterior = case.exact_posterior(method.energy)
+    study = ScoreBias(levels=[1e-4, 1e-3, 1e-2, 1.0], n_repeats=5)
+    found = study.compute(method, v, keyed_generator(0))
+    assert 0 < found["score_bias_bound_ratio"] < 1
+    small = ScoreBias(levels=[1e-4, 1e-3, 1e-2]).compute(method, v, keyed_generator(0))
+    for name in ("vaes", "vages"):
+        assert small[f"score_bias_slope_{name}_{q}"] == pytest.approx(0.5, abs=0.01)
+    figure = draw_score_bias({f"test/{name}": value for name, value in found.items()})
+    assert len(figure.axes) == (2 if q == "fisher" else 1)
+    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    assert lines["VaES"].tolist() == [found[f"score_bias_vaes_t{i}"] for i in range(4)]
+    assert (lines["VaGES"] < lines["VaGES, bound"]).all()
+
+
+def test_the_study_passes_over_what_it_has_no_closed_form_for():
+    assert ScoreBias().compute(StandIn(), torch.zeros(1, 2), keyed_generator(0)) == {}
+    assert draw_score_bias({"test/fisher": 1.0}) is None

@@ -1,0 +1,279 @@
+"""Averages of the parameters: their recursion, what they leave alone, going on with them, and metrics of them."""
+
+import pytest
+import torch
+
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build, iterations_per_batch
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.training.callbacks.ema import averaged_of
+from eblvm_lit.training.checkpoint_io import restore
+from helpers.image_files import write_cifar10
+from helpers.shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, tiny, train
+
+EMA = ("callbacks=ema", "callbacks.ema.decay=0.9")
+LONG = (
+    *(
+        "trainer.max_steps=24",
+        "n_validations=2",
+        "callbacks.checkpoints.every=7",
+        "method=bidsm",
+        "test_checkpoint=last",
+    ),
+    *("optimizer.lr=0.01", "seed=3", "method.n_lower_steps=1", "method.n_unroll=0"),
+)
+UNTESTED = "callbacks.evaluation=null"
+CRASH = (
+    "allow_packages=[helpers]",
+    "+callbacks.crash._target_=helpers.stopping.CrashAt",
+    "+callbacks.crash.iteration=19",
+)
+QUICK = ("optimizer.lr=0.1", "method.n_lower_steps=1", "method.n_unroll=0", "n_validations=2")
+
+
+def record_parameters(monkeypatch):
+    """All networks' parameters before the first iteration and after each."""
+    found, step = [], Method.step
+
+    def copied(method):
+        return {name: p.detach().clone() for name, p in averaged_of(method).items()}
+
+    def step_and_record(self, *args):
+        if not found:
+            found.append(copied(self))
+        record = step(self, *args)
+        found.append(copied(self))
+        return record
+
+    monkeypatch.setattr(Method, "step", step_and_record)
+    return found
+
+
+def averaged(path, decay, every=1):
+    """The average of values before the first iteration and after each, by a plain loop."""
+    average, kept = path[0], 1.0
+    for t, value in enumerate(path[1:], start=1):
+        kept *= min(decay, (1 + t) / (10 + t))
+        if t % every == 0:
+            average, kept = kept * average + (1 - kept) * value, 1.0
+    return average
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(every, tmp_path, monkeypatch):
+    path = record_parameters(monkeypatch)
+    ema = ["callbacks=ema", "callbacks.ema.decay=0.5", f"callbacks.ema.every={every}"]  # warm from t = 8 on
+    blocks = ["trainer.log_every_n_steps=10", "trainer.max_steps=20"]
+    train(tmp_path, *QUICK, *ema, *blocks, UNTESTED, "trainer.precision=64-true")
+    assert len(path) == 21
+    found = checkpoint(tmp_path)["averages"]
+    assert found.keys() == path[0].keys()
+    assert {name.partition(".")[0] for name in found} == {"energy", "posterior"}
+    for name, average in found.items():
+        expected = averaged([values[name] for values in path], 0.5, every)
+        torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
+    assert any(not torch.allclose(average, path[-1][name], rtol=1e-3) for name, average in found.items())
+
+
+def test_blocks_give_way_to_averages():
+    wide = ["trainer.log_every_n_steps=10", "n_validations=1"]
+    assert iterations_per_batch(tiny("x", *wide)) == 10
+    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema")) == 1
+    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema", "callbacks.ema.every=5")) == 5
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """An uninterrupted run with averages."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    return folder, train(folder, *LONG, *EMA)
+
+
+def test_training_is_the_same_with_and_without_averages(straight, tmp_path):
+    train(tmp_path, *LONG, UNTESTED)
+    assert same_state(tmp_path, straight[0])
+    assert same_state(tmp_path, straight[0], "best")
+    assert "averages" not in checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(every, straight, tmp_path):
+    every = f"callbacks.ema.every={every}"
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *LONG, *EMA, *CRASH, UNTESTED, every)
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 14
+    train(tmp_path / "resumed", *LONG, *EMA, UNTESTED, every, "ckpt=last")
+    whole = straight[0]
+    if every.endswith("4"):
+        whole = tmp_path / "whole"
+        train(whole, *LONG, *EMA, UNTESTED, every)
+    assert same_state(tmp_path / "resumed", whole)
+    for name in ("last", "best"):
+        resumed, uninterrupted = (checkpoint(folder, name)["averages"] for folder in (tmp_path / "resumed", whole))
+        assert same(resumed, uninterrupted)
+    assert not same(checkpoint(tmp_path / "resumed")["averages"], checkpoint(tmp_path / "crashed")["averages"])
+
+
+def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplog):
+    train(tmp_path / "raw", *QUICK, UNTESTED)
+    again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={tmp_path}/raw/checkpoints/last.ckpt"]
+    train(tmp_path / "more", *again, "trainer.max_steps=12")
+    assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
+    content = checkpoint(tmp_path / "more")
+    for name, average in content["averages"].items():
+        assert torch.equal(average, content["state_dict"][name])  # a decay of 0 keeps the last
+
+
+# --- running statistics -----------------------------------------------------------------------------------
+
+IMAGES = (
+    *("method=vae", "data=cifar10", "posterior.network.width=2", "generator.width=2", "data.val_size=2"),
+    *("data.batch_size=3", "trainer.accelerator=cpu", "callbacks=ema", "callbacks.ema.decay=0.9", "logger=none"),
+    *("callbacks.figures=null", "callbacks.progress=null", "summary=false", "trainer.max_steps=6", "n_validations=1"),
+    *("method.compile=false", "callbacks.evaluation=null", "callbacks.checkpoints.every=3"),
+)
+CRASHING = (*CRASH[:2], "+callbacks.crash.iteration=5")
+STATISTICS = ("running_mean", "running_var")
+
+
+def train_images(folder, *overrides):
+    """What the last checkpoint holds of a run whose networks have batch normalisation."""
+    run.train(configure(*IMAGES, f"run_dir={folder}", *overrides))
+    return checkpoint(folder)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A run with running statistics: its checkpoint, and all of them before the first iteration and after each."""
+    folder, path, step = tmp_path_factory.mktemp("images"), [], Method.step
+    write_cifar10(folder)
+
+    def statistics(method):
+        buffers = method.named_buffers()
+        return {name: value.clone() for name, value in buffers if name.endswith(STATISTICS)}
+
+    def step_and_record(self, *args):
+        if not path:
+            path.append(statistics(self))
+        record = step(self, *args)
+        path.append(statistics(self))
+        return record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EBLVM_DATA", str(folder))
+        patch.setattr(Method, "step", step_and_record)
+        return folder, train_images(folder / "run"), path
+
+
+def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of_the_buffers(images):
+    _, content, path = images
+    assert len(path) == 7
+    averages = content["averages"]
+    assert {name for name in averages if name.endswith(STATISTICS)} == path[0].keys()
+    assert len(path[0]) > 8
+    for name in path[0]:
+        expected = averaged([found[name] for found in path], 0.9)
+        torch.testing.assert_close(averages[name], expected)
+        assert not torch.allclose(expected, path[-1][name], rtol=1e-3)
+    assert not any("num_batches" in name for name in averages)
+
+
+def test_averages_are_loaded_with_their_own_statistics(images, monkeypatch):
+    folder, content, _ = images
+    monkeypatch.setenv("EBLVM_DATA", str(folder))
+    method = build(configure(*IMAGES, f"run_dir={folder / 'x'}")).method
+    restore(method, content, "last.ckpt", "ema")
+    for name, value in method.state_dict().items():
+        assert torch.equal(value, content["averages"].get(name, content["state_dict"][name]))
+
+
+def test_a_crashed_run_goes_on_with_the_averages_of_its_statistics_bit_by_bit(images, tmp_path, monkeypatch):
+    folder, whole, _ = images
+    monkeypatch.setenv("EBLVM_DATA", str(folder))
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train_images(tmp_path / "crashed", *CRASHING)
+    last = tmp_path / "crashed" / "checkpoints" / "last.ckpt"
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 3
+    resumed = train_images(tmp_path / "resumed", f"ckpt={last}")
+    assert same(resumed["averages"], whole["averages"])
+
+
+# --- metrics of them --------------------------------------------------------------------------------------
+
+
+def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight, tmp_path):
+    folder, metrics = straight
+    last = folder / "checkpoints" / "last.ckpt"
+    content = checkpoint(folder)
+    content["state_dict"].update(content["averages"])
+    torch.save(content, tmp_path / "averaged.ckpt")
+    expected = evaluate(tmp_path / "averaged", tmp_path / "averaged.ckpt")
+    found = evaluate(tmp_path / "ema", last, "eval_weights=ema")
+    assert found == expected
+    assert found["test/fisher"] != metrics["test/fisher"]
+    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: as in the run, raw
+    both = evaluate(tmp_path / "both", last, "eval_weights=both")
+    averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
+    assert both == of_checkpoint(metrics) | averaged
+
+
+def test_a_run_can_end_with_metrics_of_its_averages_with_and_without_checkpoints(tmp_path):
+    few = [*QUICK, *EMA, "test_checkpoint=last", "n_validations=1", "callbacks.evaluation.metrics.log_likelihood=null"]
+    few += ["callbacks.evaluation.at_validation=[]"]
+    ema = train(tmp_path / "ema", *few, "eval_weights=ema")
+    both = train(tmp_path / "both", *few, "eval_weights=both", "callbacks.checkpoints=null")
+    last = tmp_path / "ema" / "checkpoints" / "last.ckpt"
+    assert evaluate(tmp_path / "again", last) == of_checkpoint(ema)  # null: as in the run, averages
+    raw = evaluate(tmp_path / "raw", last, "eval_weights=raw")
+    for name in ("test/fisher", "test/posterior_kl"):
+        assert both[name] == raw[name] != ema[name] == both[name.replace("test/", "test_ema/")]
+
+
+def test_after_both_the_method_holds_its_parameters_again_for_figures(straight):
+    content = checkpoint(straight[0])
+    method = build(tiny("x", *LONG)).method
+    for kind in ("ema", "raw"):
+        restore(method, content, "last.ckpt", kind)
+    assert same(dict(method.state_dict()), dict(content["state_dict"]))
+
+
+def test_persistent_chains_are_left_alone(tmp_path):
+    train(tmp_path, "method=pcd", "callbacks=ema", UNTESTED)
+    content = checkpoint(tmp_path)
+    assert not any("chain" in name for name in content["averages"])
+    method = build(tiny("x", "method=pcd")).method
+    restore(method, content, "last.ckpt", "ema")
+    assert torch.equal(method.chain_h, content["state_dict"]["chain_h"])
+    assert torch.equal(method.energy.W, content["averages"]["energy.W"])
+    assert not torch.equal(method.energy.W, content["state_dict"]["energy.W"])
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["eval_weights=ema"],
+            "eval_weights=ema needs averages of the parameters: add callbacks=ema",
+        ),
+        (["eval_weights=both"], "eval_weights=both needs averages"),
+        (["eval_weights=swa"], "eval_weights=swa is not supported; use one of raw, ema, both"),
+        (["callbacks=ema", "callbacks.ema.decay=1.0"], r"callbacks.ema.decay must be in \[0, 1\), not 1.0"),
+    ],
+)
+def test_refusals_before_the_first_iteration(overrides, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        train(tmp_path, *overrides)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_checkpoint_without_averages_has_no_metrics_of_them(tmp_path):
+    train(tmp_path, *QUICK, UNTESTED)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    with pytest.raises(ConfigError, match="holds no averages of its parameters: train with callbacks=ema, or use"):
+        evaluate(tmp_path / "e", last, "eval_weights=ema")
+    with pytest.raises(ConfigError, match="eval_weights is raw, ema or both, not 'mean'"):
+        evaluate(tmp_path / "e", last, "eval_weights=mean")

@@ -1,0 +1,175 @@
+"""TensorBoard's files, several loggers at once, and Lightning's own loggers and callbacks."""
+
+import copy
+
+import pytest
+import torch
+import yaml
+
+from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.training.loggers.csv import read_curves
+from helpers.shell import curves, evaluate, of_checkpoint, train
+
+FILTERS = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
+
+
+def drawing(folder, *, at_validation=False):
+    """The override of a run that draws one figure."""
+    target = "_target_: eblvm_lit.training.callbacks.figures.Figures"
+    return f"callbacks.figures={{{target}, save_dir: {folder}, at_validation: {at_validation}, {FILTERS}}}"
+
+
+def lightning(kind, name, /, **arguments):
+    """The override that adds a class of Lightning."""
+    described = ", ".join([f"_target_: pytorch_lightning.{kind}s.{name}", *(f"{k}: {v}" for k, v in arguments.items())])
+    return f"+{kind}{'s' if kind == 'callback' else ''}.x={{{described}}}"
+
+
+# --- TensorBoard ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def accumulator():
+    return pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+
+def read(accumulator, folder):
+    """What the files of TensorBoard of a run hold."""
+    return accumulator.EventAccumulator(str(folder / "tensorboard"), {"images": 0, "scalars": 0}).Reload()
+
+
+def scalars(events, name):
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+@pytest.fixture(scope="module")
+def board(accumulator, tmp_path_factory):
+    """A run with TensorBoard: its folder, its metrics and its events."""
+    folder = tmp_path_factory.mktemp("board")
+    metrics = train(folder, "logger=tensorboard", "method=dsm", drawing(folder, at_validation=True))
+    return folder, metrics, read(accumulator, folder)
+
+
+def test_tensorboard_gets_the_same_curves_as_the_csv_file(board):
+    folder, _, events = board
+    for name in ("train/model_loss", "train/model_lr", "val/loss", "val/fisher", "test/fisher"):
+        written = [(row["iteration"], pytest.approx(row[name])) for row in curves(folder) if name in row]
+        assert scalars(events, name) == written
+
+
+def test_tensorboard_gets_the_figures_under_one_name_over_iterations(board):
+    _, _, events = board
+    assert events.Tags()["images"] == ["figures/filters"]
+    images = events.Images("figures/filters")
+    assert [image.step for image in images] == [5, 10, 10]
+    assert images[-1].width > 100
+
+
+def test_tensorboard_gets_the_configuration_beside_the_final_metrics(board):
+    folder, metrics, events = board
+    assert yaml.safe_load((folder / "tensorboard" / "hparams.yaml").read_text())["seed"] == 1234
+    data = events.summary_metadata
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    start, experiment = (
+        HParamsPluginData.FromString(data[f"_hparams_/{name}"].plugin_data.content)
+        for name in ("session_start_info", "experiment")
+    )
+    assert start.session_start_info.hparams["method/energy/h_dim"].number_value == 3
+    shown = {info.name.tag for info in experiment.experiment.metric_infos}
+    assert shown == {name for name in metrics if name.startswith("test")}
+
+
+def test_an_evaluation_is_shown_on_tensorboard(board, accumulator, tmp_path):
+    folder, metrics, _ = board
+    evaluate(tmp_path, folder / "checkpoints" / "last.ckpt", "logger=tensorboard")
+    assert scalars(read(accumulator, tmp_path), "test/fisher") == [(10, pytest.approx(metrics["test/fisher"]))]
+
+
+@pytest.mark.parametrize("second", ["wandb", "tensorboard"])
+def test_two_loggers_at_once_get_the_same_curves(second, tmp_path):
+    pytest.importorskip(second)
+    offline = ["logger.wandb.offline=true"] if second == "wandb" else []
+    train(tmp_path, f"logger=[csv,{second}]", "method=dsm", *offline)
+    assert [row["iteration"] for row in curves(tmp_path)] == list(range(1, 11))
+    assert list((tmp_path / second).iterdir())
+
+
+# --- Lightning's own --------------------------------------------------------------------------------------
+
+
+def test_a_logger_of_lightning_gets_the_curves_the_results_and_the_configuration(tmp_path):
+    own = lightning("logger", "CSVLogger", save_dir=tmp_path, name="own", version="one", flush_logs_every_n_steps=1)
+    train(tmp_path, "method=dsm", own)
+    rows = list(read_curves(tmp_path / "own" / "one" / "metrics.csv"))
+    losses = [(row["step"], row["val/loss"]) for row in rows if "val/loss" in row]
+    assert losses == [(row["iteration"], row["val/loss"]) for row in curves(tmp_path) if "val/loss" in row]
+    assert any("test/fisher" in row for row in rows)
+    assert yaml.safe_load((tmp_path / "own" / "one" / "hparams.yaml").read_text())["seed"] == 1234
+
+
+def test_a_logger_whose_package_is_missing_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_AVAILABLE", False)
+    monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_SKINNY_AVAILABLE", False, raising=False)
+    with pytest.raises(ConfigError, match=r"^logger.x \(MLFlowLogger\) does not fit: "):
+        train(tmp_path, "method=dsm", lightning("logger", "MLFlowLogger"))
+
+
+def test_early_stopping_of_lightning_ends_a_run_which_is_evaluated_without_it(tmp_path):
+    stop = lightning("callback", "EarlyStopping", monitor="val/loss", patience=1, min_delta=1e9)
+    metrics = train(tmp_path, "method=dsm", stop, "trainer.max_steps=20", "n_validations=10")
+    assert metrics["iteration"] == 4
+    assert evaluate(tmp_path / "e", tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("EarlyStopping", {"monitor": "val/loss", "patients": 3}, r"\(EarlyStopping\) has no key 'patients'"),
+        ("EarlyStopping", {}, r"\(EarlyStopping\) does not fit: .*'monitor'"),
+    ],
+)
+def test_a_callback_of_lightning_that_does_not_fit_is_refused_in_a_sentence(name, arguments, why, tmp_path):
+    with pytest.raises(ConfigError, match=why) as refusal:
+        train(tmp_path, "method=dsm", lightning("callback", name, **arguments))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["callbacks.EarlyStopping", "callbacks.early_stopping.os.system", "loggers.CSVLogger"])
+def test_a_checkpoint_may_name_nothing_of_lightning(name, content, sentinel, tmp_path):
+    with pytest.raises(ConfigError, match="may not name"):
+        resolve_target(f"pytorch_lightning.{name}")
+    node = {"_target_": f"pytorch_lightning.{name}", "command": f"touch {sentinel}"}
+    hostile = copy.deepcopy(content)
+    hostile["eblvm_lit"]["config"]["callbacks"]["evaluation"]["metrics"]["x"] = node
+    torch.save(hostile, tmp_path / "hostile.ckpt")
+    with pytest.raises(ConfigError, match="may not name"):
+        evaluate(tmp_path / "one", tmp_path / "hostile.ckpt")
+    del hostile["eblvm_lit"]["config"]["callbacks"]["evaluation"]["metrics"]["x"]
+    hostile["eblvm_lit"]["config"]["callbacks"]["x"] = node  # left out: of use in training alone
+    torch.save(hostile, tmp_path / "hostile.ckpt")
+    evaluate(tmp_path / "two", tmp_path / "hostile.ckpt")
+
+
+def test_of_lightning_the_command_line_may_name_classes_alone():
+    assert resolve_target("pytorch_lightning.loggers.MLFlowLogger", LIBRARIES).__name__ == "MLFlowLogger"
+    for name in (
+        "callbacks.early_stopping.torch",
+        "loggers.mlflow.os.system",
+        "loggers.mlflow.Path",
+    ):
+        with pytest.raises(ConfigError, match=r"may not name|There is no"):
+            resolve_target(f"pytorch_lightning.{name}", LIBRARIES)
+
+
+def test_an_own_logger_is_named_with_leave(tmp_path, monkeypatch):
+    (tmp_path / "mylog.py").write_text(
+        "from eblvm_lit.training.loggers.csv import CSVCurves\n\n\nclass Mine(CSVCurves):\n    name = 'mine'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = f"+logger.mine={{_target_: mylog.Mine, save_dir: {tmp_path / 'own'}}}"
+    with pytest.raises(ConfigError, match=r"may not name 'mylog.Mine'"):
+        train(tmp_path / "run", "method=dsm", own)
+    train(tmp_path / "run", "method=dsm", own, "allow_packages=[mylog]", "ckpt=null", f"run_dir={tmp_path / 'other'}")
+    assert (tmp_path / "own" / "metrics.csv").read_bytes() == (tmp_path / "other" / "metrics.csv").read_bytes()

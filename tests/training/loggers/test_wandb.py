@@ -1,0 +1,117 @@
+"""Runs on W&B's dashboards, read back from the files that are written without a network."""
+
+import json
+import os
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+pytest.importorskip("wandb")
+
+from eblvm_lit.training import provenance
+from eblvm_lit.training.provenance import Job
+from helpers.shell import checkpoint, curves, evaluate, train
+from helpers.wandb_files import runs_of
+
+OFFLINE = ("logger=wandb", "logger.wandb.offline=true", "method=dsm")
+JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="seed=0", choices={"method": "dsm"})
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two jobs in one process, the second one with a figure, a tag and an artifact: the folder and its metrics."""
+    folder = tmp_path_factory.mktemp("sweep")
+    filters = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
+    drawn = f"callbacks.figures={{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: {folder / '1'}, {filters}}}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "current", lambda: JOB)
+        patch.delenv("WANDB_MODE", raising=False)
+        train(folder / "0", *OFFLINE)
+        more = ("logger.wandb.tags=[mine]", "logger.wandb.log_checkpoints=true", "seed=7")
+        metrics = train(folder / "1", *OFFLINE, drawn, *more)
+        assert "WANDB_MODE" not in os.environ  # which would make all later runs of the process offline
+        last = folder / "1" / "checkpoints" / "last.ckpt"
+        evaluate(folder / "2", last, "logger=wandb", "logger.wandb.offline=true")
+    return folder, metrics
+
+
+def test_two_jobs_of_one_process_are_two_runs_of_one_group(sweep):
+    one, other, evaluation = runs_of(sweep[0])
+    assert len({found.run.run_id for found in (one, other, evaluation)}) == 3
+    assert {found.run.run_group for found in (one, other, evaluation)} == {"bism_fig3 2026-01-01/10-00-00"}
+    assert (one.run.project, one.run.job_type, one.run.display_name) == ("eblvm_lit", "train", "seed=0")
+    assert (one.config["seed"], other.config["seed"]) == (1234, 7)
+    assert list(other.run.tags) == ["mine", "bism_fig3", "dsm"]
+    assert one.exit_code == other.exit_code == evaluation.exit_code == 0
+
+
+def test_curves_are_those_of_the_csv_file_by_iteration(sweep):
+    folder, _ = sweep
+    for name, found in zip(("0", "1"), runs_of(folder), strict=False):
+        by_iteration = {}
+        for row in found.rows:
+            kept = {k: v for k, v in row.items() if not k.startswith(("_", "figures/", "train/iterations", "trainer/"))}
+            by_iteration.setdefault(kept["iteration"], {}).update(kept)
+        assert list(by_iteration) == list(range(1, 11))
+        assert list(by_iteration.values()) == curves(folder / name)
+
+
+def test_every_metric_has_its_axis_and_its_summary(sweep):
+    metrics = runs_of(sweep[0])[1].metrics
+    best = {"val/loss": "min", "test/fisher": "min", "train/model_loss": "min"}
+    best |= {"test/log_likelihood": "max", "train/iterations_per_second": "max"}
+    for name, way in best.items():
+        assert metrics[name].step_metric == "iteration", name
+        assert (metrics[name].summary.min, metrics[name].summary.max) == (way == "min", way == "max"), name
+    assert not metrics["train/model_lr"].summary.min  # neither way is better: W&B's own summary, the last value
+
+
+def test_figures_results_and_checkpoints_are_there(sweep):
+    folder, metrics = sweep
+    one, other, evaluation = runs_of(folder)
+    values = {name: row[name] for row in other.rows for name in row}
+    files = next((folder / "1" / "wandb").glob("offline-run-*/files"))
+    assert [path.read_bytes() for path in files.rglob("*.png")] == [
+        (folder / "1" / "figures" / "filters.png").read_bytes()
+    ]
+    assert {name: values[name] for name in metrics if name.startswith("test")} == {
+        name: value for name, value in metrics.items() if name.startswith("test")
+    }
+    artifact = next(found for found in other.artifacts if found.type == "model")
+    assert {entry.path for entry in artifact.manifest.contents} == {"last.ckpt", "best.ckpt"}
+    assert not [found for found in one.artifacts if found.type == "model"]
+    assert "figures/filters/filenames" in {name for row in evaluation.rows for name in row}
+
+
+def test_the_resolved_configuration_and_the_code_are_there(sweep):
+    config = runs_of(sweep[0])[1].config
+    saved = OmegaConf.to_container(OmegaConf.load(sweep[0] / "1" / "config.yaml"))
+    assert {key: config[key] for key in saved} == saved
+    assert "${" not in json.dumps(saved)
+    assert config["job"]["experiment"] == "bism_fig3"
+    assert config["code"] == provenance.environment()
+    assert config["code"]["torch"] == torch.__version__
+
+
+def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp_path):
+    long = (*OFFLINE, "trainer.max_steps=20", "n_validations=2")
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train(
+            tmp_path / "run",
+            *long,
+            "allow_packages=[helpers]",
+            "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 15}",
+        )
+    train(tmp_path / "run", *long, "ckpt=last")
+    first, second = runs_of(tmp_path)
+    assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["wandb"]
+    assert second.run.resume  # `wandb sync` appends it to what the server has of this id, as of wandb 0.31
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    assert min(row["iteration"] for row in second.rows) == 11
+
+
+def test_code_of_no_repository_has_no_commit(monkeypatch):
+    monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
+    found = provenance.environment.__wrapped__()
+    assert found["commit"] is None
