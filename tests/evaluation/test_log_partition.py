@@ -9,7 +9,7 @@ from torch import nn
 
 from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.energies.deep import DeepEnergy, DeepVectorEnergy
+from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.quadrature import QuadratureMarginal
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
@@ -19,9 +19,8 @@ from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
 from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
-from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
-from helpers.models import LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
+from helpers.models import Confined, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 from helpers.shell import evaluate, of_checkpoint, train
 
 F64 = torch.float64
@@ -34,23 +33,6 @@ def normal_energy(x):
 def quartic(x):
     """Two wells that are not normal: U = (x^2 - 1)^2 + x / 2, summed over dimensions."""
     return ((x.square() - 1).square() + 0.5 * x).sum(-1)
-
-
-class Confined(VisibleEnergy):
-    """A deep energy of the plane with a weak bowl around it, so that it has a log Z."""
-
-    def __init__(self, seed=0):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.deep = DeepEnergy(network=MLP(sizes=[2, 16, 8]), head="squared_norm")
-        for p in self.deep.parameters():
-            p.data.mul_(2)
-        self.event_shape = (2,)
-        self.double().requires_grad_(False)
-
-    def free_energy(self, v):
-        return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)
 
 
 class Bowl(VisibleEnergy):

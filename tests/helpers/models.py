@@ -2,9 +2,11 @@
 
 import torch
 
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, VisibleEnergy
+from eblvm_lit.energies.deep import DeepEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.networks.mlp import MLP
 from helpers.stand_in import StandIn
 
 F64 = torch.float64
@@ -48,3 +50,20 @@ class LatentOnly(Energy):
 
     def energy(self, v, h):
         return self.model.energy(v, h)
+
+
+class Confined(VisibleEnergy):
+    """A deep energy of the plane with a weak bowl around it, so that it has a log Z."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.deep = DeepEnergy(network=MLP(sizes=[2, 16, 8]), head="squared_norm")
+        for p in self.deep.parameters():
+            p.data.mul_(2)
+        self.event_shape = (2,)
+        self.double().requires_grad_(False)
+
+    def free_energy(self, v):
+        return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)

@@ -263,7 +263,7 @@ def test_points_are_drawn_by_what_fits_the_model():
     once, again = (source.images(grbm, board, 5) for _ in range(2))
     assert once.dtype == torch.float32
     assert torch.equal(once, again)  # so that all processes compare the same points
-    from test_log_partition import Confined
+    from helpers.models import Confined
 
     langevin = PointSamples(n_steps=200, step_size=0.05).images(method_of(Confined()), board, 500)
     assert langevin.shape == (500, 2)
