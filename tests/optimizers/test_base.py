@@ -23,8 +23,8 @@ every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=str)
 
 
 def rounding(n_steps):
-    """Tolerances after steps of some dozen operations each, with numbers of about 1: far from Adam's eps."""
-    bound = reordered(36 * n_steps)
+    """Tolerances after steps of a dozen operations each, with numbers of about 1: far from Adam's eps."""
+    bound = reordered(12 * n_steps)
     return {"rtol": bound, "atol": bound}
 
 
