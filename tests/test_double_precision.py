@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-import test_equal_numbers as small
 from cases import DIVERGENCES, ENERGIES, NOISE_DISTRIBUTIONS, OBJECTIVES, PAIRED_OBJECTIVES, PAIRS, VISIBLE_ENERGIES
 from eblvm_lit.cli import run
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.scores.exact import ExactScore
-from image_files import write_cifar10, write_frey, write_mnist
-from shell import checkpoint, configured
-from test_config import GAN, NARROW, SHORTER, SMALL_DEEP, names
+from helpers.every_metric import METRICS, PLACE, SHORT_AIS, settings
+from helpers.image_files import write_cifar10, write_frey, write_mnist
+from helpers.shell import checkpoint, configured
+from helpers.short_runs import GAN, NARROW, SHORT_CHAINS, SHORTER, SMALL_DEEP, names
 
 IMAGES = ("data=mnist", "data.val_size=2", "data.batch_size=4")
 TINY_DEEP = (*IMAGES, *SMALL_DEEP, "model.h_dim=3")
@@ -46,7 +46,6 @@ MADE = (
     "energies.n=6",
     "tsne.n=6",
 )
-SHORT = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
 
 
 def figures(option, *sizes):
@@ -55,11 +54,11 @@ def figures(option, *sizes):
 
 # All metrics that need no weights from elsewhere, and all figures.
 SHOWN = {
-    "vectors": (*small.METRICS["digits"], *figures("representation", *CLOUD[:2], "tsne.n=6", "energies.n=6")),
-    "points": (*small.METRICS["plane"], *figures("default", *CLOUD)),
-    "generator": (*small.METRICS["images"], *figures("generator", *MADE)),
+    "vectors": (*METRICS["digits"], *figures("representation", *CLOUD[:2], "tsne.n=6", "energies.n=6")),
+    "points": (*METRICS["plane"], *figures("default", *CLOUD)),
+    "generator": (*METRICS["images"], *figures("generator", *MADE)),
     "images": (
-        *(*TINY_DEEP, "method=bimdsm", f"evaluation@{small.PLACE}=out_of_distribution", *SHORT),
+        *(*TINY_DEEP, "method=bimdsm", f"evaluation@{PLACE}=out_of_distribution", *SHORT_CHAINS),
         *figures(
             "all",
             "samples.n=4",
@@ -70,9 +69,9 @@ SHOWN = {
         ),
     ),
     "likelihood": (
-        *("data=checkerboard", "model=deep_toy", f"evaluation@{small.PLACE}=likelihood", "callbacks.figures=null"),
-        *small.settings("sandwich.ais", *small.SHORT_AIS),
-        *small.settings("estimated_likelihood.hamiltonian_ais", *small.SHORT_AIS),
+        *("data=checkerboard", "model=deep_toy", f"evaluation@{PLACE}=likelihood", "callbacks.figures=null"),
+        *settings("sandwich.ais", *SHORT_AIS),
+        *settings("estimated_likelihood.hamiltonian_ais", *SHORT_AIS),
     ),
     **{name: (f"experiment={name}", "data.batch_size=20", *SHORTER[name]) for name in ("hypergradient_comparison",)},
     "bism_fig1": ("experiment=bism_fig1", "model.h_dim=3", *SHORTER["bism_fig1"]),

@@ -13,11 +13,11 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data import digits
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.batches import OrderedBatches
+from helpers.every_metric import METRICS
 from helpers.image_files import write_mnist
 from helpers.launching import RUN
 from helpers.processes import in_processes, make
 from helpers.shell import close, configured, curves, train
-from helpers.short_runs import NARROW
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
@@ -26,38 +26,6 @@ EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks
 PCD = ("method=pcd", "method.n_chains=30")
 # By the number of examples of the validation and of the test split: a method, and rows of a training and of another batch.
 CASES = {1: (EMA, 100, 1000), 2: (PCD, 61, 1), 3: (EMA, 300, 2), 5: (PCD, 64, 2), 7: (EMA, 108, 3)}
-PLACE = "callbacks.evaluation.metrics"
-FEW = ("n_samples=9", "n_samples_at_validation=8", "reference.n_max=11", "reference.split=train")
-CLASSIFIER = (*FEW, "features.n_steps=2", "features.width=4", "features.dim=5")
-SHORT_AIS = ("n_chains=4", "n_betas=3", "n_adapting=2", "base=standard")
-
-
-def settings(metric, *options):
-    return [f"{PLACE}.{metric}.{option}" for option in options]
-
-
-# All metrics that need no weights from elsewhere.
-METRICS = {
-    "digits": (
-        *("data=digits", "model.h_dim=3"),
-        f"evaluation@{PLACE}=[classifier,ksd,likelihood,out_of_distribution,probe]",
-        f"+criteria@{PLACE}.fd_classifier.criteria=coverage",
-        *settings("fd_classifier", *CLASSIFIER),
-        *settings("sandwich.ais", *SHORT_AIS),
-        *settings("probe", "n_train=50"),
-        *("sampler.batch_size=4", *(f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold"))),
-    ),
-    "plane": (
-        *("data=two_blobs", f"evaluation@{PLACE}=[plane,points]"),
-        *settings("points", *FEW, "images.n_steps=2"),
-        *settings("quadrature", "n_cells=6", "tolerance=1"),
-        *settings("modes", "n_steps=2"),
-    ),
-    "images": (
-        *("data=mnist", "data.size=8", "data.val_size=2", "data.batch_size=4", "method=bidvl", *NARROW),
-        *(f"evaluation@{PLACE}=generator", *settings("fd_classifier", *CLASSIFIER, "images.batch_size=4")),
-    ),
-}
 
 
 def runs(folder, size):

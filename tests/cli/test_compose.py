@@ -22,17 +22,14 @@ from eblvm_lit.utils.command_line import override
 from helpers.image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
 from helpers.shell import CONF, composed, configure, configured, save_config, tiny, train, with_values
 from helpers.short_runs import (
+    GAN,
     NARROW,
     SHORTER,
+    SMALL_DEEP,
     first_value,
+    names,
     shorter_deep,
 )
-
-
-def names(group):
-    """The options of a group; files with an underscore are what others have in common."""
-    return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
-
 
 # Where a group's choice goes, if not under its own name.
 PLACES = {
@@ -50,7 +47,6 @@ VARIATIONAL_PARTS = [
     *(("estimate", name) for name in ("vaes", "control_variate")),
     *(("covariance", name) for name in ("unbiased", "biased", "none")),
 ]
-SMALL_DEEP = ["model.network.n_blocks=1", "model.network.channels=2"]
 # What an option needs beside it.
 COMPANIONS = {
     "divergence=fisher": ["model=gaussian"],
@@ -91,7 +87,6 @@ COMPANIONS |= {
 }
 COMPANIONS |= {option: ["data=mnist", "data.size=16"] for option in ("method=lebm", "model=latent_prior")}
 COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
-GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}
 OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 COMPANIONS |= {

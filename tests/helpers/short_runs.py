@@ -2,7 +2,12 @@
 
 import re
 
+from helpers.shell import CONF
+
 NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
+
+SMALL_DEEP = ["model.network.n_blocks=1", "model.network.channels=2"]
+GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 
 
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
@@ -26,6 +31,11 @@ SHORTER = {
 
 
 SHORT_CHAINS = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+
+
+def names(group):
+    """The options of a group; files with an underscore are what others have in common."""
+    return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
 
 
 def first_value(values):
