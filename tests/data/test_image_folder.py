@@ -1,16 +1,250 @@
-"""A folder of images, and images as vectors: one command trains, evaluates and resumes."""
+"""A folder of images: what is read and prepared, how bad folders are refused, and runs of one."""
 
-import logging
+import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
+from PIL import Image
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli.settings import adapt
-from helpers.image_files import write_images, write_mnist
+from eblvm_lit.data import prepared_files as files
+from eblvm_lit.data.image_folder import ImageFolder
+from eblvm_lit.errors import DataError
+from helpers.image_files import gradient, write_images, write_mnist
 from helpers.shell import configure, evaluate, of_checkpoint
 
+
+def prepared(root):
+    return list((root / "prepared").iterdir()) if (root / "prepared").exists() else []
+
+
+def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
+    x = write_images(tmp_path / "set", 9)
+    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 2, "val_size": 2}
+    data = ImageFolder(**options)
+    data.setup()
+    (file,) = prepared(tmp_path)
+    stored = np.load(file)
+    assert stored.dtype == np.uint8
+    assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
+
+    monkeypatch.setattr(files, "open_image", None)  # no file is opened
+    monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
+    again = ImageFolder(**options)
+    again.setup()
+    assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
+    assert str(file) in Path("/proc/self/maps").read_text()
+    # whoever writes into the arrays changes them for himself alone
+    again.splits.train.zero_()
+    np.testing.assert_array_equal(np.load(file), stored)
+
+
+def test_an_interrupted_preparation_leaves_nothing_that_is_taken_for_whole(tmp_path, monkeypatch):
+    write_images(tmp_path / "set", 9)
+    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 2, "val_size": 2}
+    decode, calls = ImageFolder._decode, []
+
+    def dying(self, path, **options):
+        calls.append(path)
+        if len(calls) > 6:
+            raise KeyboardInterrupt
+        return decode(self, path, **options)
+
+    monkeypatch.setattr(ImageFolder, "_decode", dying)
+    with pytest.raises(KeyboardInterrupt):
+        ImageFolder(**options).setup()
+    assert prepared(tmp_path) == []
+    (tmp_path / "prepared" / ".set.123.tmp").write_bytes(b"left by a process that was killed")
+    monkeypatch.setattr(ImageFolder, "_decode", decode)
+    data = ImageFolder(**options)
+    data.setup()
+    assert [len(split) for split in data.splits] == [7, 2, 2]
+
+
+def test_a_changed_folder_is_prepared_anew(tmp_path):
+    write_images(tmp_path / "set", 6)
+    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 1, "val_size": 1}
+    ImageFolder(**options).setup()
+    write_images(tmp_path / "set", 8, seed=1)
+    data = ImageFolder(**options)
+    data.setup()
+    assert len(data.splits.train) == 7
+
+
+def folder(tmp_path, **options):
+    return ImageFolder(path=tmp_path / "set", root=tmp_path, **{"test_size": 2, "val_size": 2, **options})
+
+
+def rows_of(images, pool):
+    """Where each image is in a pool (n, H, W, 3)."""
+    places = {x.transpose(2, 0, 1).tobytes(): i for i, x in enumerate(pool)}
+    return [places[image.numpy().tobytes()] for image in images]
+
+
+def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
+    pools = [write_images(tmp_path / "set" / name, 8, seed=i) for i, name in enumerate(("cat", "dog", "eel"))]
+    data = folder(tmp_path, train_on_val=False, test_size=5, val_size=4)
+    data.setup()
+    assert data.class_names == ("cat", "dog", "eel")
+    assert data.image_shape == (3, 6, 6)
+    pool, found = np.concatenate(pools), []
+    for images, labels, n in zip(data.splits, data.labels, (15, 4, 5), strict=True):
+        rows = rows_of(images, pool)
+        assert labels.tolist() == [row // 8 for row in rows]
+        assert len(rows) == n
+        found += rows
+    assert sorted(found) == list(range(24))
+    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3  # not the last class alone
+
+
+def test_train_and_test_folders_are_kept_apart(tmp_path):
+    pools = {}
+    for i, (part, name, n) in enumerate(itertools.product(("train", "test"), ("a", "b"), (5,))):
+        pools.setdefault(part, []).append(write_images(tmp_path / "set" / part / name, n, seed=i))
+    data = folder(tmp_path)
+    data.setup()
+    train, test = (np.concatenate(pools[part]) for part in ("train", "test"))
+    assert sorted(rows_of(data.splits.train, train)) == list(range(10))
+    assert rows_of(data.splits.test, test) == list(range(10))
+    assert data.labels.test.tolist() == [0] * 5 + [1] * 5
+    assert data.labels.train.tolist() == [row // 5 for row in rows_of(data.splits.train, train)]
+
+
+def test_a_flat_folder_has_no_labels_and_hidden_files_do_not_count(tmp_path):
+    write_images(tmp_path / "set", 7)
+    (tmp_path / "set" / ".DS_Store").write_text("not an image")
+    data = folder(tmp_path)
+    data.setup()
+    assert data.labels is data.class_names is None
+    assert [len(split) for split in data.splits] == [5, 2, 2]
+
+
+def test_grey_and_colour_are_converted_on_demand(tmp_path):
+    colour = write_images(tmp_path / "set", 5)
+    grey = folder(tmp_path, channels=1)
+    grey.setup()
+    expected = {np.asarray(Image.fromarray(x).convert("L")).tobytes() for x in colour}
+    assert {x.numpy().tobytes() for x in torch.cat([grey.splits.train, grey.splits.test])} == expected
+    assert grey.event_shape == (1, 6, 6)
+    write_images(tmp_path / "other" / "set", 5, mode="L")
+    back = folder(tmp_path / "other")
+    back.setup()
+    assert back.event_shape == (3, 6, 6)
+    assert torch.equal(back.splits.train[:, 0], back.splits.train[:, 2])
+
+
+def test_sizes_are_cropped_to_a_square_and_resampled(tmp_path):
+    (tmp_path / "set").mkdir()
+    for i, size in enumerate([(40, 60), (80, 40), (20, 20), (40, 40)]):
+        Image.fromarray(gradient(i, size)).save(tmp_path / "set" / f"{i}.jpg", quality=98)
+    data = folder(tmp_path, size=10, test_size=1, val_size=1)
+    data.setup()
+    images = {round(float(x[2].float().mean()) / 10): x for x in torch.cat([data.splits.train, data.splits.test])}
+    # the wide one begins at column 10, the high one at column 0, in squares of 4 pixels
+    for i, first in ((0, 10 + 1.5), (1, 1.5), (2, 0.5), (3, 1.5)):
+        assert images[i].shape == (3, 10, 10)
+        assert abs(float(images[i][0, :, 0].float().mean()) - first) < 2.5
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda path: write_images(path / "new", 1), "holds folders and the file 00.png"),
+        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png"),
+        (lambda path: Image.new("RGB", (6, 7)).save(path / "05.png"), "05.png is 7 x 6 pixels, and 00.png 6 x 6"),
+        (lambda path: path.rename(path.with_name("moved")), "There is no folder .*set"),
+        (lambda path: [file.unlink() for file in list(path.iterdir())[2:]], "holds 2 images"),
+        (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.split_folders"),
+    ],
+)
+def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
+    write_images(tmp_path / "set", 7)
+    spoil(tmp_path / "set")
+    with pytest.raises(DataError, match=sentence):
+        folder(tmp_path).setup()
+    assert prepared(tmp_path) == []
+
+
+def test_parts_must_have_the_same_classes(tmp_path):
+    for name in ("train/a", "test/b"):
+        write_images(tmp_path / "set" / name, 4)
+    with pytest.raises(DataError, match="a is in one"):
+        folder(tmp_path).setup()
+
+
+@pytest.mark.parametrize(("sizes", "side"), [([(20, 20)], 16), ([(9, 7), (60, 90), (40, 33)], 32)])
+def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, tmp_path):
+    (tmp_path / "set").mkdir()
+    for i, size in enumerate(size for size in sizes for _ in range(5)):
+        Image.fromarray(gradient(i, size)[..., 0]).save(tmp_path / "set" / f"{i}.png")
+    data = folder(tmp_path, channels=None, test_size=0.2, val_size=0.2)
+    found, _ = data.find_options()
+    n = 4 * len(sizes)
+    assert found == {"size": side, "channels": 1, "batch_size": n}
+    whole = folder(tmp_path, test_size=0.2, val_size=0.2, **found)
+    whole.setup()
+    assert whole.splits.train.shape == (n, 1, side, side)
+    assert whole.find_options()[0] == {}
+
+
+@pytest.mark.parametrize("size", [None, 10])
+def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
+    upright = gradient(0, (20, 40))
+    # by orientation, what is stored: the inverse of what a viewer does, by the EXIF standard
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.transpose(1, 0, 2),
+        6: np.rot90(upright, 1),
+        7: np.rot90(upright.transpose(1, 0, 2), 2),
+        8: np.rot90(upright, -1),
+    }
+    (tmp_path / "set").mkdir()
+    exif = Image.Exif()
+    for orientation, array in stored.items():
+        exif[0x0112] = orientation
+        Image.fromarray(np.ascontiguousarray(array)).save(tmp_path / "set" / f"{orientation}.png", exif=exif)
+    data = folder(tmp_path, test_size=6, val_size=1, size=size)
+    data.setup()
+    expected = Image.fromarray(upright)
+    if size:
+        expected = expected.crop((10, 0, 30, 20)).resize((10, 10), Image.Resampling.BILINEAR)
+    for image in torch.cat([data.splits.train, data.splits.test]):
+        np.testing.assert_array_equal(image, np.asarray(expected).transpose(2, 0, 1))
+    assert "8 colour images of 20 x 40 pixels" in data.find_options()[1]
+
+
+@pytest.mark.parametrize("channels", [None, 3])
+def test_other_modes_are_converted_and_counted_once(channels, tmp_path, caplog):
+    write_images(tmp_path / "set", 4)
+    image, grey = (
+        Image.fromarray(gradient(0, (6, 6)) * 40),
+        Image.fromarray((np.arange(36) * 1820).astype(np.uint16).reshape(6, 6)),
+    )
+    others = {"00": image.convert("1"), "1": image.convert("P"), "2": image.convert("RGBA"), "3": grey}
+    others["4"] = image.convert("L")
+    for name, other in others.items():
+        other.save(tmp_path / "set" / f"{name}.png")
+    data = folder(tmp_path, channels=channels)
+    with caplog.at_level("INFO", "eblvm_lit"):
+        data.setup()
+        folder(tmp_path, channels=channels).setup()
+    assert caplog.messages == [f"5 of 8 images in {tmp_path}/set were converted to colour images of 8 bits."]
+    found = {x.numpy().tobytes() for x in torch.cat([data.splits.train, data.splits.test])}
+    for name in ("00", "1", "2", "4"):
+        assert np.asarray(others[name].convert("RGB")).transpose(2, 0, 1).tobytes() in found
+    deep = np.asarray(grey) // 256
+    assert np.stack([deep] * 3).astype(np.uint8).tobytes() in found
+
+
 SMALL = ("model.network.channels=2", "model.h_dim=3", "model.head_dim=4", "posterior.network.widths=[2,2,2]")
+
+
 FAST = ("debug=fast", "data.batch_size=64", "trainer.max_steps=2", "callbacks.figures=null")
 
 
@@ -22,60 +256,31 @@ def own(tmp_path):
     return ["data=image_folder", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
 
 
-def test_a_folder_of_images_needs_no_other_key(own, tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "eblvm_lit"):
-        metrics = run.train(configure(*own))
-    (line,) = [record.message for record in caplog.records if "images of" in record.message]
-    assert line == (
-        f"30 grey images of 20 x 28 pixels in {tmp_path}/mine, 24 for training, 3 for validation and 3 for testing: "
-        "data.size=16; data.channels=1; data.batch_size=24."
-    )
+def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(own, tmp_path):
+    metrics = run.train(configure(*own))
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")
     assert (stored.data.size, stored.data.channels, stored.data.batch_size) == (16, 1, 24)
     assert stored.sizes.v_shape == stored.method.energy.network.v_shape == [1, 16, 16]
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(metrics)
+    assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
 
 
-def test_a_run_of_a_folder_is_resumed_and_a_finished_job_of_a_sweep_is_skipped(own, tmp_path, caplog):
-    metrics = run.train(configure(*own))
-    with caplog.at_level(logging.INFO, "eblvm_lit"):
-        assert run.train(configure(*own, "sweep.resume=true")) == metrics
-        assert "has finished before" in caplog.text
-        longer = ["trainer.max_steps=3", "ckpt=last", f"run_dir={tmp_path / 'longer'}"]
-        assert run.train(configure(*own, *longer))["iteration"] == 3
-    assert "Resuming from iteration 2" in caplog.text
-
-
-def test_a_folder_brings_the_small_model_and_a_method_its_own(own):
-    deep, doubly, vae = (configure(*own[:2], f"method={name}") for name in ("bimdsm", "bidvl", "vae"))
+def test_the_small_model_brings_a_short_run_to_folders_and_published_data(own):
+    deep, doubly = (configure(*own[:2], f"method={name}") for name in ("bimdsm", "bidvl"))
     assert (deep.model.network.channels, deep.trainer.max_steps, deep.method.compile) == (16, 1000, False)
     assert doubly.model._target_.endswith(".SpectralEnergy")
-    assert "model" not in vae
-    assert {cfg.trainer.max_steps for cfg in (doubly, vae)} == {1000}
-
-
-def test_the_small_model_brings_its_short_run_to_published_data():
     published, small = (configure("method=bimdsm", "data=mnist", *words) for words in ([], ["model=deep_small"]))
     assert (published.model.network.channels, published.trainer.max_steps) == (64, 100_000)
     assert (small.model.network.channels, small.trainer.max_steps) == (16, 1000)
     assert (small.noise, small.data) == (published.noise, published.data)
 
 
-def test_a_short_run_has_as_many_validations_as_iterations_at_most(own):
-    cfg = configure(*own, "n_validations=60", "method=bimdsm")
-    adapt(cfg)
-    assert cfg.n_validations == 2
-
-
 def test_flattened_images_train_a_model_of_vectors(tmp_path):
     write_mnist(tmp_path, n_train=30, n_test=8)
     data = ["data=mnist", f"data.root={tmp_path}", "data.flatten=true", "data.size=8", "data.val_size=0.1"]
     short = ["debug=fast", "trainer.max_steps=2", "model.h_dim=3", f"run_dir={tmp_path / 'run'}"]
-    metrics = run.train(configure("method=dsm", "model=grbm", *data, *short))
-    assert metrics["iteration"] == 2
+    assert run.train(configure("method=dsm", "model=grbm", *data, *short))["iteration"] == 2
     assert OmegaConf.load(tmp_path / "run" / "config.yaml").method.energy.v_dim == 64
     assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} >= {"samples.png", "filters.png"}
-    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
-    assert again == of_checkpoint(metrics)

@@ -18,7 +18,6 @@ from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.scores.exact import ExactScore
 from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
-from helpers.stand_in import StandIn
 
 
 def all_states(m):
@@ -39,11 +38,8 @@ class MixtureEnergy(MarginalEnergy):
         return self.grbm.free_energy(v)
 
 
-# ---------------------------------------------------------------------- annealed importance sampling
-
-
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
-@pytest.mark.parametrize(("v_dim", "h_dim", "scale"), [(2, 6, 1.0), (5, 8, 1.0), (12, 10, 0.7), (3, 9, 1.5)])
+@pytest.mark.parametrize(("v_dim", "h_dim", "scale"), [(5, 8, 1.0), (3, 9, 1.5)])
 def test_ais_agrees_with_enumeration(v_dim, h_dim, scale, parametrisation):
     model = random_grbm(v_dim, h_dim, parametrisation, scale)
     exact = model.log_partition().item()
@@ -114,9 +110,6 @@ def test_error_and_effective_size_of_known_weights():
     assert estimate.ess == pytest.approx(144 / 50)
 
 
-# ---------------------------------------------------------------------- likelihood
-
-
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_log_likelihood_by_enumeration_is_that_of_quadrature(parametrisation):
     model = random_grbm(2, 5, parametrisation)
@@ -140,7 +133,6 @@ def test_log_likelihood_of_the_gaussian_model_is_its_marginals():
 def test_log_likelihood_beyond_enumeration_is_by_ais():
     model, v = random_grbm(4, 7), normal(50, 4)
     exact = LogLikelihood(max_enumerated=7).compute(method_of(model), v, generator())
-    assert list(exact) == ["log_likelihood"]
     metric = LogLikelihood(max_enumerated=6, n_chains=1000, n_betas=200)
     sampled = metric.compute(method_of(model), v, generator())
     error = sampled["log_z_standard_error"]
@@ -148,12 +140,7 @@ def test_log_likelihood_beyond_enumeration_is_by_ais():
     assert abs(sampled["log_likelihood"] - exact["log_likelihood"]) < 4 * error
     assert sampled["log_likelihood"] + sampled["log_z"] == pytest.approx(-model.free_energy(v).mean().item())
     assert 100 < sampled["ais_effective_sample_size"] < 1000
-    assert set(sampled) == {
-        "log_likelihood",
-        "log_z",
-        "log_z_standard_error",
-        "ais_effective_sample_size",
-    }
+    assert len(sampled) == 4
 
 
 def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
@@ -171,9 +158,6 @@ def test_log_likelihood_of_an_improper_model_is_minus_infinity():
     model.W.mul_(10)
     assert exact_log_partition(model, 20) == math.inf
     assert LogLikelihood().compute(method_of(model), normal(5, 3), generator())["log_likelihood"] == -math.inf
-
-
-# ---------------------------------------------------------------------- Fisher divergence
 
 
 def fisher(energy, v, **kwargs):
@@ -208,23 +192,12 @@ def test_fisher_plus_a_constant_of_the_data_is_the_fisher_divergence_of_two_gaus
     mean, covariance = normal(d, seed=6), root @ root.T
     # 2d points with exactly this mean and covariance: a quadratic of v has its exact expectation there
     v = torch.cat([mean + math.sqrt(d) * root.T, mean - math.sqrt(d) * root.T])
-    assert len(v) == n
     torch.testing.assert_close((v - mean).T @ (v - mean) / n, covariance)
     data_precision, gap = covariance.inverse(), truth.precision_matrix - covariance.inverse()
     shift = truth.precision_matrix @ (truth.mean - mean)
     divergence = 0.5 * ((gap @ covariance @ gap.T).trace() + shift.square().sum())
     assert divergence > 0.1
     assert fisher(model, v) + 0.5 * data_precision.trace() == pytest.approx(divergence.item(), abs=1e-9)
-
-
-def test_fisher_is_passed_over_where_the_trace_would_cost_too_much():
-    model = MixtureEnergy(random_grbm(3, 5))
-    compute = FisherScore(max_differentiated=2).compute
-    assert compute(method_of(model), normal(5, 3), generator()) == {}
-    assert compute(method_of(model.grbm), normal(5, 3), generator())  # a closed form has no limit
-
-
-# ---------------------------------------------------------------------- posterior divergences
 
 
 def bernoulli_posterior(model, seed=None):
@@ -330,37 +303,30 @@ def test_bernoulli_kl_survives_saturated_units():
     assert q.divergences(p)["posterior_kl"].tolist() == [900.0]
 
 
-# ---------------------------------------------------------------------- the contract of all metrics
-
 METRICS = [LogLikelihood(n_chains=10, n_betas=5), FisherScore(), PosteriorDivergence()]
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda m: type(m).__name__)
-def test_metrics_say_nothing_where_they_do_not_apply(metric):
-    v = normal(5, 3)
-    assert metric.compute(StandIn(), v, generator()) == {}
-    assert metric.compute(method_of(nn.Linear(3, 1)), v, generator()) == {}
-    if not isinstance(metric, PosteriorDivergence):
-        assert metric.compute(method_of(LatentOnly(random_grbm(3, 5))), v, generator()) == {}
-    if isinstance(metric, LogLikelihood):
-        assert metric.compute(method_of(MixtureEnergy(random_grbm(3, 5))), v, generator()) == {}
-    grbm = random_grbm(3, 5)
-    if isinstance(metric, PosteriorDivergence):
-        q = bernoulli_posterior(grbm, seed=1)
-        assert metric.compute(method_of(grbm), v, generator()) == {}
-        assert metric.compute(method_of(LatentOnly(grbm), q), v, generator()) == {}
+def test_metrics_say_nothing_where_they_do_not_apply():
+    v, grbm = normal(5, 3), random_grbm(3, 5)
+    likelihood, fisher_score, divergence = METRICS
+    for method in (method_of(), method_of(nn.Linear(3, 1)), method_of(LatentOnly(grbm))):
+        assert all(metric.compute(method, v, generator()) == {} for metric in METRICS)
+    assert likelihood.compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
+    assert FisherScore(max_differentiated=2).compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
+    assert fisher_score.compute(method_of(grbm), v, generator())  # a closed form has no limit
+    for energy, posterior in ((grbm, None), (LatentOnly(grbm), bernoulli_posterior(grbm, seed=1))):
+        assert divergence.compute(method_of(energy, posterior), v, generator()) == {}
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_metrics_give_plain_numbers_in_any_autograd_mode(metric, mode):
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_metrics_give_plain_numbers_in_any_autograd_mode(mode):
     model = random_gaussian_model().requires_grad_(True)
     q = gaussian_posterior(model, seed=2).requires_grad_(True)
-    for method in (method_of(model, q), method_of(MixtureEnergy(model), q)):
+    for metric in METRICS:
         with mode():
-            result = metric.compute(method, normal(5, 3), generator())
+            result = metric.compute(method_of(model, q), normal(5, 3), generator())
+        assert result
         assert all(type(value) is float and math.isfinite(value) for value in result.values())
-        assert result or isinstance(metric, LogLikelihood)
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 

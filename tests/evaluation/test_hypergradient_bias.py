@@ -12,7 +12,6 @@ from eblvm_lit.data.base import Splits
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
-from eblvm_lit.figures.hypergradient_bias_curves import draw_bias
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
@@ -42,22 +41,21 @@ def v():
 def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
     v = v.double()
     study = HypergradientBias(n_terms=60)
-    problem = study.problem(method, v, study.draw(method, v, torch.Generator().manual_seed(2)))
+    noise = study.draw(method, v, torch.Generator().manual_seed(2))
     theta, phi = (tree_map(torch.Tensor.double, params_of(m)) for m in (method.energy, method.posterior))
-    best, reference = study.reference(problem, theta, phi)
+    best, reference = study.reference(study.problem(method, v, noise), theta, phi)
     # The posterior can equal the true one, so phi* is the true posterior and the surrogate score the marginal's.
     torch.testing.assert_close(best["linear.weight"], theta["W"].T, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(best["linear.bias"], theta["c"], rtol=1e-6, atol=1e-6)
-    noise = study.draw(method, v, torch.Generator().manual_seed(2))
     known, gradient = study.exact_reference(method, v, noise, theta, phi)
-    for name in best:
-        torch.testing.assert_close(best[name], known[name], rtol=1e-6, atol=1e-6)
-    for name in reference:
-        torch.testing.assert_close(reference[name], gradient[name], rtol=1e-5, atol=1e-6)
-    noise = noise["data"]
-    points = method.objective.perturb(v, noise)
-    exact = grad(lambda t: method.objective.loss(ExactScore(bind(method.energy, t)), points, noise).mean())(theta)
-    for name, value in exact.items():
+    torch.testing.assert_close(best, known, rtol=1e-6, atol=1e-6)
+    points = method.objective.perturb(v, noise["data"])
+
+    def loss(theta):
+        return method.objective.loss(ExactScore(bind(method.energy, theta)), points, noise["data"]).mean()
+
+    torch.testing.assert_close(reference, gradient, rtol=1e-5, atol=1e-6)
+    for name, value in grad(loss)(theta).items():
         torch.testing.assert_close(reference[name], value, rtol=1e-5, atol=1e-6)
 
 
@@ -90,12 +88,12 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
     for name in ("hypergradient_bias_optimum_n40", "hypergradient_bias_k20_n40"):
         assert found[True][name] < 0.2 * found[False][name]
     assert found[True]["phi_distance_k20"] < found[False]["phi_distance_k20"]
-    # without an unrolled step the descent does not matter, and unrolled steps from phi* are the series
+    # without an unrolled step the descent does not matter
     assert found[True]["hypergradient_bias_k0_n0"] == pytest.approx(found[False]["hypergradient_bias_k0_n0"])
 
 
 def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
-    unrolls, steps = (0, 1, 2, 5, 20), (0, 5, 20, 60)
+    unrolls, steps = (0, 2, 20), (0, 5, 60)
     study = HypergradientBias(
         n_unrolls=unrolls, n_lower_steps=steps, start="uniform", step_size=0.3, n_terms=60, whiten=True
     )
@@ -120,24 +118,10 @@ def test_the_series_is_unrolling_from_the_optimum(method, v):
             assert found[f"hypergradient_bias_k300_n{n}"] == pytest.approx(exact, rel=1e-3)
 
 
-def test_the_study_takes_training_examples(method, v):
-    study = HypergradientBias(n_unrolls=[0], n_lower_steps=[0], whiten=True)
-    data = SimpleNamespace(splits=Splits(v, v[:2], v[:2]), as_float=lambda x: x)
-    generators = torch.Generator().manual_seed(2), torch.Generator().manual_seed(2)
-    expected = study.compute(method, v, generators[0])
-    assert study.evaluate(method, data, "test", generators[1]) == expected
-
-
-def test_live_parameters_stay_as_they_are(method, v):
+def test_the_study_takes_training_examples_and_moves_nothing(method, v):
     before = {name: p.clone() for name, p in method.named_parameters()}
-    HypergradientBias(n_unrolls=[1], n_lower_steps=[1], n_reference_steps=2, n_terms=5).compute(
-        method, v, torch.Generator()
-    )
+    study = HypergradientBias(n_unrolls=[1], n_lower_steps=[1], n_reference_steps=2, n_terms=5)
+    data = SimpleNamespace(splits=Splits(v, v[:2], v[:2]), as_float=lambda x: x)
+    expected = study.compute(method, v, torch.Generator().manual_seed(2))
+    assert study.evaluate(method, data, "test", torch.Generator().manual_seed(2)) == expected
     assert all(torch.equal(p, before[name]) for name, p in method.named_parameters())
-
-
-def test_the_figure_draws_one_curve_a_k():
-    metrics = {f"test/hypergradient_bias_k{k}_n{n}": 2.0 ** -(n + k) for k in (0, 5) for n in (0, 1, 2)}
-    figure = draw_bias({**metrics, "test/phi_distance_k0": 1.0, "test/phi_distance_k5": 0.5})
-    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
-    assert draw_bias({"test/fisher": 1.0}) is None

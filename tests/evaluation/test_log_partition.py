@@ -1,6 +1,5 @@
 """Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
 
-import itertools
 import math
 
 import pytest
@@ -19,15 +18,9 @@ from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
 from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
-from eblvm_lit.samplers.hmc import HMC, MoveNoise
-from helpers.models import Confined, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
+from eblvm_lit.samplers.hmc import HMC
+from helpers.models import F64, Confined, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 from helpers.shell import evaluate, of_checkpoint, train
-
-F64 = torch.float64
-
-
-def normal_energy(x):
-    return 0.5 * x.square().sum(-1)
 
 
 def quartic(x):
@@ -46,22 +39,13 @@ class Bowl(VisibleEnergy):
         return 0.5 * (v / self.std).square().sum(-1)
 
 
-class Ridge(VisibleEnergy):
-    """One feature of two variables: flat along a line to infinity."""
+class Quartic(VisibleEnergy):
+    """Three variables, which no grid holds."""
 
-    event_shape = (2,)
-
-    def free_energy(self, v):
-        return 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()
-
-
-class TwoModes(VisibleEnergy):
-    """N(0, 1) and N(50, 1) of one variable, without their constants."""
-
-    event_shape = (1,)
+    event_shape = (3,)
 
     def free_energy(self, v):
-        return -(-0.5 * (v - torch.tensor([0.0, 50.0])).square()).logsumexp(-1)
+        return quartic(v)
 
 
 class ConfinedJoint(Energy):
@@ -84,73 +68,6 @@ def exact(energy):
     return float(energy.log_partition())
 
 
-# ---------------------------------------------------------------------- the move
-
-
-def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
-    x, noise, size = 0.7 * normal(50, 3), MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64)), 0.4
-
-    def slope(x):
-        return 4 * x * (x.square() - 1) + 0.5
-
-    def log_proposal(end, start):  # N(start - eps^2 / 2 grad, eps^2 I)
-        return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
-
-    end = x - 0.5 * size**2 * slope(x) + size * noise.momentum
-    log_ratio = quartic(x) - quartic(end) + log_proposal(x, end) - log_proposal(end, x)
-    move = HMC(n_leapfrog=1).move(quartic, x, noise, size)
-    torch.testing.assert_close(move.acceptance, log_ratio.exp().clamp(max=1))
-    assert 0.01 < float(move.acceptance.mean()) < 0.99
-    torch.testing.assert_close(move.x, end)  # uniform 0: all are taken
-
-
-def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
-    """Volume is preserved and the path reversible, which the acceptance rests on."""
-    x, p, steps, size = normal(20, 2), normal(20, 2, seed=1), 5, 0.05
-    hmc, taken = HMC(n_leapfrog=steps), torch.zeros(20, dtype=F64)
-
-    def slope(x):
-        return 4 * x * (x.square() - 1) + 0.5
-
-    end, momentum = x, p
-    for _ in range(steps):
-        momentum = momentum - 0.5 * size * slope(end)
-        end = end + size * momentum
-        momentum = momentum - 0.5 * size * slope(end)
-    torch.testing.assert_close(hmc.move(quartic, x, MoveNoise(p, taken), size).x, end)
-    torch.testing.assert_close(hmc.move(quartic, end, MoveNoise(-momentum, taken), size).x, x)
-
-
-@pytest.mark.parametrize("n_leapfrog", [1, 3])
-def test_a_step_far_too_large_leaves_the_distribution_as_it_is(n_leapfrog):
-    """Without the acceptance the variance would be 1 / (1 - eps^2 / 4) = 1.78."""
-    hmc, g = HMC(n_leapfrog=n_leapfrog), generator(1)
-    x = torch.randn(20_000, 1, generator=g, dtype=F64)
-    for _ in range(30):
-        x = hmc.move(normal_energy, x, hmc.noise(x, g), 1.32).x
-    assert abs(x.mean()) < 4 / math.sqrt(len(x))
-    assert abs(x.square().mean() - 1) < 4 * math.sqrt(2 / len(x))
-
-
-def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
-    hmc, g, axis = HMC(n_leapfrog=4), generator(2), torch.linspace(-4, 4, 8001, dtype=F64)
-    weight = (-quartic(axis[:, None])).softmax(0)
-    mean, second = (weight * axis).sum(), (weight * axis**2).sum()
-    x = torch.randn(4000, 1, generator=g, dtype=F64)
-    for _ in range(200):
-        x = hmc.move(quartic, x, hmc.noise(x, g), 0.35).x
-    error = ((weight * axis**4).sum() - second**2).sqrt() / math.sqrt(len(x))
-    assert abs(x.mean() - mean) < 4 * (second - mean**2).sqrt() / math.sqrt(len(x))
-    assert abs(x.square().mean() - second) < 4 * error
-
-
-def test_a_proposal_that_is_not_finite_is_refused():
-    x, noise = torch.ones(3, 1, dtype=F64), MoveNoise(torch.full((3, 1), 1e200, dtype=F64), torch.zeros(3, dtype=F64))
-    move = HMC().move(quartic, x, noise, 1.0)
-    assert torch.equal(move.x, x)
-    assert torch.equal(move.acceptance, torch.zeros(3, dtype=F64))
-
-
 def test_adapted_step_sizes_have_the_acceptance_that_is_asked_for():
     hmc, g = HMC(n_leapfrog=2, step_size=5.0, target_acceptance=0.8), generator(3)
     betas = torch.linspace(0, 1, 200).tolist()
@@ -161,9 +78,6 @@ def test_adapted_step_sizes_have_the_acceptance_that_is_asked_for():
         x = move.x
     assert abs(move.acceptance.mean() - 0.8) < 0.1
     assert hmc.step_size == 5.0
-
-
-# ---------------------------------------------------------------------- the base
 
 
 def test_the_base_is_the_normal_distribution_of_the_examples():
@@ -191,7 +105,7 @@ def test_data_with_constant_values_do_not_bias_log_z():
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
 
 
-@pytest.mark.parametrize("n", [2, 5, 10, 200])
+@pytest.mark.parametrize("n", [2, 200])
 def test_few_chains_that_count_are_warned_of(n, caplog):
     one = torch.full((n,), -50.0, dtype=F64)
     one[0] = 0.0
@@ -236,9 +150,6 @@ def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
         assert float(log_w.mean()) < log_mean - 0.05  # Jensen: the mean log weight is a bound, and not the value
 
 
-# ---------------------------------------------------------------------- exact samples
-
-
 @pytest.mark.parametrize("make", [lambda: random_grbm(3, 5), lambda: random_grbm(3, 5, "paper")])
 def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(make):
     model, n = make(), 40_000
@@ -279,8 +190,6 @@ def far_gaussian():
     return model
 
 
-# ---------------------------------------------------------------------- the sandwich
-
 MODELS = {
     "far gaussian": far_gaussian,
     "grbm": lambda: random_grbm(3, 6),
@@ -311,16 +220,6 @@ def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
         assert abs(side.log_z - exact(model)) < 4 * side.standard_error
 
 
-@pytest.mark.parametrize("ais", [AIS(n_chains=9, n_betas=3), HamiltonianAIS(n_chains=9, n_betas=3)])
-def test_a_model_in_training_is_bounded_without_a_graph(ais, monkeypatch):
-    model, graphs = random_grbm(3, 4).requires_grad_(), []
-    draw = model.sample_exact
-    monkeypatch.setattr(model, "sample_exact", lambda *args: graphs.append(torch.is_grad_enabled()) or draw(*args))
-    with torch.enable_grad():
-        ais.sandwich(model, normal(9, 3), generator())
-    assert graphs == [False]
-
-
 def test_the_sides_are_bounds_where_there_are_few_temperatures_and_chains():
     """Over runs of two chains, log Z_hat lies below log Z on the mean, and the upper side above: by Jensen."""
     model, v = random_grbm(4, 6, scale=1.3), normal(200, 4)
@@ -332,24 +231,16 @@ def test_the_sides_are_bounds_where_there_are_few_temperatures_and_chains():
         assert sign * float(gaps.mean()) > 4 * error
 
 
-def test_the_metric_names_what_it_gives():
+def test_the_sandwich_is_given_where_there_are_exact_samples():
     v, model = normal(100, 3), random_grbm(3, 5)
     for ais in (AIS(n_chains=50, n_betas=5), HamiltonianAIS(n_chains=50, n_betas=5, n_adapting=5)):
         metric = LogPartitionSandwich(ais=ais)
-        found = metric.compute(method_of(model), v, generator())
-        assert [name for name in found if name.startswith("log_z")][::2] == ["log_z_lower", "log_z_upper"]
-        assert all(type(value) is float for value in found.values())
-        described = metric.describe(method_of(model), None)
-        assert set(described) == {"log_z_lower", "log_z_upper"}
-    assert described["log_z_upper"] == "AIS with Hamiltonian moves"
-    for other in (method_of(), method_of(LatentOnly(model)), method_of(Confined()), method_of(nn.Linear(2, 2))):
-        assert metric.compute(other, v, generator()) == metric.describe(other, None) == {}
+        assert {"log_z_lower", "log_z_upper"} < set(metric.compute(method_of(model), v, generator()))
+        assert set(metric.describe(method_of(model), None)) == {"log_z_lower", "log_z_upper"}
+        for other in (method_of(), method_of(LatentOnly(model)), method_of(Confined()), method_of(nn.Linear(2, 2))):
+            assert metric.compute(other, v, generator()) == metric.describe(other, None) == {}
     few = LogPartitionSandwich(ais=AIS(n_chains=50, n_betas=5), max_enumerated=4)
     assert few.compute(method_of(model), v, generator()) == {}
-    assert LogPartitionSandwich(ais=AIS()).compute(method_of(random_gaussian_model()), v, generator()) == {}
-
-
-# ---------------------------------------------------------------------- quadrature, and deep energies
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 3)], ids=["line", "plane"])
@@ -381,11 +272,7 @@ class Tail(VisibleEnergy):
 HEAVY = (2, 0.1, 1e-6)  # dimensions, rate and tolerance that ask for more nodes than there may be
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in itertools.product([1, 2], [0.1, 0.7, 3.0], [1e-4, 1e-6]) if case != HEAVY],
-    ids=str,
-)
+@pytest.mark.parametrize("case", [(1, 0.1, 1e-6), (1, 3.0, 1e-6), (2, 0.1, 1e-4), (2, 0.7, 1e-6)], ids=str)
 def test_quadrature_holds_the_tails(case):
     dim, rate, tolerance = case
     # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
@@ -397,49 +284,38 @@ def test_quadrature_holds_the_tails(case):
 
 def test_quadrature_refuses_what_it_does_not_resolve():
     dim, rate, tolerance = HEAVY
-    with pytest.raises(ConfigError, match="log Z is not resolved by 4,194,304 nodes: raise the tolerance"):
+    with pytest.raises(ConfigError, match="tolerance"):
         VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), torch.rand(9, dim, dtype=F64))
 
 
 @pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("examples", [torch.zeros(1, 2), torch.tensor([[0.4, 0.4], [0.6, 0.5]])], ids=["one", "two"])
-def test_quadrature_finds_a_model_that_is_wider_than_the_data(examples, std):
+def test_quadrature_finds_a_model_that_is_wider_than_the_data(std):
+    examples = torch.tensor([[0.4, 0.4], [0.6, 0.5]]) if std == 1 else torch.zeros(1, 2)
     found = VisibleQuadrature().log_partition(Bowl(2, std=std), examples.double())
     assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
 
 
-class Flat(Bowl):
-    def free_energy(self, v):
-        return 0.0 * v.sum(-1)
-
-
-class Falling(Bowl):
-    def free_energy(self, v):
-        return -v.norm(dim=-1)
-
-
 @pytest.mark.parametrize(
-    ("model", "words"),
-    [(Flat(2), "adds 1.4 to"), (Ridge(), "adds 0.6"), (Falling(2), "")],
+    "free_energy",
+    [
+        lambda v: 0 * v.sum(-1),
+        lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square(),  # flat along a line to infinity
+        lambda v: -v.norm(dim=-1),
+    ],
     ids=["flat", "ridge", "falling"],
 )
-def test_quadrature_says_where_log_z_grows_with_the_box(model, words, caplog):
+def test_quadrature_says_where_log_z_grows_with_the_box(free_energy, caplog):
+    model = Bowl(2)
+    model.free_energy = free_energy
     assert VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
-    (record,) = caplog.records
-    assert words in record.getMessage()
+    assert len(caplog.records) == 1
 
 
-def test_importance_sampling_is_finite_where_log_z_is_not():
-    found = HamiltonianAIS(n_chains=10, n_betas=10).estimate(Ridge(), normal(100, 2), generator())
-    assert math.isfinite(found.log_z)
-    assert math.isfinite(found.standard_error)
-
-
-@pytest.mark.parametrize(("centres", "log_modes"), [([0.0], 0.0), ([0.0, 50.0], math.log(2))])
-def test_quadrature_finds_the_modes_in_the_box_of_the_examples(centres, log_modes):
-    v = torch.cat([centre + normal(50, 1) for centre in centres])
-    expected = 0.5 * math.log(2 * math.pi) + log_modes
-    assert VisibleQuadrature().log_partition(TwoModes(), v) == pytest.approx(expected, abs=2e-6)
+def test_quadrature_finds_the_modes_in_the_box_of_the_examples():
+    model, centres = Bowl(1), torch.tensor([0.0, 50.0])
+    model.free_energy = lambda v: -(-0.5 * (v - centres).square()).logsumexp(-1)
+    found = VisibleQuadrature().log_partition(model, torch.cat([normal(50, 1), 50 + normal(50, 1)]))
+    assert found == pytest.approx(0.5 * math.log(2 * math.pi) + math.log(2), abs=2e-6)
 
 
 def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
@@ -483,9 +359,6 @@ def test_the_free_energy_at_given_v_is_unbiased_and_bounds_from_above(joint):
     assert float((close - exact_f).abs().mean()) < 0.4 * float((runs - exact_f).abs().mean())
 
 
-# ---------------------------------------------------------------------- the log-likelihood
-
-
 def test_the_log_likelihood_says_how_it_was_found(joint):
     model, marginal, log_z, v = joint
     ais = HamiltonianAIS(n_chains=1000, n_betas=80)
@@ -497,18 +370,14 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
         "log Z by quadrature": Confined(),
         "log Z and F(v) by AIS with Hamiltonian moves": model,
         "log Z by AIS with Gibbs sweeps": random_grbm(4, 21, scale=0.3),
-        "log Z by AIS with Hamiltonian moves": Wide(),
+        "log Z by AIS with Hamiltonian moves": Quartic(),
     }
-    none = EstimatedLogLikelihood(quadrature=None, hamiltonian_ais=None)
-    assert none.compute(method_of(Confined()), v, generator()) == {}
     for words, energy in expected.items():
         method, x = method_of(energy), normal(40, energy.event_shape[0])
         one, other = (known, metric) if hasattr(energy, "log_partition") else (metric, known)
         assert one.describe(method, None) == {"log_likelihood": words}
         assert "log_likelihood" in one.compute(method, x, generator())
         assert other.compute(method, x, generator()) == other.describe(method, None) == {}  # no number has two sources
-    assert LogLikelihood().describe(method_of(model), None) == {}
-    assert LogLikelihood().compute(method_of(Confined()), v, generator()) == {}
     found = metric.compute(method_of(model), v, generator(12))
     by_quadrature = -float(marginal.free_energy(v).mean()) - log_z
     assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
@@ -541,43 +410,11 @@ def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     assert float(one.mean()) > 20 * error
 
 
-class Wide(Confined):
-    """Three visible variables, which no grid holds."""
-
-    def __init__(self):
-        super().__init__()
-        self.event_shape = (3,)
-
-    def free_energy(self, v):
-        return quartic(v)
-
-
-def test_quadrature_and_hamiltonian_moves_agree_on_the_log_likelihood():
-    model, v = Confined(), normal(300, 2)
-    by_grid = EstimatedLogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-4)).compute(
-        method_of(model), v, generator()
-    )
-    by_ais = EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS(n_chains=1000, n_betas=80))
-    found = by_ais.compute(method_of(model), v, generator(13))
-    assert list(by_grid) == ["log_likelihood"]
-    assert abs(found["log_likelihood"] - by_grid["log_likelihood"]) < 4 * found["log_z_standard_error"]
-
-
-# ---------------------------------------------------------------------- what is refused
-
-
 def test_a_diverging_chain_is_named():
-    class Cliff(Confined):
-        def free_energy(self, v):
-            norm = v.norm(dim=-1)
-            return norm.where(norm < 2, -math.inf)
-
-    with pytest.raises(ConfigError, match="A chain of annealed importance sampling diverges") as refusal:
-        HamiltonianAIS(n_chains=50, n_betas=50).estimate(Cliff(), normal(9, 2), generator())
-    assert "\n" not in str(refusal.value)
-
-
-# ---------------------------------------------------------------------- from the command line
+    model = Bowl(2)
+    model.free_energy = lambda v: v.norm(dim=-1).where(v.norm(dim=-1) < 2, -math.inf)
+    with pytest.raises(ConfigError, match="diverges"):
+        HamiltonianAIS(n_chains=50, n_betas=50).estimate(model, normal(9, 2), generator())
 
 
 def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):
@@ -586,18 +423,6 @@ def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):
     small = [f"{part}.{key}=20" for part in parts for key in ("n_chains", "n_betas", "n_adapting")]
     chosen = ["evaluation@callbacks.evaluation.metrics=likelihood", *small]
     metrics = train(tmp_path / "run", "data=checkerboard", "method=dsm", *chosen)
-    bounds = {"test/log_z_lower", "test/log_z_upper", "test/forward_ais_effective_sample_size"}
-    assert bounds < set(metrics)
+    assert {"test/log_z_lower", "test/log_z_upper", "test/log_likelihood"} < set(metrics)
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(metrics)
-
-
-def test_a_deep_energy_of_points_has_a_log_likelihood(tmp_path, capsys):
-    """A joint energy without a tractable marginal: both of its terms are estimated."""
-    node = "callbacks.evaluation.metrics.estimated_likelihood.hamiltonian_ais"
-    small = [f"{node}.{key}=10" for key in ("n_chains", "n_betas", "n_adapting")]
-    # a later choice of metrics must not undo it
-    chosen = ["evaluation@callbacks.evaluation.metrics=[likelihood,ksd]", *small]
-    found = train(tmp_path, "data=checkerboard", "model=deep_toy", "divergence=fisher", "method=bidsm", *chosen)
-    assert {"test/log_likelihood", "test/log_z", "test/ais_effective_sample_size"} < set(found)
-    assert "log_likelihood: log Z and F(v) by AIS with Hamiltonian moves" in capsys.readouterr().out

@@ -1,15 +1,10 @@
 """Detection of outliers: against the definition, at energies of any size, and end to end."""
 
-import pickle
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torchvision import datasets
 
 from eblvm_lit.cli import run
-from eblvm_lit.data.torchvision_sets import CIFAR100, MNIST, Places365, Textures
+from eblvm_lit.data.torchvision_sets import MNIST
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.spectral import SpectralEnergy
@@ -25,9 +20,9 @@ from eblvm_lit.evaluation.out_of_distribution import (
 )
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from helpers.image_files import pixels, write_images, write_mnist, write_svhn
-from helpers.shell import configure, evaluate, of_checkpoint, train
-from helpers.stand_in import StandIn
+from helpers.image_files import write_images, write_mnist, write_svhn
+from helpers.models import method_of
+from helpers.shell import configure, evaluate, of_checkpoint
 
 
 def by_definition(inside, outside):
@@ -51,23 +46,12 @@ def test_detection_is_what_it_is_defined_to_be(rounded):
     assert found["fpr95"] == pytest.approx(expected["fpr95"], abs=1e-6)
 
 
-@pytest.mark.parametrize(("a", "b"), [(1.0, 1e4), (1e4, 0.0), (1e-4, -50.0)])
-def test_only_ranks_count_at_energies_of_any_size(a, b):
-    generator = torch.Generator().manual_seed(1)
-    inside = torch.randn(100, generator=generator, dtype=torch.float64) + 0.5
-    outside = torch.randn(100, generator=generator, dtype=torch.float64)
-    assert detection(a * inside + b, a * outside + b) == detection(inside, outside)
+def test_only_ranks_count_at_energies_of_any_size():
+    inside, outside = torch.randn(2, 100, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for a, b in ((1.0, 1e4), (1e4, 0.0), (1e-4, -50.0)):
+        assert detection(a * inside + b, a * outside + b) == detection(inside, outside)
     assert detection(torch.tensor([60.0, 61.0]), torch.tensor([50.0, 51.0])) == {"auroc": 1, "aupr": 1, "fpr95": 0}
-
-
-def test_a_positive_score_means_data():
-    assert detection(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]))["auroc"] == 0
-
-
-def method_of(energy, posterior=None):
-    method = StandIn()
-    method.energy, method.posterior, method.seed = energy, posterior, 0
-    return method
+    assert detection(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]))["auroc"] == 0  # a positive score means data
 
 
 def test_a_model_of_the_data_finds_noise_and_constants():
@@ -91,13 +75,11 @@ def test_infinite_scores_have_the_first_and_the_last_rank():
 def test_outliers_whose_energy_is_not_a_number_are_refused():
     far = OutOfDistribution(sets={"far": UniformNoise(low=1e30, high=2e30)})
     model, v = GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 2)
-    with pytest.raises(ConfigError, match=r"^The energy of the outliers 'far' is not a number"):
+    with pytest.raises(ConfigError, match="'far'"):
         far.compute(method_of(model), v, torch.Generator())
 
 
 class Given(OutlierSet):
-    """Outliers that are given."""
-
     def __init__(self, w):
         self.w = w
 
@@ -105,8 +87,9 @@ class Given(OutlierSet):
         return self.w
 
 
-@pytest.mark.parametrize(("output", "sign"), [("softplus", -1), ("tanh", 1), ("sigmoid", -1), ("identity", -1)])
-@pytest.mark.parametrize("bias", [20.0, -200.0])
+@pytest.mark.parametrize(
+    ("output", "sign", "bias"), [("softplus", -1, -200.0), ("tanh", 1, 20.0), ("sigmoid", -1, 20.0)]
+)
 def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
     """In float32 tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0, as they are of all near by."""
     torch.manual_seed(0)
@@ -139,7 +122,7 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
     v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     energy = DeepVectorEnergy if posterior else GaussianLatentModel
     method = method_of(energy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3) if posterior else None)
-    every = {"noise": UniformNoise(), "flat": Constant(), "far": UniformNoise(low=-4, high=4), "data": Given(v)}
+    every = {"noise": UniformNoise(), "more noise": UniformNoise(), "data": Given(v)}
 
     def numbers(*names, seed=0, drawn=0):
         generator = torch.Generator().manual_seed(seed)
@@ -148,13 +131,8 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
 
     whole = numbers(*every)
     assert numbers(*reversed(every), drawn=3) == whole
-    alone = {key: value for name in every for key, value in numbers(name).items()}
-    assert alone == whole
-    again = numbers(*every, seed=1)
-    assert all(again[f"auroc_{name}"] != whole[f"auroc_{name}"] for name in ("noise", "flat", "far"))
-    # two sets of one kind are two draws
-    every["noise"] = every["far"]
-    assert numbers("noise")["auroc_noise"] != whole["auroc_far"]
+    assert {key: value for name in every for key, value in numbers(name).items()} == whole
+    assert numbers("noise", seed=1)["auroc_noise"] != whole["auroc_noise"] != whole["auroc_more noise"]
     # the data themselves as outliers: latents of their own make no ties
     assert (whole["auroc_data"] == pytest.approx(0.5, abs=1e-12)) == (not posterior)
 
@@ -200,8 +178,7 @@ def test_another_data_set_is_brought_to_size_and_channels():
     assert (small[..., 1:] > small[..., :-1]).all()
 
 
-@pytest.mark.parametrize("size", [8, 16, 32])
-@pytest.mark.parametrize("value_range", ["unit", "symmetric"])
+@pytest.mark.parametrize(("size", "value_range"), [(8, "symmetric"), (32, "unit")])
 def test_the_same_images_at_another_size_are_no_outliers(size, value_range, tmp_path):
     write_mnist(tmp_path)
     options = {"root": str(tmp_path), "val_size": 2, "batch_size": 4, "eval_batch_size": 4}
@@ -220,8 +197,6 @@ def test_another_data_set_is_brought_to_the_scale_of_the_data():
         torch.testing.assert_close(DataSet(data=data, value_range="symmetric").draw(v, None), 2 * unit - 1)
 
 
-# --- other sets from the command line ---------------------------------------------------------------------
-
 SETS = "callbacks.evaluation.metrics.out_of_distribution.sets"
 
 
@@ -238,130 +213,27 @@ def image_run(folder, *overrides):
 def test_sets_named_on_the_command_line_are_outliers_and_are_found_again_in_another_folder(tmp_path, monkeypatch):
     write_svhn(tmp_path / "root")
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
-    outliers = [f"+outliers@{SETS}.svhn=svhn", f"+outliers@{SETS}.numbers=digits", f"{SETS}.constant=null"]
-    metrics = image_run(tmp_path, *outliers)
-    found = {name.removeprefix("test/auroc_") for name in metrics if "auroc" in name}
-    assert found == {"noise", "svhn", "numbers"}
-    assert all(0 <= value <= 1 for name, value in metrics.items() if "auroc" in name)
+    metrics = image_run(tmp_path, f"+outliers@{SETS}.svhn=svhn", f"{SETS}.constant=null")
+    found = {name.removeprefix("test/auroc_"): value for name, value in metrics.items() if "auroc" in name}
+    assert found.keys() == {"noise", "svhn"}
+    assert all(0 <= value <= 1 for value in found.values())
     (tmp_path / "root").rename(tmp_path / "moved")
     moved = f"data_root={tmp_path / 'moved'}"
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt", moved)
     assert again == of_checkpoint(metrics)
     assert not (tmp_path / "root").exists()
-    more = evaluate(
-        tmp_path / "more", tmp_path / "run" / "checkpoints" / "last.ckpt", moved, f"+outliers@{SETS}.two=digits"
-    )
-    assert more == again | {f"test/{name}_two": again[f"test/{name}_numbers"] for name in ("auroc", "aupr", "fpr95")}
 
 
-def test_a_run_without_the_detection_of_outliers_has_no_sets_of_them_to_add_to(tmp_path):
-    train(tmp_path, "method=dsm", "trainer.max_steps=1", "n_validations=1")
-    with pytest.raises(ConfigError, match="out_of_distribution cannot be changed, as the run of this checkpoint had"):
-        evaluate(tmp_path / "more", tmp_path / "checkpoints" / "last.ckpt", f"+outliers@{SETS}.two=digits")
-
-
-def test_outliers_of_another_run_are_on_the_scale_of_its_data():
-    chosen = [
-        "data=mnist",
-        "evaluation@callbacks.evaluation.metrics=[out_of_distribution,probe]",
-        "data.value_range=symmetric",
-    ]
-    sets = configure(*chosen, f"+outliers@{SETS}.faces=celeba", f"+outliers@{SETS}.cifar10=cifar10")
-    sets = sets.callbacks.evaluation.metrics.out_of_distribution.sets
-    for name in ("faces", "cifar10"):
-        assert (sets[name].value_range, sets[name].data.value_range) == ("symmetric", "unit")
-    assert (sets.faces.n_max, sets.faces.data.crop, sets.faces.data.size) == (10_000, 160, 32)
+def test_outliers_are_on_the_scale_of_the_data_of_the_run():
+    chosen = "evaluation@callbacks.evaluation.metrics=out_of_distribution"
+    cfg = configure("data=mnist", chosen, "data.value_range=symmetric", f"+outliers@{SETS}.faces=celeba")
+    faces = cfg.callbacks.evaluation.metrics.out_of_distribution.sets.faces
+    assert (faces.value_range, faces.data.value_range) == ("symmetric", "unit")
+    assert (faces.n_max, faces.data.crop, faces.data.size) == (10_000, 160, 32)
 
 
 def test_missing_outliers_stop_a_run_before_its_first_iteration(tmp_path):
     nowhere = [f"+outliers@{SETS}.mine=image_folder", f"{SETS}.mine.data.path={tmp_path / 'nowhere'}"]
-    with pytest.raises(DataError, match=r"There is no folder .*nowhere"):
+    with pytest.raises(DataError, match="nowhere"):
         image_run(tmp_path, *nowhere, f"data.root={tmp_path}")
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-# --- CIFAR100, textures and places ------------------------------------------------------------------------
-
-
-def write_cifar100(root, n=4):
-    folder = root / "cifar-100-python"
-    folder.mkdir(parents=True, exist_ok=True)
-    data, labels = pixels(2, n, 3, 32, 32), pixels(2, n, seed=1) % 100
-    for name, x, y in zip(("train", "test"), data, labels, strict=True):
-        content = {"data": x.reshape(n, 3072), "fine_labels": y.tolist(), "coarse_labels": [0] * n}
-        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": []}, protocol=2))
-    return data, labels
-
-
-def test_cifar100_is_read_with_its_fine_labels(tmp_path):
-    images, labels = write_cifar100(tmp_path)
-    data = CIFAR100(root=tmp_path, val_size=1)
-    data.setup()
-    assert torch.equal(data.splits.test, torch.from_numpy(images[1]))
-    assert data.labels.train.tolist() == labels[0].tolist()
-
-
-def write_dtd(root):
-    """Two classes, and six pictures of three splits."""
-    labels = root / "dtd" / "dtd" / "labels"
-    labels.mkdir(parents=True)
-    names = []
-    for kind, seed in (("banded", 0), ("woven", 1)):
-        write_images(root / "dtd" / "dtd" / "images" / kind, 3, size=(12, 20), suffix="jpg", seed=seed)
-        names += [f"{kind}/{i:02d}.jpg" for i in range(3)]
-    for i, split in enumerate(("train", "val", "test")):
-        (labels / f"{split}1.txt").write_text("\n".join(names[i::3]) + "\n")
-    return [names[j] for i in range(3) for j in range(i, 6, 3)]
-
-
-def write_places(root, n=5):
-    folder = root / "places365"
-    write_images(folder / "val_256", n, size=(16, 16), suffix="jpg")
-    (folder / "categories_places365.txt").write_text("/a/airfield 0\n/b/bar 1\n")
-    (folder / "places365_val.txt").write_text("".join(f"{i:02d}.jpg {i % 2}\n" for i in range(n)))
-
-
-def test_textures_are_those_of_all_splits_cropped_and_resized(tmp_path):
-    order = write_dtd(tmp_path)
-    v = torch.zeros(2, 3, 6, 6)
-    w = DataSet(data=Textures(root=tmp_path, size=6), value_range="symmetric").draw(v, None)
-    assert w.shape == (6, 3, 6, 6)
-    for i, name in enumerate(order):
-        with Image.open(tmp_path / "dtd" / "dtd" / "images" / name) as image:
-            expected = np.asarray(image.crop((4, 0, 16, 12)).resize((6, 6), Image.Resampling.BILINEAR))
-        torch.testing.assert_close(w[i], 2 * torch.from_numpy(expected.copy()).float().permute(2, 0, 1) / 255 - 1)
-    (tmp_path / "dtd").rename(tmp_path / "gone")  # they were decoded once
-    again = DataSet(data=Textures(root=tmp_path, size=6))
-    torch.testing.assert_close(again.draw(v, None), (w + 1) / 2)
-    assert again.draw(torch.zeros(2, 1, 3, 3), None).shape == (6, 1, 3, 3)
-
-
-def test_places_are_the_first_ones_of_the_list(tmp_path, monkeypatch):
-    write_places(tmp_path)
-    monkeypatch.setattr(datasets.Places365, "_check_integrity", lambda *args: True)  # these lists are not the true ones
-    places = Places365(root=tmp_path, size=16, n_max=4)
-    places.setup()
-    assert places.splits.test.shape == (4, 3, 16, 16)
-
-
-@pytest.mark.parametrize(("kind", "place"), [(Textures, "dtd/dtd"), (Places365, "places365/val_256")])
-def test_missing_photographs_are_asked_for_in_one_sentence(kind, place, tmp_path, monkeypatch):
-    def no_network(*args, **options):
-        raise OSError("no route to host")
-
-    for module in (datasets.dtd, datasets.places365):
-        monkeypatch.setattr(module, "download_and_extract_archive", no_network)
-    with pytest.raises(
-        DataError, match=rf"{place} is missing and could not be downloaded \(no route.*put the file"
-    ) as e:
-        kind(root=tmp_path / "root").setup()
-    assert "\n" not in str(e.value)
-
-
-def test_photographs_are_outliers_of_a_run(tmp_path, monkeypatch):
-    write_dtd(tmp_path / "root")
-    write_cifar100(tmp_path / "root")
-    monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
-    metrics = image_run(tmp_path, f"+outliers@{SETS}.textures=textures", f"+outliers@{SETS}.cifar100=cifar100")
-    assert {"test/auroc_textures", "test/auroc_cifar100"} < set(metrics)

@@ -21,24 +21,25 @@ from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
+from eblvm_lit.figures.hypergradient_bias_curves import draw_bias
 from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
 from eblvm_lit.figures.samples import Samples
-from eblvm_lit.figures.style import COLOURS, DASHES, STYLE
+from eblvm_lit.figures.style import COLOURS, STYLE
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.training.callbacks.figures import Figures
+from helpers.annealing import few
+from helpers.models import generator
 from helpers.stand_in import StandIn
 
 BOUNDS = ((-7.0, 5.0), (-6.0, 9.0))
+
+
 SHAPE = (1, 3, 2)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 class Plane(ArrayDataModule):
@@ -56,15 +57,6 @@ class Images(ArrayDataModule):
 
     def load(self):
         v = torch.rand(50, 6, generator=generator())
-        return Splits(v[:30], v[30:40], v[40:])
-
-
-class Bytes(ArrayDataModule):
-    event_shape = (3, 4, 4)
-    image_shape = (3, 4, 4)
-
-    def load(self):
-        v = torch.randint(256, (50, 3, 4, 4), generator=generator(), dtype=torch.uint8)
         return Splits(v[:30], v[30:40], v[40:])
 
 
@@ -107,34 +99,27 @@ class Pair(Energy):
         return marginal + 0.5 * (h - v[:, :1]).square().sum(-1)
 
 
-def grbm(v_dim, h_dim=4):
+def grbm(v_dim):
     torch.manual_seed(0)
-    model = GRBM(v_dim=v_dim, h_dim=h_dim)
-    with torch.no_grad():
-        model.W.mul_(2)
+    model = GRBM(v_dim=v_dim, h_dim=4)
+    model.W.data.mul_(2)
     return model
 
 
 def shifted_grbm():
     """Its mass is about (-2, 3): in the upper left of the window."""
     model = grbm(2)
-    with torch.no_grad():
-        model.b.copy_(torch.tensor([-2.0, 3.0])), model.W.mul_(0.1)
+    model.b.data.copy_(torch.tensor([-2.0, 3.0])), model.W.data.mul_(0.1)
     return model
 
 
 def setting(data, energy):
     data.setup()
-    method = StandIn()
-    method.energy = energy
-    return method, data, generator()
+    return StandIn(energy=energy), data, generator()
 
 
 def image_of(panel):
     return np.asarray(panel.images[0].get_array())
-
-
-# ---------------------------------------------------------------------- density
 
 
 @pytest.mark.parametrize("model", [shifted_grbm(), GaussianLatentModel(v_dim=2, h_dim=3), Bowl()])
@@ -165,31 +150,16 @@ def test_density_without_a_known_partition_function_is_normalised_on_the_grid():
 
 def test_density_figure_shows_data_and_model_alike():
     figure = Density(n_cells=50, n_bins=40).draw(*setting(Plane(), shifted_grbm()))
-    left, right = figure.axes
-    data, model = image_of(left), image_of(right)
-    assert (data.shape, model.shape) == ((40, 40), (50, 50))
+    (left, data), (right, model) = ((panel, image_of(panel)) for panel in figure.axes)
     assert data.sum() * (12 / 40) * (15 / 40) == pytest.approx(1, abs=1e-3)
     np.testing.assert_allclose(model, density_on_grid(shifted_grbm(), BOUNDS, 50).numpy())
-    for panel in (left, right):
+    for panel, picture in ((left, data), (right, model)):
         image = panel.images[0]
-        assert tuple(image.get_extent()) == (-7, 5, -6, 9)
-        assert image.origin == "lower"
-        assert panel.get_aspect() == 1
+        assert (tuple(image.get_extent()), image.origin, panel.get_aspect()) == ((-7, 5, -6, 9), "lower", 1)
         assert image.get_clim() == left.images[0].get_clim()
-    assert left.images[0].get_clim()[0] == 0
-    # both brightest where the mass is: rows are y, columns are x
-    for picture in (data, model):
+        # brightest where the mass is: rows are y, columns are x
         row, column = np.unravel_index(picture.argmax(), picture.shape)
         assert row > picture.shape[0] * 0.5 > column
-
-
-def test_density_does_not_apply_without_a_window_or_a_free_energy():
-    assert Density().draw(*setting(Numbers(), grbm(2))) is None
-    assert Density().draw(*setting(Plane(), nn.Linear(2, 1))) is None
-    assert Density().draw(*setting(Plane(), None)) is None
-
-
-# ---------------------------------------------------------------------- images
 
 
 def test_tiles_keep_every_pixel_in_its_place():
@@ -220,24 +190,6 @@ def test_samples_of_images_are_mean_images_beside_training_images():
     np.testing.assert_allclose(right[:3, :2].flatten(), ((expected[0] - low) / (high - low)).clamp(0, 1), atol=1e-4)
 
 
-def test_samples_of_bytes_are_shown_in_colour_and_as_models_see_them():
-    class Flat(GRBM):
-        def sample_visible(self, h, g):
-            return super().sample_visible(h, g).view(-1, 3, 4, 4)
-
-        def latent_mean(self, v):
-            return super().latent_mean(v.flatten(1))
-
-        def visible_mean(self, h):
-            return super().visible_mean(h)
-
-    model = Flat(v_dim=48, h_dim=3)
-    figure = Samples(n=4, n_steps=2).draw(*setting(Bytes(), model))
-    left = image_of(figure.axes[0])
-    assert left.shape == (9, 9, 3)
-    assert 0.4 < left.mean() < 0.7
-
-
 def test_samples_of_the_plane_are_dots_in_the_window():
     model = shifted_grbm()
     figure = Samples(n_points=500, n_steps=20).draw(*setting(Plane(), model))
@@ -248,11 +200,6 @@ def test_samples_of_the_plane_are_dots_in_the_window():
     assert {tuple(v) for v in left.astype(np.float32)} <= {tuple(v) for v in train}
     assert len({tuple(v) for v in left}) == 500
     assert all(panel.get_xlim() == BOUNDS[0] and panel.get_ylim() == BOUNDS[1] for panel in figure.axes)
-
-
-def test_more_samples_than_training_examples():
-    figure = Samples(n=40, n_steps=2).draw(*setting(Images(), grbm(6)))
-    assert image_of(figure.axes[1]).shape == (6 * 4 - 1, 7 * 3 - 1)
 
 
 def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together():
@@ -277,19 +224,10 @@ def test_langevin_samples_start_all_over_the_window():
     assert counts.max() < 250 + 5 * 250**0.5
 
 
-def test_samples_do_not_apply_where_no_sampler_fits():
-    assert Samples(n_steps=1).draw(*setting(Plane(), Bowl())) is None
-    assert Samples(n_steps=1).draw(*setting(Images(), Pair())) is None
-    assert Samples(n_steps=1).draw(*setting(Numbers(), Pair())) is None
-    assert Samples(n_steps=1).draw(*setting(Numbers(), grbm(2))) is None
-    assert Samples(n_steps=1).draw(*setting(Plane(), None)) is None
-
-
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_filters_are_columns_of_the_coupling(parametrisation):
     model = GRBM(v_dim=6, h_dim=5, parametrisation=parametrisation)
-    with torch.no_grad():
-        model.log_std.fill_(0.3), model.W[:, 1].zero_()
+    model.log_std.data.fill_(0.3), model.W.data[:, 1].zero_()
     figure = Filters(n=4).draw(*setting(Images(), model))
     board = image_of(figure.axes[0])
     assert board.shape == (2 * 4 - 1, 2 * 3 - 1)
@@ -297,15 +235,6 @@ def test_filters_are_columns_of_the_coupling(parametrisation):
     expected = 0.5 + 0.5 * column / column.abs().max()
     np.testing.assert_allclose(board[4:7, :2].flatten(), expected, atol=1e-6)
     np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the dead unit is grey
-    assert figure.axes[0].get_title() == "filters, 4 of 5"
-
-
-def test_filters_apply_to_grbms_on_images_alone():
-    assert Filters().draw(*setting(Plane(), grbm(2))) is None
-    assert Filters().draw(*setting(Images(), GaussianLatentModel(v_dim=6, h_dim=2))) is None
-
-
-# ---------------------------------------------------------------------- learning curves
 
 
 def write(path, columns, rows):
@@ -361,22 +290,18 @@ def test_equal_curves_are_drawn_once_under_both_names(tmp_path):
     [
         ([1e4, 30.0, 2.0], "log"),
         ([1e4, 30.0, -2.0], "linear"),
-        ([9.0, 3.0, 1.0], "linear"),
         (np.geomspace(1e4, 1.0, 200), "log"),
     ],
 )
 def test_positive_curves_over_orders_of_magnitude_have_a_logarithmic_axis(values, scale, tmp_path):
     rows = [{"iteration": i, "train/loss": y} for i, y in enumerate(values)]
-    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows))
-    (panel,) = figure.axes
+    (panel,) = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/loss"], rows)).axes
     assert panel.get_yscale() == scale
     low, high = panel.get_ylim()
     assert low < np.median(values) < high
-    explained = figure.get_supxlabel()
-    assert ("running mean over 1/30 of the run" in explained) == (len(values) > 60)
 
 
-@pytest.mark.parametrize("scale", [1e-7, 1e-5, 1.0, 1e9])
+@pytest.mark.parametrize("scale", [1e-7, 1e9])
 def test_no_common_factor_stands_beside_an_axis(scale, tmp_path):
     """It would collide with the title of the panel."""
     rows = [{"iteration": i, "train/lr": scale * (1_000_000 + i / 4)} for i in range(5)]
@@ -387,24 +312,8 @@ def test_no_common_factor_stands_beside_an_axis(scale, tmp_path):
     np.testing.assert_allclose(shown, figure.axes[0].get_yticks(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("text", ["iteration,val/loss\n", "iteration,val/loss\n1,2\n"])
-def test_files_without_curves_give_no_figure(tmp_path, text):
-    path = tmp_path / "metrics.csv"
-    path.write_text(text)
-    assert draw_curves(path) is None
-
-
-@pytest.mark.parametrize("n", [1, 3, 7])
-def test_each_metric_has_one_panel(tmp_path, n):
-    names = [f"val/metric_{i}" for i in range(n)]
-    rows = [{"iteration": i, **{name: i + k for k, name in enumerate(names)}} for i in range(3)]
-    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", *names], rows))
-    assert [panel.get_title() for panel in figure.axes if panel.lines] == names
-    labelled = [panel for panel in figure.axes if panel.get_xlabel() == "iteration"]
-    assert len(labelled) == min(n, 3)
-
-
-# ---------------------------------------------------------------------- representations
+def test_a_file_without_curves_gives_no_figure(tmp_path):
+    assert draw_curves(write(tmp_path / "m.csv", ["iteration", "val/loss"], [{"iteration": 1, "val/loss": 2}])) is None
 
 
 class Labelled(ArrayDataModule):
@@ -423,11 +332,6 @@ class Labelled(ArrayDataModule):
     @staticmethod
     def groups():
         return torch.arange(90) % 3
-
-
-class Unlabelled(Labelled):
-    def load_labels(self):
-        return None
 
 
 def with_posterior(data, h_dim=2):
@@ -453,21 +357,11 @@ def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
     np.testing.assert_array_equal(np.asarray(again), groups[0])
 
 
-def test_a_map_without_labels_is_of_one_colour_and_of_no_more_points_than_wanted():
-    axes = PosteriorMap(n=12).draw(*with_posterior(Unlabelled())).axes[0]
-    assert [len(dots.get_offsets()) for dots in axes.collections] == [12]
-    assert axes.get_legend() is None
-    assert axes.get_title() == "t-SNE of posterior means, 12 test examples"
-
-
 def test_a_map_does_not_apply_without_a_posterior_of_two_latents():
-    assert PosteriorMap().draw(*setting(Labelled(), grbm(4))) is None
     assert PosteriorMap().draw(*with_posterior(Labelled(), h_dim=1)) is None
     method, data, g = with_posterior(Labelled())
     torch.nn.init.zeros_(method.posterior.linear.weight)
     assert PosteriorMap().draw(method, data, g) is None  # all means are one
-    torch.nn.init.constant_(method.posterior.linear.weight, torch.nan)
-    assert PosteriorMap().draw(method, data, g) is None
 
 
 def histogram_means(panel):
@@ -497,22 +391,38 @@ def test_energies_of_data_and_noise_are_those_of_the_model():
     assert figure.axes[0].get_xlabel() == "$F(v)$"
 
 
-def test_energies_without_a_free_energy_are_bounds_and_without_either_there_are_none():
+def test_energies_without_a_free_energy_are_bounds():
     figure = Energies(n=8, n_particles=3).draw(*with_posterior(Labelled()))
     assert "E_q" in figure.axes[0].get_xlabel()
-    assert Energies().draw(*setting(Labelled(), DeepVectorEnergy(v_dim=4, h_dim=2))) is None
-    assert Energies().draw(*setting(Labelled(), None)) is None
 
 
-# ---------------------------------------------------------------------- the contract of all figures
+@pytest.mark.parametrize(
+    ("picture", "data", "energy"),
+    [
+        (Density(), Numbers, grbm(2)),
+        (Density(), Plane, nn.Linear(2, 1)),
+        (Density(), Plane, None),
+        (Samples(n_steps=1), Plane, Bowl()),
+        (Samples(n_steps=1), Images, Pair()),
+        (Samples(n_steps=1), Numbers, grbm(2)),
+        (Filters(), Plane, grbm(2)),
+        (Filters(), Images, GaussianLatentModel(v_dim=6, h_dim=2)),
+        (Energies(), Labelled, DeepVectorEnergy(v_dim=4, h_dim=2)),
+        (PosteriorMap(), Labelled, grbm(4)),
+    ],
+)
+def test_figures_draw_nothing_where_they_do_not_apply(picture, data, energy):
+    assert picture.draw(*setting(data(), energy)) is None
 
-CASES = [
-    (Density(n_cells=20), Plane, 2),
-    (Samples(n=4, n_points=20, n_steps=2), Plane, 2),
-    (Samples(n=4, n_points=20, n_steps=2), Images, 6),
-    (Filters(), Images, 6),
-    (Energies(n=20), Images, 6),
-]
+
+def test_the_hypergradient_bias_has_one_curve_a_k():
+    metrics = {f"test/hypergradient_bias_k{k}_n{n}": 2.0 ** -(n + k) for k in (0, 5) for n in (0, 1, 2)}
+    figure = draw_bias({**metrics, "test/phi_distance_k0": 1.0, "test/phi_distance_k5": 0.5})
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+    assert draw_bias({"test/fisher": 1.0}) is None
+
+
+CASES = [(Density(n_cells=20), Plane, 2), (Samples(n=4, n_steps=2), Images, 6), (Filters(), Images, 6)]
 
 
 @pytest.mark.parametrize(("picture", "data", "v_dim"), CASES, ids=lambda x: getattr(x, "name", None))
@@ -535,27 +445,16 @@ def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
 
 def test_images_of_models_without_conditionals_are_annealed_samples():
     torch.manual_seed(0)
-    data, method = Digits(), StandIn()
-    data.setup()
-    method.energy, method.seed = DeepVectorEnergy(v_dim=64, h_dim=3), 5
-    method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
-    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=1, n_falling=5, n_cold=0), batch_size=4)
-    figure = Samples(n=6, annealed=annealed).draw(method, data, torch.Generator())
-    assert [panel.get_title() for panel in figure.axes] == ["data", "annealed Langevin samples, 6 steps"]
+    method, data, g = setting(Digits(), DeepVectorEnergy(v_dim=64, h_dim=3))
+    method.posterior, method.seed = LinearGaussianPosterior(v_dim=64, h_dim=3), 5
+    figure = Samples(n=6, annealed=few()).draw(method, data, g)
     options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
-    drawn = annealed.draw(method.energy, range(6), **options)
-    low, high = 0, 1
-    board = tile((drawn - low) / (high - low), data.image_shape).clamp(0, 1).squeeze(-1).numpy()
-    np.testing.assert_allclose(figure.axes[1].get_images()[0].get_array(), board, atol=1e-6)
-    assert Samples(n=6).draw(method, data, torch.Generator()) is None
-
-
-# ---------------------------------------------------------------------- one style, several files, animations
+    board = tile(few().draw(method.energy, range(6), **options), data.image_shape).clamp(0, 1).squeeze(-1)
+    np.testing.assert_allclose(image_of(figure.axes[1]), board, atol=1e-6)
+    assert Samples(n=6).draw(method, data, g) is None
 
 
 class Dot(Picture):
-    """A user's figure, which says nothing of its look."""
-
     name = "dot"
 
     def draw(self, method, data, generator):
@@ -570,20 +469,10 @@ def test_a_figure_of_ones_own_has_the_style_of_all():
     assert matplotlib.rcParams["lines.linewidth"] != STYLE["lines.linewidth"]
 
 
-def test_the_first_curves_differ_in_grey_too():
-    assert len(set(DASHES)) == 4
-    with matplotlib.rc_context(STYLE):
-        axes = new_figure(2, 2).subplots()
-        lines = [axes.plot([0, i])[0] for i in range(4)]
-    assert len({str(line._unscaled_dash_pattern) for line in lines}) == 4
-
-
-def drawing(folder, data, energy, **figures):
+def drawing(folder, data, energy, formats=("png",), **figures):
     """The callback with some figures, and what it draws of."""
-    options = {key: figures.pop(key) for key in ("formats", "at_validation") if key in figures}
     method, data, _ = setting(data, energy)
-    method.seed = 5
-    return Figures(figures=figures, save_dir=str(folder), **options), method, data
+    return Figures(figures=figures, save_dir=str(folder), formats=list(formats)), method, data
 
 
 def files(folder):
@@ -603,9 +492,8 @@ def test_figures_are_written_in_every_format_that_was_asked_for(tmp_path):
     assert callback.draw(method, data) == [tmp_path / "figures" / "dot.png"]
     assert files(tmp_path) == ["dot.pdf", "dot.png"]
     assert (tmp_path / "figures" / "dot.pdf").read_bytes().startswith(b"%PDF")
-    for wrong in ("png", ["jpg"], []):
-        with pytest.raises(ConfigError, match="formats is a list of png, pdf, svg"):
-            drawing(tmp_path, Plane(), grbm(2), formats=wrong)
+    with pytest.raises(ConfigError, match="formats"):
+        drawing(tmp_path, Plane(), grbm(2), formats=["jpg"])
 
 
 def test_annealed_samples_are_animated_on_request(tmp_path):
@@ -615,22 +503,16 @@ def test_annealed_samples_are_animated_on_request(tmp_path):
     callback.draw(method, data, 10)
     assert files(tmp_path) == ["samples.png", "samples_000010.png"]  # at a validation it would take too long
     callback.draw(method, data)
-    frames = picture.animate(method, data, None)
-    assert len(frames) == 40
-    assert [frames[k].axes[0].get_title() for k in (0, -2, -1)] == [
-        "step 1 of 62, T = 100",
-        "step 62 of 62, T = 1.08",
-        "step 62 of 62, denoised",
-    ]
-    drawn = picture.annealed.draw(method.energy, range(9), seed=5)
-    v = data.as_float(data.splits.train[:9])
-    board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
-    np.testing.assert_allclose(image_of(frames[-1].axes[0]), board, atol=1e-6)
     with Image.open(tmp_path / "figures" / "samples.gif") as gif:
         assert gif.n_frames == 40
-        assert gif.size == tuple(round(150 * x) for x in frames[0].get_size_inches())
+    last = picture.animate(method, data, None)[-1].axes[0]
+    assert last.get_title() == "step 62 of 62, denoised"
+    drawn = picture.annealed.draw(method.energy, range(9), seed=0)
+    v = data.as_float(data.splits.train[:9])
+    board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
+    np.testing.assert_allclose(image_of(last), board, atol=1e-6)
 
 
 def test_an_animation_of_what_is_not_annealed_is_refused():
-    with pytest.raises(ConfigError, match=r"samples.gif=true shows annealed samples.*figures=annealed"):
+    with pytest.raises(ConfigError, match="annealed"):
         Samples(gif=True)

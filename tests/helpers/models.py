@@ -1,5 +1,7 @@
 """Small models with random parameters in float64."""
 
+import math
+
 import torch
 
 from eblvm_lit.energies.base import Energy, VisibleEnergy
@@ -67,3 +69,13 @@ class Confined(VisibleEnergy):
 
     def free_energy(self, v):
         return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)
+
+
+def check_moments(samples, mean, covariance):
+    """Every mean and every covariance within five standard errors."""
+    n, centred = len(samples), samples - mean
+    z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()
+    products = centred[:, :, None] * centred[:, None, :]
+    z_covariance = (products.mean(0) - covariance) / (products.std(0) / math.sqrt(n))
+    assert z_mean.abs().max() < 5
+    assert z_covariance.abs().max() < 5

@@ -1,29 +1,15 @@
 """Gibbs chains against the exact moments of small models."""
 
-import math
-
 import pytest
 import torch
 
-from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.gibbs import Gibbs
+from helpers.models import LatentOnly, check_moments, generator, random_grbm
 
 N_CHAINS = 40_000
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def random_grbm(parametrisation, v_dim=3, h_dim=4):
-    model = GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
-    g = generator(3)
-    for p, scale in ((model.W, 0.9), (model.b, 0.7), (model.c, 0.7), (model.log_std, 0.3)):
-        p.copy_(scale * torch.randn(p.shape, generator=g, dtype=p.dtype))
-    return model
 
 
 def exact_moments(model):
@@ -40,19 +26,9 @@ def exact_moments(model):
     return mean, covariance
 
 
-def check_moments(samples, mean, covariance):
-    """Every mean and every covariance within five standard errors."""
-    n, centred = len(samples), samples - mean
-    z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()
-    products = centred[:, :, None] * centred[:, None, :]
-    z_covariance = (products.mean(0) - covariance) / (products.std(0) / math.sqrt(n))
-    assert z_mean.abs().max() < 5
-    assert z_covariance.abs().max() < 5
-
-
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
-    model, g = random_grbm(parametrisation), generator()
+    model, g = random_grbm(3, 4, parametrisation, seed=4), generator()
     h = Gibbs(n_steps=60).latents(model, N_CHAINS, g)
     v = model.sample_visible(h, g)
     mean, covariance = exact_moments(model)
@@ -81,7 +57,7 @@ def test_one_sweep_starts_from_mean_latents_of_uniform_visibles():
 
 
 def test_mean_and_draw_differ_by_the_visible_noise_alone():
-    model = random_grbm("code")
+    model = random_grbm(3, 4)
     sampler = Gibbs(n_steps=5)
     draw = sampler.sample(model, 50_000, generator())
     mean = sampler.sample(model, 50_000, generator(), mean=True)  # the same chain, by the same generator
@@ -91,7 +67,7 @@ def test_mean_and_draw_differ_by_the_visible_noise_alone():
 
 
 def test_generator_decides_everything():
-    model, sampler = random_grbm("code"), Gibbs(n_steps=3)
+    model, sampler = random_grbm(3, 4), Gibbs(n_steps=3)
     state = torch.get_rng_state()
     one, same, other = (sampler.sample(model, 5, generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
@@ -100,13 +76,6 @@ def test_generator_decides_everything():
     assert not sampler.sample(GRBM(v_dim=2, h_dim=2), 5, generator()).requires_grad
 
 
-def test_refusals():
-    class Opaque(MarginalEnergy):
-        event_shape = (2,)
-
-        def energy(self, v, h): ...
-
-        def free_energy(self, v): ...
-
-    with pytest.raises(ConfigError, match="Opaque has no conditionals"):
-        Gibbs(n_steps=1).sample(Opaque(), 5, generator())
+def test_a_model_without_conditionals_is_refused():
+    with pytest.raises(ConfigError, match="LatentOnly has no conditionals"):
+        Gibbs(n_steps=1).sample(LatentOnly(random_grbm(2, 2)), 5, generator())

@@ -1,0 +1,148 @@
+"""Images of bytes: what is trained on when, scales, flips, and images as vectors."""
+
+import itertools
+
+import pytest
+import torch
+
+from eblvm_lit.data.images import ImageDataModule, Images
+from eblvm_lit.errors import ConfigError, DataError
+from helpers.image_files import pixels
+
+
+class Given(ImageDataModule):
+    """Given images, for what holds of every image set."""
+
+    event_shape = image_shape = (3, 4, 4)
+
+    def __init__(self, n=20, **options):
+        super().__init__(root="nowhere", **{"val_size": 3, **options})
+        images = torch.from_numpy(pixels(n + 5, 3, 4, 4))
+        self.images = Images(images[:n], images[n:], torch.arange(n), torch.arange(n, n + 5))
+
+    def read(self):
+        return self.images
+
+
+@pytest.mark.parametrize(("most", "sizes", "without_val"), [(2, (2, 2, 2), 2), (18, (18, 3, 5), 17)])
+def test_max_examples_keeps_the_first_of_each_split_with_their_labels(most, sizes, without_val):
+    whole, few = Given(), Given()
+    few.max_examples = most
+    whole.setup()
+    few.setup()
+    for kept, every in zip((*few.splits, *few.labels), (*whole.splits, *whole.labels), strict=True):
+        assert torch.equal(kept, every[:most])
+    assert tuple(map(len, few.splits)) == sizes
+    assert few.n_train_without("val") == without_val
+    assert not set(few.labels.train[:without_val].tolist()) & set(few.labels.val.tolist())
+
+
+def stream(**options):
+    data = Given(flip=True, batch_size=6, **options)
+    return data, data.train_dataloader()
+
+
+@pytest.mark.parametrize("train_on_val", [True, False])
+def test_validation_images_are_the_last_and_held_out_on_demand(train_on_val):
+    data = Given(train_on_val=train_on_val)
+    data.setup()
+    train, test = data.images[:2]
+    n = 20 if train_on_val else 17
+    for split, expected in zip(data.splits, (train[:n], train[17:], test), strict=True):
+        assert torch.equal(split, expected)
+        assert split.dtype == torch.uint8
+    for labels, expected in zip(data.labels, (range(n), range(17, 20), range(20, 25)), strict=True):
+        assert labels.tolist() == list(expected)
+    assert data.splits.train.data_ptr() == train.data_ptr()  # a view, not a second copy
+
+
+@pytest.mark.parametrize(("value_range", "low", "high"), [("unit", 0, 1), ("symmetric", -1, 1)])
+def test_bytes_become_floats_of_the_range_in_batches(value_range, low, high):
+    data = Given(value_range=value_range)
+    x = torch.arange(256, dtype=torch.uint8)
+    torch.testing.assert_close(data.as_float(x), torch.linspace(low, high, 256))
+    assert x.dtype == torch.uint8
+    block = data.on_after_batch_transfer([x, x], 0)
+    assert all(torch.equal(part, data.as_float(x)) for part in block)
+    floats = torch.rand(3)
+    assert data.as_float(floats) is floats
+
+
+def test_flips_mirror_half_of_the_images_and_depend_on_seed_and_iteration():
+    (data, flipped), plain = stream(), Given(batch_size=6).train_dataloader()
+    n, mirrored, masks = 400, 0, []
+    for a, b in itertools.islice(zip(flipped, plain, strict=False), n):
+        same, other = (a == b).flatten(1).all(1), (a == b.flip(-1)).flatten(1).all(1)
+        assert (same ^ other).all()
+        mirrored += int(other.sum())
+        masks.append(tuple(other.tolist()))
+    assert mirrored / (n / 4 * 20) == pytest.approx(0.5, abs=0.05)
+    assert len(set(masks)) > 60  # of the 64 + 4 there are
+    assert torch.equal(data.splits.train, data.images.train)  # batches are changed, not the data
+
+    def first(seed):
+        return next(iter(stream(seed=seed)[1]))
+
+    assert torch.equal(first(1), first(1))
+    batch = data.images.train[:20]
+    other = Given(flip=True, seed=1)
+    assert any(not torch.equal(data.augment(batch.clone(), t), other.augment(batch.clone(), t)) for t in range(3))
+
+
+@pytest.mark.parametrize("position", [1, 5])
+def test_a_resumed_stream_repeats_the_flips_with_and_without_blocks(position):
+    whole = list(itertools.islice(stream()[1], 25))
+    _, resumed = stream()
+    resumed.position = position
+    assert all(torch.equal(a, b) for a, b in zip(whole[position:], resumed, strict=False))
+    data, _ = stream()
+    data.iterations_per_batch = 4
+    blocks = data.train_dataloader()
+    blocks.stream.position = position
+    parts = itertools.chain.from_iterable(blocks)
+    assert all(torch.equal(a, b) for a, b in zip(whole[position:], parts, strict=False))
+
+
+def test_a_fraction_of_the_images_validates():
+    data = Given(val_size=0.1, train_on_val=False)
+    data.setup()
+    assert [len(split) for split in data.splits] == [18, 2, 5]
+
+
+class Flattened(Given):
+    """The same as vectors, or not."""
+
+    event_shape = ImageDataModule.event_shape
+
+
+def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
+    flat, square = (Flattened(flatten=flatten, flip=True, batch_size=6) for flatten in (True, False))
+    flat.setup()
+    assert (flat.event_shape, flat.image_shape, square.event_shape) == ((48,), (3, 4, 4), (3, 4, 4))
+    assert flat.splits.train.data_ptr() == flat.images.train.data_ptr()  # a view, not a second copy
+    assert flat.labels.test.tolist() == list(range(20, 25))
+    for a, b in itertools.islice(zip(flat.train_dataloader(), square.train_dataloader(), strict=False), 8):
+        assert torch.equal(a, b.flatten(1))
+
+
+@pytest.mark.parametrize("options", [{"value_range": "byte"}, {"val_size": 0}, {"val_size": 1.5}], ids=str)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(ConfigError, match=f"data.{next(iter(options))}"):
+        Given(**options)
+
+
+def test_more_validation_than_training_images_are_refused():
+    with pytest.raises(DataError, match=r"data\.val_size"):
+        Given(val_size=20).setup()
+
+
+@pytest.mark.parametrize("value_range", ["unit", "symmetric"])
+def test_bytes_come_back_from_floats(value_range):
+    data, x = Given(value_range=value_range), torch.arange(256, dtype=torch.uint8)
+    v = data.as_float(x)
+    for type_ in (torch.float32, torch.float64):
+        assert torch.equal(data.as_bytes(v.to(type_)), x)
+    between = v[10] + torch.tensor([0.4, 0.6, -0.4, -0.6]) * (v[11] - v[10])
+    assert data.as_bytes(between).tolist() == [10, 11, 10, 9]
+    assert data.as_bytes(torch.tensor([-3.0, 3.0])).tolist() == [0, 255]
+    assert torch.equal(v, data.as_float(x))  # nothing was changed in place

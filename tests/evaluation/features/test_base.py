@@ -1,0 +1,312 @@
+"""Networks whose features judge samples: against the libraries, their weights, and what is kept of data."""
+
+from itertools import product
+from pickle import UnpicklingError
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.frey_face import FreyFace
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
+from eblvm_lit.evaluation.features.clip import CLIPFeatures
+from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
+from eblvm_lit.evaluation.features.image_bytes import as_images
+from eblvm_lit.evaluation.features.inception import SHA256, InceptionFeatures
+from eblvm_lit.evaluation.features.reference import ReferenceImages
+from eblvm_lit.networks.vision_transformer import VisionTransformer
+from helpers.fake_images import RandomFeatures, random_inception, textures
+from helpers.image_files import write_frey
+from helpers.image_metrics import pictures, quality
+from helpers.pickled import Pickled
+from helpers.stand_in import StandIn
+
+FILE_NAME = URL_INCEPTION_V3.rsplit("/", 1)[1]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "random.pth"
+    random_inception(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def inception(weights):
+    features = InceptionFeatures(cache_dir="nowhere", weights=str(weights), sha256=None, batch_size=8)
+    before = torch.get_rng_state()
+    features.prepare(None)
+    assert torch.equal(torch.get_rng_state(), before)
+    return features
+
+
+def test_features_are_those_of_torchmetrics_without_antialiasing(inception, weights):
+    from torchmetrics.image.fid import NoTrainInceptionV3
+
+    # larger than the network's input, and rough: there antialiasing shows
+    images = torch.randint(256, (2, 3, 400, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    options = {"name": "x", "features_list": ["2048"], "feature_extractor_weights_path": str(weights)}
+    theirs = NoTrainInceptionV3(**options, antialias=False)
+    found = inception.extract(images)
+    grey = pictures(2, channels=1)
+    torch.testing.assert_close(inception.extract(grey).rows, inception.extract(grey.repeat(1, 3, 1, 1)).rows)
+    assert found.rows.std() > 0.01
+    torch.testing.assert_close(found.rows, theirs(images), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.logits, found.rows @ theirs.fc.weight.T, rtol=1e-4, atol=1e-4)
+    theirs.use_antialias = True
+    assert (found.rows - theirs(images)).abs().max() > 0.01 * found.rows.abs().max()
+
+
+def small_transformer():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = VisionTransformer(dim=128, depth=2, patch=56, grid=5)
+        for p in network.parameters():
+            p.data.normal_(std=0.2)
+    return network
+
+
+@pytest.fixture(scope="module")
+def dinov2_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dinov2") / "small.pth"
+    torch.save(small_transformer().state_dict(), path)
+    return path
+
+
+def test_the_transformer_is_that_of_torchvision_where_no_channel_is_scaled():
+    from torchvision.models.vision_transformer import VisionTransformer as Theirs
+
+    ours = small_transformer().double()
+    for block in ours.blocks:
+        block.ls1.gamma.data.fill_(1)
+        block.ls2.gamma.data.fill_(1)
+    theirs = Theirs(image_size=280, patch_size=56, num_layers=2, num_heads=2, hidden_dim=128, mlp_dim=512)
+    theirs.heads = nn.Identity()
+    theirs = theirs.double().eval()
+    own = ours.state_dict()
+    state = {"class_token": own["cls_token"], "encoder.pos_embedding": own["pos_embed"]}
+    state |= {f"conv_proj.{k}": own[f"patch_embed.proj.{k}"] for k in ("weight", "bias")}
+    state |= {f"encoder.ln.{k}": own[f"norm.{k}"] for k in ("weight", "bias")}
+    names = {"ln_1": "norm1", "ln_2": "norm2", "self_attention.out_proj": "attn.proj"}
+    names |= {"mlp.0": "mlp.fc1", "mlp.3": "mlp.fc2"}
+    for i, k in product(range(2), ("weight", "bias")):
+        there, here = f"encoder.layers.encoder_layer_{i}", f"blocks.{i}"
+        state |= {f"{there}.{a}.{k}": own[f"{here}.{b}.{k}"] for a, b in names.items()}
+        state[f"{there}.self_attention.in_proj_{k}"] = own[f"{here}.attn.qkv.{k}"]
+    theirs.load_state_dict(state)
+    images = torch.rand(3, 3, 280, 280, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(ours(images), theirs(images))
+    ours.blocks[0].ls1.gamma.data.fill_(2)
+    assert (ours(images) - theirs(images)).abs().max() > 1e-3
+
+
+def test_position_embeddings_of_another_grid_are_resized_and_the_class_keeps_its_own():
+    network = small_transformer()
+    network.pos_embed.data[:, 1:] = torch.arange(5.0).repeat(5)[None, :, None]  # a ramp from left to right
+    found = network.positions(4)
+    assert found.shape == (1, 17, 128)
+    torch.testing.assert_close(found[:, 0], network.pos_embed[:, 0])
+    rows = found[0, 1:, 0].view(4, 4)
+    torch.testing.assert_close(rows, rows[:1].expand(4, 4))
+    middle = rows[0, 1:3]  # inside, bicubic interpolation keeps a ramp, at a scale of 5 / 4.1
+    torch.testing.assert_close(middle, (torch.tensor([1.0, 2.0]) + 0.5) * 5 / 4.1 - 0.5, rtol=0.02, atol=0.02)
+
+
+def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch):
+    from torch_fidelity.feature_extractor_dinov2 import FeatureExtractorDinoV2
+
+    features = DINOv2Features(cache_dir="nowhere", weights=str(dinov2_file), sha256=None)
+    before = torch.get_rng_state()
+    features.prepare(None)
+    assert torch.equal(torch.get_rng_state(), before)
+    monkeypatch.setattr(torch.hub, "load", lambda *args: small_transformer())
+    theirs = FeatureExtractorDinoV2("dinov2-vit-s-14", ["dinov2"])
+    for images in (pictures(2), pictures(2, channels=1)):
+        found = features.extract(images)
+        torch.testing.assert_close(found.rows, theirs(images.expand(-1, 3, -1, -1))[0], rtol=1e-4, atol=1e-5)
+        assert found.logits is None
+    assert (features.dim, len(features.fingerprint)) == (128, 16)
+
+
+class Script(nn.Module):
+    """What OpenAI's file holds beside the image network."""
+
+    def __init__(self, visual):
+        super().__init__()
+        self.visual, self.text_projection = visual, nn.Parameter(torch.zeros(4, 64))
+
+    def forward(self, x):
+        return self.visual(x)
+
+
+@pytest.fixture(scope="module")
+def clip_file(tmp_path_factory):
+    from torch_fidelity.feature_extractor_clip import CLIPVisual
+
+    path = tmp_path_factory.mktemp("clip") / "small.pt"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        visual = CLIPVisual(64, 32, 1, 128, 16).visual
+    torch.jit.trace(Script(visual), torch.zeros(1, 3, 32, 32)).save(str(path))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_clip_is_that_of_torch_fidelity(clip_file):
+    from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP
+
+    features = CLIPFeatures(cache_dir="nowhere", weights=str(clip_file), sha256=None)
+    features.prepare(None)
+    theirs = FeatureExtractorCLIP("clip-vit-b-32", ["clip"], str(clip_file), verbose=False)
+    found = features.extract(pictures(3, channels=1)).rows
+    assert found.std() > 1e-3
+    torch.testing.assert_close(found, theirs(pictures(3, channels=1).expand(-1, 3, -1, -1))[0])
+    assert features.dim == 64
+
+
+@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
+def test_missing_weights_are_asked_for(kind, offline, tmp_path):
+    with pytest.raises(DataError, match=r"put the file https://.* at .*cache/"):
+        kind(cache_dir=str(tmp_path / "cache")).prepare(None)
+    with pytest.raises(DataError, match=r"mine\.pth"):
+        kind(cache_dir=str(tmp_path), weights=str(tmp_path / "mine.pth")).prepare(None)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
+def test_weights_are_hashed_before_they_are_unpickled_and_execute_nothing(kind, tmp_path, sentinel):
+    path = tmp_path / "hostile.pth"
+    torch.save({"pos_embed": Pickled(f"touch {sentinel}")}, path)
+    with pytest.raises(DataError, match="sha256=null"):
+        kind(cache_dir="nowhere", weights=str(path)).prepare(None)
+    with pytest.raises((UnpicklingError, RuntimeError)):
+        kind(cache_dir="nowhere", weights=str(path), sha256=None).prepare(None)
+
+
+def test_weights_are_found_in_the_cache_or_in_torchs_own_folder_or_downloaded(offline, monkeypatch, tmp_path):
+    def found(cache):
+        return InceptionFeatures(cache_dir=str(tmp_path / cache)).find()
+
+    hub = tmp_path / "hub" / "checkpoints" / FILE_NAME
+    hub.parent.mkdir(parents=True)
+    hub.touch()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / FILE_NAME).touch()
+    assert found("a") == tmp_path / "a" / FILE_NAME
+    assert found("b") == hub
+    hub.unlink()
+    calls = []
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *args, **options: calls.append((args, options)))
+    assert found("c") == tmp_path / "c" / FILE_NAME
+    assert calls == [((URL_INCEPTION_V3, str(tmp_path / "c" / FILE_NAME)), {"hash_prefix": SHA256})]
+
+
+SMALL = {"width": 12, "dim": 32, "n_steps": 200, "lr": 5e-3, "batch_size": 64}
+
+
+def classifier(folder, **options):
+    return ClassifierFeatures(cache_dir=str(folder), **{**SMALL, **options})
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = Digits()
+    data.setup()
+    return data
+
+
+@pytest.fixture(scope="module")
+def trained(digits, tmp_path_factory):
+    features = classifier(tmp_path_factory.mktemp("classifier"))
+    before = torch.get_rng_state()
+    features.prepare(digits)
+    assert torch.equal(torch.get_rng_state(), before)
+    return features
+
+
+def test_the_classifier_knows_the_digits(trained, digits):
+    assert trained.accuracy > 0.9
+    images, labels = as_images(digits, digits.splits.test), digits.labels.test
+    found = trained.extract(images)
+    assert found.rows.shape == (197, 32)
+    assert float((found.logits.argmax(-1) == labels).double().mean()) == trained.accuracy
+
+
+def test_the_classifier_is_trained_once_for_a_seed(trained, digits, monkeypatch):
+    monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)  # not called
+    again = classifier(trained.cache_dir)
+    again.prepare(digits)
+    assert (again.fingerprint, again.accuracy) == (trained.fingerprint, trained.accuracy)
+    assert classifier(trained.cache_dir, seed=1).path(digits) != again.path(digits)
+
+
+def test_the_classifier_is_a_function_of_its_seed(trained, digits, tmp_path):
+    first, second, other = (classifier(tmp_path / str(i), n_steps=3, seed=i // 2) for i in range(3))
+    first.prepare(digits)
+    with torch.no_grad():  # as metrics are computed
+        second.prepare(digits)
+    other.prepare(digits)
+    assert first.fingerprint == second.fingerprint != other.fingerprint
+
+
+def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, tmp_path):
+    with pytest.raises(ConfigError, match="no labels"):
+        classifier(tmp_path).prepare(textures())
+    data = Digits()
+    data.setup()
+    data.labels = Splits(*(torch.stack([x % 2, (x > 4).long()], dim=1) for x in digits.labels))
+    features = classifier(tmp_path, n_steps=60)
+    with pytest.raises(ConfigError, match="knows no classes"):
+        quality(tmp_path, features).prepare(StandIn(), data)
+    assert features.accuracy > 0.8
+
+
+@pytest.fixture
+def reference(tmp_path):
+    return ReferenceImages(cache_dir=str(tmp_path), n_max=40)
+
+
+def looked_at(reference, data, **options):
+    """How many images a call has looked at, what it has found, and in which file."""
+    features = RandomFeatures(**options)
+    features.prepare(data)
+    known = reference.load(data, features)
+    return features.n_seen, known, reference.path(data, features, rows=False)
+
+
+def test_data_are_looked_at_once(reference):
+    first, known, path = looked_at(reference, textures())
+    again, read, same = looked_at(reference, textures())
+    assert (first, again, path) == (40, 0, same)
+    assert torch.equal(known.gaussian.covariance, read.gaussian.covariance)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_other_data_another_network_or_number_do_not_take_the_same_file(reference, tmp_path):
+    files = [
+        looked_at(reference, textures())[2],
+        looked_at(reference, textures(shift=1))[2],  # one value of one image
+        looked_at(reference, textures(), seed=1)[2],
+        looked_at(ReferenceImages(cache_dir=str(tmp_path), n_max=39), textures())[2],
+        looked_at(ReferenceImages(cache_dir=str(tmp_path), split="test"), textures())[2],
+    ]
+    assert len(set(files)) == len(files)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="could not be written"):
+        looked_at(ReferenceImages(cache_dir=str(tmp_path / "file" / "cache")), textures())
+
+
+def test_images_do_not_depend_on_the_scale_models_see_them_in(tmp_path):
+    write_frey(tmp_path, np.arange(560 * 1965, dtype=np.uint8).reshape(560, 1965))
+    plain, standardised = (FreyFace(root=tmp_path, standardise=yes) for yes in (False, True))
+    for data in (plain, standardised):
+        data.setup()
+    assert torch.equal(*(as_images(data, data.splits.test) for data in (plain, standardised)))

@@ -1,0 +1,167 @@
+"""The cache of samples on disk: what is in it, who draws what, and what names its files."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples import sample_cache as cache_module
+from eblvm_lit.evaluation.samples.sample_cache import SampleCache
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from helpers.annealing import Hidden, few, gaussian, sampler
+from helpers.models import generator
+from helpers.stand_in import StandIn
+
+
+class Tiny(ArrayDataModule):
+    """Coloured images of six numbers, as flat vectors."""
+
+    event_shape, image_shape = (6,), (3, 1, 2)
+
+    def load(self):
+        v = torch.rand(40, 6, generator=generator())
+        return Splits(v[:20], v[20:30], v[30:])
+
+
+def setting(data=Tiny, seed=5):
+    torch.manual_seed(0)
+    data = data()
+    data.setup()
+    posterior = LinearGaussianPosterior(v_dim=6, h_dim=2).double()
+    return StandIn(energy=Hidden(gaussian(6, 2)), posterior=posterior, seed=seed), data
+
+
+class Counted(AnnealedSamples):
+    """Notes which samples were drawn, and may stop at one of them."""
+
+    def __init__(self, batch_size=4, stop_at=None, **options):
+        short = few(batch_size, **options)
+        super().__init__(langevin=short.langevin, kind=short.kind, batch_size=batch_size)
+        self.drawn, self.stop_at = [], stop_at
+
+    def draw(self, energy, samples, **options):
+        if self.stop_at in samples:
+            raise KeyboardInterrupt
+        self.drawn += samples
+        return super().draw(energy, samples, **options)
+
+
+def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
+    method, data = setting()
+    images = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
+    options = {"posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
+    expected = few(64).draw(method.energy, range(10), seed=5, **options)
+    assert images.dtype == torch.uint8
+    assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
+    assert len(images.unique()) > 10
+    files = sorted(tmp_path.glob("samples/*/*.npz"))
+    parts = [np.load(file) for file in files]  # as anyone may read them
+    assert np.concatenate([part["indices"] for part in parts]).tolist() == list(range(10))
+    assert np.array_equal(np.concatenate([part["images"] for part in parts]), images)
+
+
+def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
+    method, data = setting()
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 14)
+    interrupted = Counted(stop_at=9)
+    with pytest.raises(KeyboardInterrupt):
+        SampleCache(sampler=interrupted, cache_dir=tmp_path / "b").images(method, data, 10)
+    again = Counted()
+    first = SampleCache(sampler=again, cache_dir=tmp_path / "b").images(method, data, 10)
+    assert (interrupted.drawn, again.drawn) == (list(range(8)), [8, 9])
+    more = Counted(batch_size=3)
+    cache = SampleCache(sampler=more, cache_dir=tmp_path / "b")  # the batch size may change
+    longer = cache.images(method, data, 14)
+    assert more.drawn == [10, 11, 12, 13]
+    assert torch.equal(longer, whole)
+    assert torch.equal(first, whole[:10])
+    assert torch.equal(cache.images(method, data, 3), whole[:3])
+    assert len(more.drawn) == 4  # nothing was drawn again
+    longer[:] = 0  # what is done to images does not reach the disk
+    assert torch.equal(cache.images(method, data, 14), whole)
+
+
+def test_processes_share_the_work_and_make_the_same_file(tmp_path):
+    method, data = setting()
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "a").images(method, data, 19)
+    shares = [Counted() for _ in range(3)]
+    caches = [SampleCache(sampler=share, cache_dir=tmp_path / "b") for share in shares]
+    for rank in (2, 0, 1):
+        caches[rank].fill(method, data, 19, rank=rank, world=3)
+    assert torch.equal(caches[0].images(method, data, 19), whole)
+    assert [len(share.drawn) for share in shares] == [8, 7, 4]
+
+
+def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
+    local, barrier = threading.local(), threading.Barrier(2)
+    monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))
+    monkeypatch.setattr(cache_module, "barrier", barrier.wait)
+    found, samplers, pairs = {}, [Counted(), Counted()], [setting(), setting()]
+
+    def work(rank):
+        local.rank = rank
+        found[rank] = SampleCache(sampler=samplers[rank], cache_dir=tmp_path).images(*pairs[rank], 14)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path / "alone").images(*setting(), 14)
+    assert torch.equal(found[0], whole)
+    assert torch.equal(found[1], whole)
+    assert [share.drawn for share in samplers] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13]]
+
+
+def test_whatever_samples_depend_on_names_their_file(tmp_path):
+    def folder(change=None, sampler=None, data=Tiny, seed=5):
+        method, data = setting(data, seed)
+        if change is not None:
+            change(method, data)
+        return SampleCache(sampler=sampler or few(), cache_dir=tmp_path).folder(method, data)
+
+    class Symmetric(Tiny):
+        def as_bytes(self, batch):
+            return super().as_bytes((batch + 1) / 2)
+
+    def nudge(parameter):
+        parameter.data.view(-1)[0] += 1e-7
+
+    others = [
+        folder(lambda method, data: nudge(method.energy.model.W)),
+        folder(lambda method, data: nudge(method.posterior.linear.bias)),
+        folder(lambda method, data: method.energy.float()),
+        folder(lambda method, data: data.splits.train[3].mul_(0.5)),
+        folder(seed=6),
+        folder(data=Symmetric),
+        folder(sampler=few(kind="joint")),
+        *(folder(sampler=sampler(2, **option)) for option in ({}, {"step_size": 0.1}, {"denoise_std": 0.1})),
+        folder(sampler=sampler(3)),
+    ]
+    assert len({folder(), *others}) == 1 + len(others)
+    assert folder() == folder(sampler=few(batch_size=9)) == folder(lambda method, data: method.energy.eval())
+
+
+def test_a_file_that_is_not_whole_does_not_count(tmp_path, monkeypatch):
+    """A process that is killed while it writes leaves a file under another name."""
+    method, data = setting()
+    cache = SampleCache(sampler=few(), cache_dir=tmp_path)
+    whole = cache.images(method, data, 8)
+    file, _ = sorted(cache.folder(method, data).iterdir())
+    file.rename(file.with_name(f".{file.name}.123.tmp"))
+    again = Counted()
+    assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 8), whole)
+    assert again.drawn == [0, 1, 2, 3]
+
+
+def test_diverging_samples_are_refused(tmp_path):
+    method, data = setting()
+    method.energy.model.b.data.fill_(math.nan)
+    with pytest.raises(ConfigError, match="diverge"):
+        SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 5)

@@ -1,0 +1,166 @@
+"""Pictures of images given latents, between latents, and completed."""
+
+import numpy as np
+import pytest
+import torch
+
+from eblvm_lit.cli import run
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.core.seeding import derive_seed
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.evaluation.samples.masks import LeftHalf
+from eblvm_lit.figures.conditional_grid import Conditional
+from eblvm_lit.figures.examples import labelled_examples
+from eblvm_lit.figures.image_grid import tile
+from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
+from eblvm_lit.figures.interpolation_grid import Interpolation
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.conditional import draw_between, draw_visible
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.utils.digest import digest
+from helpers.annealing import few
+from helpers.models import generator
+from helpers.shell import configure
+from helpers.stand_in import StandIn
+
+
+def digits(posterior=True):
+    torch.manual_seed(0)
+    data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3) if posterior else None
+    data.setup()
+    return StandIn(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q, seed=5), data, generator()
+
+
+def image_of(panel):
+    return np.asarray(panel.images[0].get_array()).squeeze()
+
+
+def board(v, columns=None):
+    return tile(Digits().as_bytes(v).float() / 255, (1, 8, 8), columns=columns).squeeze(-1).numpy()
+
+
+def test_examples_are_the_first_of_their_labels():
+    _, data, _ = digits()
+    v = labelled_examples(data, (1, 7, 1), n=3)
+    test, labels = data.splits.test, data.labels.test
+    assert torch.equal(v[:, 0], test[labels == 1][:3])
+    assert torch.equal(v[:, 1], test[labels == 7][:3])
+    assert torch.equal(v[:, 2], test[labels == 1][3:6])  # not the same images again
+    data.labels = None
+    assert torch.equal(labelled_examples(data, (1, 7), n=3).flatten(0, 1), test[:6])
+    data.labels = Splits(*(torch.zeros(len(split), 2) for split in data.splits))  # attributes, not classes
+    assert torch.equal(labelled_examples(data, (1, 7))[0], test[:2])
+
+
+def test_conditional_samples_are_drawn_below_their_images():
+    method, data, g = digits()
+    panels = Conditional(sampler=few(7), n=9).draw(method, data, g).axes
+    given = labelled_examples(data, (0, 1, 4, 9))[0]
+    h = method.posterior.mean(given).repeat_interleave(9, dim=0)
+    v = draw_visible(few(), method.energy, h, seed=derive_seed(5, "conditional"))
+    for i in range(4):
+        np.testing.assert_allclose(image_of(panels[i]), board(given[i : i + 1]), atol=1e-6)
+        np.testing.assert_allclose(image_of(panels[4 + i]), board(v[9 * i : 9 * i + 9]), atol=1.01 / 255)
+    assert image_of(panels[4]).shape == (3 * 9 - 1, 3 * 9 - 1)
+
+
+def test_interpolations_are_squares_and_lines_between_images():
+    method, data, g = digits()
+    square, lines = Interpolation(sampler=few(), n=4, n_lines=3).draw(method, data, g).axes
+    images = [labelled_examples(data, (0, 1, 4))[0], *labelled_examples(data, (1, 7), 3)]
+    latents = [method.posterior.mean(v).detach() for v in images]
+    options = {"seed": derive_seed(5, "interpolation"), "images": images}
+    first, *rest = draw_between(few(64), method.energy, latents, 4, **options)
+    np.testing.assert_allclose(image_of(square), board(first, 4), atol=1.01 / 255)
+    np.testing.assert_allclose(image_of(lines), board(torch.cat(rest), 4), atol=1.01 / 255)
+
+
+def test_lines_through_the_origin_end_at_opposite_latents():
+    method, data, g = digits()
+    picture = Interpolation(sampler=few(), n=3, n_lines=2, shared_noise=True, rho=2.0)
+    lines = image_of(picture.draw(method, data, g).axes[1])
+    assert lines.shape == (2 * 9 - 1, 3 * 9 - 1)
+    f = method.posterior.mean(data.splits.train[torch.randint(1400, (2, 1), generator=generator()).flatten()]).detach()
+    h = torch.stack([2 * f, 0 * f, -2 * f], dim=1).flatten(0, 1)
+    options = {"seed": derive_seed(5, "interpolation"), "samples": [0] * 6}
+    v = draw_visible(few(), method.energy, h, **options)
+    np.testing.assert_allclose(lines, board(v, 3), atol=1.01 / 255)
+
+
+def test_inpainting_shows_images_what_is_kept_and_completions():
+    method, data, g = digits(posterior=False)
+    mask = LeftHalf(inverted=0.5)
+    figure = Inpainting(sampler=few(), mask=mask, n=6, n_completions=3).draw(method, data, g)
+    shown = np.pad(image_of(figure.axes[0]), ((0, 1), (0, 1))).reshape(5, 9, 6, 9)[:, :8, :, :8].transpose(0, 2, 1, 3)
+    pixels = Digits().as_bytes(data.splits.test[:6]).view(6, 8, 8).numpy() / 255
+    seed = derive_seed(derive_seed(5, "inpainting"), "mask")
+    keep = mask.keep((1, 8, 8), SampleNoise(seed, range(6)))[:, 0].bool().numpy()
+    assert keep[:, 0, 0].any()
+    assert not keep[:, 0, 0].all()
+    np.testing.assert_allclose(shown[0], pixels, atol=1e-6)
+    np.testing.assert_allclose(shown[1], np.where(keep, pixels, GREY / 255), atol=1e-6)
+    for row in shown[2:]:
+        np.testing.assert_allclose(row[keep], pixels[keep], atol=1e-6)
+    assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # by noise of their own
+
+
+PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpainting(sampler=few(), mask=LeftHalf())]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_pictures_draw_nothing_where_they_do_not_apply(picture):
+    points = Checkerboard()
+    points.setup()
+    method, data, g = digits()
+    assert picture.draw(method, points, g) is None
+    method.energy = None
+    assert picture.draw(method, data, g) is None
+    method.energy = GRBM(v_dim=64, h_dim=3)
+    method.posterior = None
+    assert (picture.draw(method, data, g) is None) == (picture.name != "inpainting")
+
+
+@pytest.mark.parametrize("picture", PICTURES[:2], ids=lambda picture: picture.name)
+def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
+    method, data, g = digits()
+    by_posterior = image_of(picture.draw(method, data, g).axes[-1])
+    method.posterior, method.encoder = None, method.posterior
+    assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_pictures_change_nothing(picture):
+    method, data, g = digits()
+    method.energy.b.requires_grad_(False)
+    before, state = digest(method.energy, method.posterior, data.splits.test), torch.get_rng_state()
+    assert picture.draw(method, data, g) is not None
+    assert digest(method.energy, method.posterior, data.splits.test) == before
+    assert torch.equal(torch.get_rng_state(), state)
+    parts = [method.energy, method.posterior]
+    assert all(part.training for part in parts)
+    assert [p.requires_grad for part in parts for p in part.parameters()].count(False) == 1
+
+
+ALL = "figures@callbacks.figures.figures=all"
+
+
+def test_one_sampler_serves_all_figures():
+    cfg = configure(ALL, "sampler=annealed_short", "sampler.batch_size=7")
+    figures = cfg.callbacks.figures.figures
+    used = [figures.samples.annealed]
+    used += [figures[name].sampler for name in ("conditional", "interpolation", "inpainting")]
+    assert all(node == cfg.sampler for node in used)
+    short = instantiate(cfg.sampler, "sampler")
+    assert (short.batch_size, short.langevin.n_steps) == (7, 800)
+
+
+def test_a_run_leaves_all_pictures(tmp_path):
+    steps = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+    small = ["callbacks.figures.figures.samples.n_steps=2", "trainer.max_steps=1", "n_validations=1", *steps]
+    run.train(configure("debug=fast", "data=digits", "model=gaussian", ALL, *small, f"run_dir={tmp_path}"))
+    left = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert {"samples", "conditional", "interpolation", "inpainting"} <= left

@@ -1,0 +1,33 @@
+"""Samplers of a few steps, and a Gaussian model to draw from."""
+
+import torch
+
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from helpers.models import F64, LatentOnly, generator
+
+
+def sampler(n_steps=120, batch_size=2000, kind="auto", **options):
+    """Dynamics at temperature one, whose stationary distribution is known."""
+    options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
+    return AnnealedSamples(langevin=AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
+
+
+def few(batch_size=4, **options):
+    """A few steps, hot and cold."""
+    return sampler(2, batch_size, temperature=4.0, n_falling=3, n_cold=2, step_size=0.2, denoise_std=0.1, **options)
+
+
+def gaussian(v_dim=4, h_dim=2):
+    model = GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
+    for p in (model.b, model.c, model.log_std):
+        p.copy_(0.3 * torch.randn(p.shape, generator=generator(1), dtype=F64))
+    model.W.copy_(0.35 * torch.randn(model.W.shape, generator=generator(2), dtype=F64))
+    return model.requires_grad_(True)
+
+
+class Hidden(LatentOnly):
+    """Another model's joint energy of real latents, without its free energy."""
+
+    continuous = True

@@ -1,0 +1,192 @@
+"""Conditional samples and completions: known moments of every kind of chain, and the model meanwhile."""
+
+import math
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import nn
+
+from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
+from eblvm_lit.samplers.eval_mode import eval_mode
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from helpers.annealing import Hidden, few, gaussian, sampler
+from helpers.models import check_moments, generator
+
+N = 2000  # chains of a sampler, unless it is told otherwise
+
+
+STEP = 0.5  # of a sampler
+
+
+DOUBLE = torch.float64
+
+
+def stationary(precision):
+    """Covariance of x <- x - e^2 / 2 P (x - m) + e N: of P^-1, and of the size of the steps."""
+    return torch.linalg.inv(precision - STEP**2 / 4 * precision @ precision)
+
+
+def test_visible_units_given_latents_have_the_moments_of_the_conditional():
+    model = gaussian()
+    h = torch.tensor([[1.0, -1.0], [-2.0, 0.5]], dtype=DOUBLE)
+    v = draw_visible(sampler(), model, h.repeat_interleave(N, dim=0), seed=0)
+    precision = torch.diag(model.visible_std().detach() ** -2)
+    for part, mean in zip(v.split(N), model.visible_mean(h).detach(), strict=True):
+        check_moments(part, mean, stationary(precision))
+
+
+def test_the_last_step_takes_the_data_noise_away_from_visible_units():
+    model, h = gaussian(), torch.ones(5, 2, dtype=DOUBLE)
+    noisy, clean = (draw_visible(sampler(9, denoise_std=s), model, h, seed=0) for s in (0.0, 0.2))
+    mean, std = model.visible_mean(h), model.visible_std()
+    torch.testing.assert_close(clean - mean, (1 - 0.04 / std**2) * (noisy - mean))
+
+
+def test_conditional_samples_begin_where_they_are_told():
+    model, h, start = gaussian(), torch.ones(5, 2), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
+    still = sampler(3, batch_size=2, step_size=1e-12)
+    torch.testing.assert_close(draw_visible(still, model, h, seed=3, start=start), start, rtol=0, atol=1e-10)
+    own = 0.5 + SampleNoise(3, range(5))((4,), dtype=DOUBLE)
+    torch.testing.assert_close(draw_visible(still, model, h, seed=3), own, rtol=0, atol=1e-10)
+
+
+def test_no_chain_depends_on_the_batch_it_is_in():
+    model, whole, part = gaussian(), few(64), few(3)
+    h, v = torch.randn(7, 2, generator=generator()), torch.randn(7, 4, generator=generator(1))
+    keep = torch.randint(2, (7, 4), generator=generator(2))
+    for draw in (lambda s: draw_visible(s, model, h, seed=5), lambda s: inpaint(s, model, v, keep, seed=5)):
+        torch.testing.assert_close(draw(part), draw(whole), rtol=0, atol=1e-10)
+        assert not torch.allclose(draw(whole)[0], draw(whole)[1])
+
+
+def test_interpolation_is_linear_and_row_by_row():
+    a, b, c = torch.randn(3, 2, 3, dtype=DOUBLE, generator=generator()).unbind()
+    line, square = interpolate(torch.stack([a, b]), 10), interpolate(torch.stack([a, b, c]), 10)
+    for i in range(10):
+        torch.testing.assert_close(line[i], a + i / 9 * (b - a))
+        for j in range(10):
+            torch.testing.assert_close(square[10 * i + j], a + i / 9 * (b - a) + j / 9 * (c - a))
+
+
+def test_with_shared_noise_only_latents_make_a_difference():
+    """The dynamics of a Gaussian are linear: chains with one noise lie where their latents do."""
+    model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
+    square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
+    ends = draw_visible(few(), model, corners, seed=1, samples=[0, 0, 0])
+    torch.testing.assert_close(square, interpolate(ends, 4))
+    torch.testing.assert_close(line, interpolate(ends[:2], 4))
+    assert (square[0] - square[-1]).abs().max() > 1e-3
+
+
+def test_without_shared_noise_chains_begin_between_the_images():
+    model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
+    images = torch.randn(3, 4, dtype=DOUBLE, generator=generator(1))
+    (square,) = draw_between(sampler(3, step_size=1e-12), model, [corners], 4, seed=0, images=[images])
+    torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
+    equal = torch.zeros(2, 2, dtype=DOUBLE), torch.zeros(2, 4, dtype=DOUBLE)
+    (line,) = draw_between(few(), model, [equal[0]], 4, seed=0, images=[equal[1]])
+    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # equal but for their noise
+
+
+KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
+
+
+@pytest.mark.parametrize("kind", ["free energy", "joint energy", "fixed latents"])
+def test_completions_have_the_moments_of_the_conditional(kind):
+    model, v, h = gaussian(), torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE), None
+    with torch.no_grad():
+        truth, W, own = model.marginal(), model.W[:2], torch.diag(model.visible_std()[:2] ** -2)
+        precision = truth.precision_matrix[:2, :2]
+        pull = truth.precision_matrix[:2, 2:] @ (v - truth.mean)[2:]
+        assert pull.abs().min() > 0.05  # what is kept matters
+        mean, covariance = truth.mean[:2] - torch.linalg.solve(precision, pull), stationary(precision)
+        if kind == "joint energy":
+            together = torch.cat([torch.cat([own, -W], 1), torch.cat([-W.T, torch.eye(2, dtype=DOUBLE)], 1)])
+            covariance = stationary(together)[:2, :2]
+        if kind == "fixed latents":
+            h = torch.tensor([0.8, -1.2], dtype=DOUBLE).expand(N, 2)
+            mean, covariance = model.b[:2] + torch.linalg.solve(own, W @ h[0]), stationary(own)
+    energy = Hidden(model) if kind == "joint energy" else model
+    full = inpaint(sampler(200), energy, v.expand(N, 4), KEEP.expand(N, 4), seed=0, h=h)
+    check_moments(full[:, :2], mean, covariance)
+    assert torch.equal(full[:, 2:], v[2:].expand(N, 2))
+
+
+@pytest.mark.parametrize("denoise_latents", [False, True])
+def test_the_last_step_of_joint_chains_moves_latents_on_request(denoise_latents, monkeypatch):
+    chains, seen, trajectory = few(kind="joint"), [], AnnealedLangevin.trajectory
+    chains.denoise_latents = denoise_latents
+    monkeypatch.setattr(AnnealedLangevin, "trajectory", lambda *args: seen.extend(trajectory(*args)) or seen)
+    chains.draw(Hidden(gaussian()), range(3), seed=0)
+    assert torch.equal(seen[-2][1], seen[-1][1]) != denoise_latents
+
+
+@pytest.mark.parametrize("model", [gaussian(), Hidden(gaussian())], ids=["free", "joint"])
+def test_kept_pixels_stay_bit_by_bit_and_missing_ones_are_not_looked_at(model):
+    v = torch.randn(6, 4, generator=generator())
+    keep = torch.randint(2, (6, 4), generator=generator(1)).bool()
+    full = inpaint(few(), model.float(), v, keep, seed=0)
+    assert torch.equal(full[keep], v[keep])
+    assert (full[~keep] != v[~keep]).all()
+    other = torch.where(keep, v, torch.full_like(v, math.nan))
+    assert torch.equal(inpaint(few(), model, other, keep, seed=0), full)
+    model.double()
+
+
+def test_missing_pixels_begin_at_noise_and_are_denoised_in_the_end():
+    model, v = gaussian(), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
+    keep = KEEP.expand(5, 4)
+    still = inpaint(sampler(3, step_size=1e-12), model, v, keep, seed=2)
+    noise = SampleNoise(2, range(5))((4,), dtype=DOUBLE)
+    torch.testing.assert_close(still, v * KEEP + (0.5 + noise) * (1 - KEEP), rtol=0, atol=1e-10)
+    noisy, clean = (inpaint(sampler(9, denoise_std=s), model, v, keep, seed=2) for s in (0, 0.2))
+    torch.testing.assert_close(clean, noisy + 0.04 * model.score(noisy) * (1 - KEEP))
+
+
+class Watched(VisibleEnergy):
+    event_shape = (4,)
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.seen = nn.Linear(4, 4), nn.Linear(4, 4).eval().requires_grad_(False), set()
+
+    def free_energy(self, v):
+        parts = (self, self.a, self.b)
+        self.seen.add((*(part.training for part in parts), any(p.requires_grad for p in self.parameters())))
+        return v.square().sum(-1) + (self.a(v) - self.b(v)).square().sum(-1)
+
+    def state(self):
+        return [m.training for m in self.modules()], [p.requires_grad for p in self.parameters()]
+
+
+def test_models_are_in_eval_mode_while_chains_move_and_as_before_after_them():
+    model = Watched()
+    before = model.state()
+    assert before == ([True, True, False], [True, True, False, False])
+    few(2).draw(model, range(6), seed=0)
+    assert model.state() == before
+    assert model.seen == {(False, False, False, False)}
+    assert all(p.grad is None for p in model.parameters())
+    with suppress(RuntimeError), eval_mode(model):
+        raise RuntimeError
+    assert model.state() == before
+
+
+def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
+    model = gaussian()
+    with torch.no_grad():
+        one = few().draw(model, range(3), seed=0)
+    other = few().draw(model, range(3), seed=0)
+    assert torch.equal(one, other)
+    assert not other.requires_grad
+    assert not draw_visible(few(), model, torch.zeros(2, 2), seed=0).requires_grad
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_captured_gradient_gives_the_same_samples():
+    model = gaussian().cuda()
+    plain, captured = (few(2, capture=capture).draw(model, range(5), seed=0) for capture in (False, True))
+    torch.testing.assert_close(captured, plain, rtol=0, atol=1e-10)

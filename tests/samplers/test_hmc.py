@@ -1,0 +1,81 @@
+"""Hamiltonian moves: the accepted fraction, reversibility, and what they leave invariant."""
+
+import math
+
+import pytest
+import torch
+
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from helpers.models import F64, generator, normal
+
+
+def normal_energy(x):
+    return 0.5 * x.square().sum(-1)
+
+
+def quartic(x):
+    """Two wells that are not normal: U = (x^2 - 1)^2 + x / 2, summed over dimensions."""
+    return ((x.square() - 1).square() + 0.5 * x).sum(-1)
+
+
+def slope(x):
+    """Its derivative."""
+    return 4 * x * (x.square() - 1) + 0.5
+
+
+def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
+    x, noise, size = 0.7 * normal(50, 3), MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64)), 0.4
+
+    def log_proposal(end, start):  # N(start - eps^2 / 2 grad, eps^2 I)
+        return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
+
+    end = x - 0.5 * size**2 * slope(x) + size * noise.momentum
+    log_ratio = quartic(x) - quartic(end) + log_proposal(x, end) - log_proposal(end, x)
+    move = HMC(n_leapfrog=1).move(quartic, x, noise, size)
+    torch.testing.assert_close(move.acceptance, log_ratio.exp().clamp(max=1))
+    assert 0.01 < float(move.acceptance.mean()) < 0.99
+    torch.testing.assert_close(move.x, end)  # uniform 0: all are taken
+
+
+def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
+    """Volume is preserved and the path reversible, which the acceptance rests on."""
+    x, p, steps, size = normal(20, 2), normal(20, 2, seed=1), 5, 0.05
+    hmc, taken = HMC(n_leapfrog=steps), torch.zeros(20, dtype=F64)
+
+    end, momentum = x, p
+    for _ in range(steps):
+        momentum = momentum - 0.5 * size * slope(end)
+        end = end + size * momentum
+        momentum = momentum - 0.5 * size * slope(end)
+    torch.testing.assert_close(hmc.move(quartic, x, MoveNoise(p, taken), size).x, end)
+    torch.testing.assert_close(hmc.move(quartic, end, MoveNoise(-momentum, taken), size).x, x)
+
+
+@pytest.mark.parametrize("n_leapfrog", [1, 3])
+def test_a_step_far_too_large_leaves_the_distribution_as_it_is(n_leapfrog):
+    """Without the acceptance the variance would be 1 / (1 - eps^2 / 4) = 1.78."""
+    hmc, g = HMC(n_leapfrog=n_leapfrog), generator(1)
+    x = torch.randn(20_000, 1, generator=g, dtype=F64)
+    for _ in range(30):
+        x = hmc.move(normal_energy, x, hmc.noise(x, g), 1.32).x
+    assert abs(x.mean()) < 4 / math.sqrt(len(x))
+    assert abs(x.square().mean() - 1) < 4 * math.sqrt(2 / len(x))
+
+
+def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
+    hmc, g, axis = HMC(n_leapfrog=4), generator(2), torch.linspace(-4, 4, 8001, dtype=F64)
+    weight = (-quartic(axis[:, None])).softmax(0)
+    mean, second = (weight * axis).sum(), (weight * axis**2).sum()
+    x = torch.randn(4000, 1, generator=g, dtype=F64)
+    for _ in range(200):
+        x = hmc.move(quartic, x, hmc.noise(x, g), 0.35).x
+    error = ((weight * axis**4).sum() - second**2).sqrt() / math.sqrt(len(x))
+    assert abs(x.mean() - mean) < 4 * (second - mean**2).sqrt() / math.sqrt(len(x))
+    assert abs(x.square().mean() - second) < 4 * error
+
+
+def test_a_proposal_that_is_not_finite_is_refused():
+    x, noise = torch.ones(3, 1, dtype=F64), MoveNoise(torch.full((3, 1), 1e200, dtype=F64), torch.zeros(3, dtype=F64))
+    move = HMC().move(quartic, x, noise, 1.0)
+    assert torch.equal(move.x, x)
+    assert torch.equal(move.acceptance, torch.zeros(3, dtype=F64))
