@@ -15,63 +15,11 @@ from eblvm_lit.data.image_folder import ImageFolder
 from eblvm_lit.errors import DataError
 from helpers.image_files import gradient, write_images, write_mnist
 from helpers.shell import configure, evaluate, of_checkpoint
+from helpers.stand_in import loaded
 
 
 def prepared(root):
     return list((root / "prepared").iterdir()) if (root / "prepared").exists() else []
-
-
-def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
-    x = write_images(tmp_path / "set", 9)
-    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 2, "val_size": 2}
-    data = ImageFolder(**options)
-    data.setup()
-    (file,) = prepared(tmp_path)
-    stored = np.load(file)
-    assert stored.dtype == np.uint8
-    assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
-
-    monkeypatch.setattr(files, "open_image", None)  # no file is opened
-    monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
-    again = ImageFolder(**options)
-    again.setup()
-    assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
-    assert str(file) in Path("/proc/self/maps").read_text()
-    # whoever writes into the arrays changes them for himself alone
-    again.splits.train.zero_()
-    np.testing.assert_array_equal(np.load(file), stored)
-
-
-def test_an_interrupted_preparation_leaves_nothing_that_is_taken_for_whole(tmp_path, monkeypatch):
-    write_images(tmp_path / "set", 9)
-    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 2, "val_size": 2}
-    decode, calls = ImageFolder._decode, []
-
-    def dying(self, path, **options):
-        calls.append(path)
-        if len(calls) > 6:
-            raise KeyboardInterrupt
-        return decode(self, path, **options)
-
-    monkeypatch.setattr(ImageFolder, "_decode", dying)
-    with pytest.raises(KeyboardInterrupt):
-        ImageFolder(**options).setup()
-    assert prepared(tmp_path) == []
-    (tmp_path / "prepared" / ".set.123.tmp").write_bytes(b"left by a process that was killed")
-    monkeypatch.setattr(ImageFolder, "_decode", decode)
-    data = ImageFolder(**options)
-    data.setup()
-    assert [len(split) for split in data.splits] == [7, 2, 2]
-
-
-def test_a_changed_folder_is_prepared_anew(tmp_path):
-    write_images(tmp_path / "set", 6)
-    options = {"path": tmp_path / "set", "root": tmp_path, "test_size": 1, "val_size": 1}
-    ImageFolder(**options).setup()
-    write_images(tmp_path / "set", 8, seed=1)
-    data = ImageFolder(**options)
-    data.setup()
-    assert len(data.splits.train) == 7
 
 
 def folder(tmp_path, **options):
@@ -84,10 +32,52 @@ def rows_of(images, pool):
     return [places[image.numpy().tobytes()] for image in images]
 
 
+def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
+    x = write_images(tmp_path / "set", 9)
+    (tmp_path / "set" / ".DS_Store").write_text("hidden files do not count")
+    data = loaded(folder(tmp_path))
+    assert data.labels is data.class_names is None
+    (file,) = prepared(tmp_path)
+    stored = np.load(file)
+    assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
+    monkeypatch.setattr(files, "open_image", None)  # no file is opened
+    monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
+    again = loaded(folder(tmp_path))
+    assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
+    assert str(file) in Path("/proc/self/maps").read_text()
+    again.splits.train.zero_()  # changes what was read, and not the file
+    np.testing.assert_array_equal(np.load(file), stored)
+
+
+def test_an_interrupted_preparation_leaves_nothing_that_is_taken_for_whole(tmp_path, monkeypatch):
+    write_images(tmp_path / "set", 9)
+    decode = ImageFolder._decode
+
+    def dying(self, path, **options):
+        if path.name == "06.png":
+            raise KeyboardInterrupt
+        return decode(self, path, **options)
+
+    monkeypatch.setattr(ImageFolder, "_decode", dying)
+    with pytest.raises(KeyboardInterrupt):
+        folder(tmp_path).setup()
+    assert prepared(tmp_path) == []
+    monkeypatch.setattr(ImageFolder, "_decode", decode)
+    data = loaded(folder(tmp_path))
+    assert [len(split) for split in data.splits] == [7, 2, 2]
+
+
+def test_a_changed_folder_is_prepared_anew(tmp_path):
+    write_images(tmp_path / "set", 6)
+    folder(tmp_path).setup()
+    write_images(tmp_path / "set", 8, seed=1)
+    data = loaded(folder(tmp_path))
+    assert len(data.splits.train) == 6
+
+
 def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
     pools = [write_images(tmp_path / "set" / name, 8, seed=i) for i, name in enumerate(("cat", "dog", "eel"))]
-    data = folder(tmp_path, train_on_val=False, test_size=5, val_size=4)
-    data.setup()
+    data = loaded(folder(tmp_path, train_on_val=False, test_size=5, val_size=4))
     assert data.class_names == ("cat", "dog", "eel")
     assert data.image_shape == (3, 6, 6)
     pool, found = np.concatenate(pools), []
@@ -104,8 +94,7 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
     pools = {}
     for i, (part, name, n) in enumerate(itertools.product(("train", "test"), ("a", "b"), (5,))):
         pools.setdefault(part, []).append(write_images(tmp_path / "set" / part / name, n, seed=i))
-    data = folder(tmp_path)
-    data.setup()
+    data = loaded(folder(tmp_path))
     train, test = (np.concatenate(pools[part]) for part in ("train", "test"))
     assert sorted(rows_of(data.splits.train, train)) == list(range(10))
     assert rows_of(data.splits.test, test) == list(range(10))
@@ -113,25 +102,14 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
     assert data.labels.train.tolist() == [row // 5 for row in rows_of(data.splits.train, train)]
 
 
-def test_a_flat_folder_has_no_labels_and_hidden_files_do_not_count(tmp_path):
-    write_images(tmp_path / "set", 7)
-    (tmp_path / "set" / ".DS_Store").write_text("not an image")
-    data = folder(tmp_path)
-    data.setup()
-    assert data.labels is data.class_names is None
-    assert [len(split) for split in data.splits] == [5, 2, 2]
-
-
 def test_grey_and_colour_are_converted_on_demand(tmp_path):
     colour = write_images(tmp_path / "set", 5)
-    grey = folder(tmp_path, channels=1)
-    grey.setup()
+    grey = loaded(folder(tmp_path, channels=1))
     expected = {np.asarray(Image.fromarray(x).convert("L")).tobytes() for x in colour}
     assert {x.numpy().tobytes() for x in torch.cat([grey.splits.train, grey.splits.test])} == expected
     assert grey.event_shape == (1, 6, 6)
     write_images(tmp_path / "other" / "set", 5, mode="L")
-    back = folder(tmp_path / "other")
-    back.setup()
+    back = loaded(folder(tmp_path / "other"))
     assert back.event_shape == (3, 6, 6)
     assert torch.equal(back.splits.train[:, 0], back.splits.train[:, 2])
 
@@ -140,8 +118,7 @@ def test_sizes_are_cropped_to_a_square_and_resampled(tmp_path):
     (tmp_path / "set").mkdir()
     for i, size in enumerate([(40, 60), (80, 40), (20, 20), (40, 40)]):
         Image.fromarray(gradient(i, size)).save(tmp_path / "set" / f"{i}.jpg", quality=98)
-    data = folder(tmp_path, size=10, test_size=1, val_size=1)
-    data.setup()
+    data = loaded(folder(tmp_path, size=10, test_size=1, val_size=1))
     images = {round(float(x[2].float().mean()) / 10): x for x in torch.cat([data.splits.train, data.splits.test])}
     # the wide one begins at column 10, the high one at column 0, in squares of 4 pixels
     for i, first in ((0, 10 + 1.5), (1, 1.5), (2, 0.5), (3, 1.5)):
@@ -184,8 +161,7 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
     found, _ = data.find_options()
     n = 4 * len(sizes)
     assert found == {"size": side, "channels": 1, "batch_size": n}
-    whole = folder(tmp_path, test_size=0.2, val_size=0.2, **found)
-    whole.setup()
+    whole = loaded(folder(tmp_path, test_size=0.2, val_size=0.2, **found))
     assert whole.splits.train.shape == (n, 1, side, side)
     assert whole.find_options()[0] == {}
 
@@ -209,8 +185,7 @@ def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     for orientation, array in stored.items():
         exif[0x0112] = orientation
         Image.fromarray(np.ascontiguousarray(array)).save(tmp_path / "set" / f"{orientation}.png", exif=exif)
-    data = folder(tmp_path, test_size=6, val_size=1, size=size)
-    data.setup()
+    data = loaded(folder(tmp_path, test_size=6, val_size=1, size=size))
     expected = Image.fromarray(upright)
     if size:
         expected = expected.crop((10, 0, 30, 20)).resize((10, 10), Image.Resampling.BILINEAR)

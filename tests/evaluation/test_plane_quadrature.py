@@ -19,7 +19,7 @@ from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
 from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
 from helpers.models import LatentOnly
 from helpers.shell import train
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, loaded
 
 
 class OfDensity(VisibleEnergy):
@@ -160,8 +160,7 @@ APART = [TriangleBlobs, TwoBlobs]
 
 @pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
 def test_one_gaussian_finds_no_mode_and_the_truth_finds_all(kind):
-    data = kind()
-    data.setup()
+    data = loaded(kind())
     v = data.splits.train
     gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
     one = numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)

@@ -14,7 +14,7 @@ from eblvm_lit.evaluation.probe import LinearProbe
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.shell import evaluate, of_checkpoint, train
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, loaded
 
 SIZES = (1500, 30, 50)
 
@@ -138,8 +138,7 @@ def test_accuracies_on_real_digits_are_those_of_scikit_learn():
 
 
 def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
-    data = Pictures(value_range="symmetric")
-    data.setup()
+    data = loaded(Pictures(value_range="symmetric"))
     method = StandIn(posterior=Means(lambda v: v.flatten(1)[:, 1:] + 1))
     v = data.read().train[:, 0, 0].numpy() / 127.5 - 1
     np.testing.assert_allclose(flat_pixels(data, data.splits.train), v, atol=1e-6)

@@ -32,7 +32,7 @@ from helpers.fake_images import Noise, RandomFeatures, random_inception, texture
 from helpers.image_metrics import moments_of, normal, pictures, quality
 from helpers.models import random_gaussian_model
 from helpers.shell import evaluate, train
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, loaded
 
 
 def values(metric, split="test", data=None):
@@ -161,8 +161,7 @@ def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_p
 
 
 def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
-    data = Checkerboard()
-    data.setup()
+    data = loaded(Checkerboard())
     metric = quality(tmp_path, InceptionFeatures(cache_dir=str(tmp_path)))
     metric.prepare(StandIn(), data)
     assert values(metric, data=data) == {}
@@ -201,17 +200,12 @@ def test_a_run_ends_with_the_number_and_evaluation_finds_it_again(tmp_path):
 
 
 def points_of(folder):
-    criteria = {
-        "prdc": PrecisionRecall(),
-        "density": DensityCoverage(),
-        "mmd": MeanDiscrepancy(),
-        "f": FrechetDistance(),
-    }
+    parts = PrecisionRecall(), DensityCoverage(), MeanDiscrepancy(), FrechetDistance()
     return SampleQuality(
         images=PointSamples(n_steps=60, step_size=0.1),
         features=RawValues(batch_size=100),
         reference=ReferenceImages(cache_dir=str(folder), split="test", n_max=1000),
-        criteria=criteria,
+        criteria={type(part).__name__: part for part in parts},
         n_samples=1000,
         n_samples_at_validation=1000,
     )

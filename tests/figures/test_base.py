@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from PIL import Image
 from torch import nn
 
@@ -215,15 +216,6 @@ def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together()
     np.testing.assert_array_equal(np.asarray(again), v.numpy())
 
 
-def test_langevin_samples_start_all_over_the_window():
-    figure = Samples(n_points=4000, n_steps=1, step_size=1e-6).draw(*setting(Plane(), Pair()))
-    v = np.asarray(figure.axes[1].collections[0].get_offsets())
-    counts = np.histogram2d(v[:, 0], v[:, 1], bins=4, range=BOUNDS)[0]
-    assert counts.sum() > 3990
-    assert counts.min() > 250 - 5 * 250**0.5
-    assert counts.max() < 250 + 5 * 250**0.5
-
-
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_filters_are_columns_of_the_coupling(parametrisation):
     model = GRBM(v_dim=6, h_dim=5, parametrisation=parametrisation)
@@ -301,17 +293,6 @@ def test_positive_curves_over_orders_of_magnitude_have_a_logarithmic_axis(values
     assert low < np.median(values) < high
 
 
-@pytest.mark.parametrize("scale", [1e-7, 1e9])
-def test_no_common_factor_stands_beside_an_axis(scale, tmp_path):
-    """It would collide with the title of the panel."""
-    rows = [{"iteration": i, "train/lr": scale * (1_000_000 + i / 4)} for i in range(5)]
-    figure = draw_curves(write(tmp_path / "m.csv", ["iteration", "train/lr"], rows))
-    figure.draw_without_rendering()
-    assert figure.axes[0].yaxis.get_offset_text().get_text() == ""
-    shown = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
-    np.testing.assert_allclose(shown, figure.axes[0].get_yticks(), rtol=1e-9)
-
-
 def test_a_file_without_curves_gives_no_figure(tmp_path):
     assert draw_curves(write(tmp_path / "m.csv", ["iteration", "val/loss"], [{"iteration": 1, "val/loss": 2}])) is None
 
@@ -323,15 +304,11 @@ class Labelled(ArrayDataModule):
     class_names = ("a", "b", "c")
 
     def load(self):
-        v = 0.1 * torch.randn(90, 4, generator=generator()) + 10 * self.groups().unsqueeze(1)
+        v = 0.1 * torch.randn(90, 4, generator=generator()) + 10 * torch.arange(90)[:, None].remainder(3)
         return Splits(*v.split(30))
 
     def load_labels(self):
-        return Splits(*self.groups().split(30))
-
-    @staticmethod
-    def groups():
-        return torch.arange(90) % 3
+        return Splits(*torch.arange(90).remainder(3).split(30))
 
 
 def with_posterior(data, h_dim=2):
@@ -342,12 +319,10 @@ def with_posterior(data, h_dim=2):
 
 
 def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
-    figure = PosteriorMap().draw(*with_posterior(Labelled()))
-    (axes,) = figure.axes
+    (axes,) = PosteriorMap().draw(*with_posterior(Labelled())).axes
     groups = [np.asarray(dots.get_offsets()) for dots in axes.collections]
     assert [len(points) for points in groups] == [10, 10, 10]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
-    assert len({tuple(dots.get_facecolor()[0]) for dots in axes.collections}) == 3
     for points in groups:
         others = np.concatenate([other for other in groups if other is not points])
         far = np.linalg.norm(points[:, None] - others, axis=-1).min()
@@ -355,13 +330,6 @@ def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
         assert near.min(1).max() < far  # everyone's nearest neighbour is of its own group
     again = PosteriorMap().draw(*with_posterior(Labelled())).axes[0].collections[0].get_offsets()
     np.testing.assert_array_equal(np.asarray(again), groups[0])
-
-
-def test_a_map_does_not_apply_without_a_posterior_of_two_latents():
-    assert PosteriorMap().draw(*with_posterior(Labelled(), h_dim=1)) is None
-    method, data, g = with_posterior(Labelled())
-    torch.nn.init.zeros_(method.posterior.linear.weight)
-    assert PosteriorMap().draw(method, data, g) is None  # all means are one
 
 
 def histogram_means(panel):
@@ -427,20 +395,16 @@ CASES = [(Density(n_cells=20), Plane, 2), (Samples(n=4, n_steps=2), Images, 6), 
 
 @pytest.mark.parametrize(("picture", "data", "v_dim"), CASES, ids=lambda x: getattr(x, "name", None))
 def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
-    from matplotlib import pyplot
-
-    before = pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state()
     model = GRBM(v_dim=v_dim, h_dim=3)
-    state = torch.get_rng_state()
-    figure = picture.draw(*setting(data(), model))
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
+
+    def state():
+        return pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state().tolist()
+
+    before, file = state(), io.BytesIO()
+    picture.draw(*setting(data(), model)).savefig(file, format="png")
+    assert state() == before
     assert file.getvalue().startswith(b"\x89PNG")
-    assert pyplot.get_fignums() == before[0]
-    assert dict(matplotlib.rcParams) == before[1]
-    assert torch.equal(torch.get_rng_state(), state)
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
-    assert picture.name.isidentifier()
 
 
 def test_images_of_models_without_conditionals_are_annealed_samples():

@@ -25,7 +25,7 @@ from eblvm_lit.utils.digest import digest
 from helpers.annealing import few
 from helpers.models import generator
 from helpers.shell import configure
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, loaded
 
 
 def digits(posterior=True):
@@ -113,8 +113,7 @@ PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpai
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_pictures_draw_nothing_where_they_do_not_apply(picture):
-    points = Checkerboard()
-    points.setup()
+    points = loaded(Checkerboard())
     method, data, g = digits()
     assert picture.draw(method, points, g) is None
     method.energy = None
