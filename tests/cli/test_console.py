@@ -28,7 +28,7 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
     assert all(line.startswith("INFO: compile=") for line in err.splitlines())  # nothing of any library
     assert re.fullmatch(
         r"DSM: denoising score matching, exact score; \d+ parameters in theta; [\d,]+ examples of LineBlobs; "
-        r"10 iterations on .*; results in lr=0.1 b",
+        r"6 iterations on .*; results in lr=0.1 b",
         out.splitlines()[0],
     )
     steps = dict(line.split(maxsplit=1) for line in out.splitlines()[-3:])
@@ -36,7 +36,7 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work(tmp_path):
     *_, word = shlex.split(steps["evaluate"])
     assert OverridesParser.create().parse_override(word).value() == "lr=0.1 b"
     _, _, *overrides = shlex.split(steps["resume"])
-    assert overrides[-2:] == [word, "trainer.max_steps=20"]
+    assert overrides[-2:] == [word, "trainer.max_steps=12"]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_lines_appear_at_once_and_are_in_the_log(tmp_path):
         *("train.py", "debug=fast", "data=line_blobs", "method=dsm", "summary=true", f"hydra.run.dir={run_dir}"),
         *(
             "allow_packages=[helpers]",
-            f"+callbacks.pause={{_target_: helpers.stopping.PauseAt, iteration: 7, folder: {tmp_path}}}",
+            f"+callbacks.pause={{_target_: helpers.stopping.PauseAt, iteration: 5, folder: {tmp_path}}}",
         ),
         folder=tmp_path,
     )
     lines = []
-    while not lines or (lines[-1] and not lines[-1].startswith("5/10 ")):
+    while not lines or (lines[-1] and not lines[-1].startswith("3/6 ")):
         lines.append(process.stdout.readline())
-    assert "10/10 " not in (run_dir / "train.log").read_text()  # the run waits at its seventh iteration
+    assert "6/6 " not in (run_dir / "train.log").read_text()  # the run waits at its fifth iteration
     (tmp_path / "go").touch()
     out, err = process.communicate()
     assert process.returncode == 0, err

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from eblvm_lit.cli import run
+from eblvm_lit.data import image_folder
 from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.image_folder import ImageFolder
 from eblvm_lit.errors import DataError
@@ -166,8 +167,9 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
     assert whole.find_options()[0] == {}
 
 
+@pytest.mark.parametrize("kind", [{"format": "PNG"}, {"format": "TIFF", "compression": "tiff_deflate"}])
 @pytest.mark.parametrize("size", [None, 10])
-def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
+def test_photographs_lie_as_a_viewer_shows_them(size, kind, tmp_path):
     upright = gradient(0, (20, 40))
     # by orientation, what is stored: the inverse of what a viewer does, by the EXIF standard
     stored = {
@@ -184,7 +186,7 @@ def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     exif = Image.Exif()
     for orientation, array in stored.items():
         exif[0x0112] = orientation
-        Image.fromarray(np.ascontiguousarray(array)).save(tmp_path / "set" / f"{orientation}.png", exif=exif)
+        Image.fromarray(np.ascontiguousarray(array)).save(tmp_path / "set" / str(orientation), exif=exif, **kind)
     data = loaded(folder(tmp_path, test_size=6, val_size=1, size=size))
     expected = Image.fromarray(upright)
     if size:
@@ -192,6 +194,14 @@ def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     for image in torch.cat([data.splits.train, data.splits.test]):
         np.testing.assert_array_equal(image, np.asarray(expected).transpose(2, 0, 1))
     assert "8 colour images of 20 x 40 pixels" in data.find_options()[1]
+
+
+def test_what_another_version_has_prepared_is_made_anew(tmp_path, monkeypatch):
+    write_images(tmp_path / "set", 7)
+    folder(tmp_path).setup()
+    monkeypatch.setattr(image_folder, "VERSION", "sideways")
+    folder(tmp_path).setup()
+    assert len(prepared(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("channels", [None, 3])

@@ -22,7 +22,7 @@ CONF = ROOT / "conf"
 
 # Real data that need no file, in batches the last of which is short (1400 = 21 x 64 + 56).
 TINY = (
-    *("debug=fast", "max_examples=null", "data=digits", "data.batch_size=64", "model.h_dim=3"),
+    *("debug=fast", "max_examples=null", "trainer.max_steps=10", "data=digits", "data.batch_size=64", "model.h_dim=3"),
     *("callbacks.figures=null", "trainer.log_every_n_steps=1"),
 )
 

@@ -105,7 +105,8 @@ def size_of(image: Image.Image) -> tuple[int, int]:
         >>> size_of(image)
         (3, 4)
     """
-    return image.size[::-1] if image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 else image.size
+    lies = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 and image.format != "TIFF"  # which Pillow turns
+    return image.size[::-1] if lies else image.size
 
 
 def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int | None) -> np.ndarray:
