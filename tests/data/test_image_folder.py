@@ -103,16 +103,12 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
     assert data.labels.train.tolist() == [row // 5 for row in rows_of(data.splits.train, train)]
 
 
-def test_grey_and_colour_are_converted_on_demand(tmp_path):
+def test_colours_are_converted_to_grey_on_demand(tmp_path):
     colour = write_images(tmp_path / "set", 5)
     grey = loaded(folder(tmp_path, channels=1))
     expected = {np.asarray(Image.fromarray(x).convert("L")).tobytes() for x in colour}
     assert {x.numpy().tobytes() for x in torch.cat([grey.splits.train, grey.splits.test])} == expected
     assert grey.event_shape == (1, 6, 6)
-    write_images(tmp_path / "other" / "set", 5, mode="L")
-    back = loaded(folder(tmp_path / "other"))
-    assert back.event_shape == (3, 6, 6)
-    assert torch.equal(back.splits.train[:, 0], back.splits.train[:, 2])
 
 
 def test_sizes_are_cropped_to_a_square_and_resampled(tmp_path):
@@ -144,13 +140,6 @@ def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
     with pytest.raises(DataError, match=sentence):
         folder(tmp_path).setup()
     assert prepared(tmp_path) == []
-
-
-def test_parts_must_have_the_same_classes(tmp_path):
-    for name in ("train/a", "test/b"):
-        write_images(tmp_path / "set" / name, 4)
-    with pytest.raises(DataError, match="a is in one"):
-        folder(tmp_path).setup()
 
 
 @pytest.mark.parametrize(("sizes", "side"), [([(20, 20)], 16), ([(9, 7), (60, 90), (40, 33)], 32)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eblvm_lit.data.images import ImageDataModule, Images
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import ConfigError
 from helpers.image_files import pixels
 
 
@@ -129,11 +129,6 @@ def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
 def test_impossible_options_are_refused(options):
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))}"):
         Given(**options)
-
-
-def test_more_validation_than_training_images_are_refused():
-    with pytest.raises(DataError, match=r"data\.val_size"):
-        Given(val_size=20).setup()
 
 
 @pytest.mark.parametrize("value_range", ["unit", "symmetric"])

@@ -90,12 +90,6 @@ def test_the_base_is_the_normal_distribution_of_the_examples():
     torch.testing.assert_close(expected, torch.full_like(expected, -base.log_partition()))
 
 
-def test_directions_without_width_get_some():
-    v = normal(50, 1) @ torch.ones(1, 4, dtype=F64)
-    values = torch.linalg.svdvals(NormalBase.fitted(v).root)
-    assert float(values[-1] / values[0]) == pytest.approx(0.1)
-
-
 def test_data_with_constant_values_do_not_bias_log_z():
     # a pixel that is always 0 says nothing about the width of the model there
     v = normal(500, 4)
@@ -251,13 +245,6 @@ def test_quadrature_of_v_is_the_closed_form(shape):
     assert VisibleQuadrature(n_nodes=61).log_partition(model, 0.1 * v) == pytest.approx(exact(model), abs=1e-6)
 
 
-def test_quadrature_refines_what_it_does_not_resolve():
-    model = random_gaussian_model(2, 1)
-    model.log_std.fill_(-3.0)
-    v = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=F64)
-    assert VisibleQuadrature(n_nodes=11).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
-
-
 class Tail(VisibleEnergy):
     """F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables: as far out as the linear pieces of a network."""
 
@@ -408,13 +395,6 @@ def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     assert error == pytest.approx(std / math.sqrt(2 * n), rel=0.02)
     assert abs(value) < 4 * error + std**4 / 4  # of next order
     assert float(one.mean()) > 20 * error
-
-
-def test_a_diverging_chain_is_named():
-    model = Bowl(2)
-    model.free_energy = lambda v: v.norm(dim=-1).where(v.norm(dim=-1) < 2, -math.inf)
-    with pytest.raises(ConfigError, match="diverges"):
-        HamiltonianAIS(n_chains=50, n_betas=50).estimate(model, normal(9, 2), generator())
 
 
 def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):

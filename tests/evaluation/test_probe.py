@@ -13,7 +13,6 @@ from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.evaluation.probe import LinearProbe
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from helpers.shell import evaluate, of_checkpoint, train
 from helpers.stand_in import StandIn, loaded
 
 SIZES = (1500, 30, 50)
@@ -151,12 +150,3 @@ def test_where_there_is_nothing_to_classify_it_gives_nothing():
     assert probe(None, Points()) == {}
     assert probe(product, Points(lambda v: (v > 0).long())) == {}  # two attributes
     assert probe(product, type("Unlabelled", (Points,), {"load_labels": lambda self: None})()) == {}
-
-
-def test_a_run_ends_with_the_probe_and_evaluate_repeats_it(tmp_path):
-    chosen = ["evaluation@callbacks.evaluation.metrics=probe", "method.n_lower_steps=1", "method.n_unroll=0"]
-    metrics = train(tmp_path, *chosen, "callbacks.evaluation.metrics.probe.n_train=500")
-    assert 0.05 < metrics["test/probe_accuracy"] < 1
-    assert metrics["test/probe_accuracy_pixels"] > 0.85
-    assert {"test/probe_accuracy_pixels_reduced", "test/fisher"} <= metrics.keys()
-    assert evaluate(tmp_path / "again", tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)

@@ -8,17 +8,14 @@ import scipy.linalg
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from PIL import Image
 
 from eblvm_lit.core.ranks import first_rank_first
-from eblvm_lit.data.base import Splits
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
-from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
 from eblvm_lit.evaluation.criteria.kernel import KernelDistance
 from eblvm_lit.evaluation.criteria.mean_discrepancy import MeanDiscrepancy
 from eblvm_lit.evaluation.criteria.precision_recall import PrecisionRecall
@@ -28,10 +25,10 @@ from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
 from eblvm_lit.evaluation.samples.point_samples import PointSamples
-from helpers.fake_images import Noise, RandomFeatures, random_inception, textures
-from helpers.image_metrics import moments_of, normal, pictures, quality
+from helpers.fake_images import Noise, RandomFeatures, textures
+from helpers.image_metrics import moments_of, normal, quality
 from helpers.models import random_gaussian_model
-from helpers.shell import evaluate, train
+from helpers.shell import train
 from helpers.stand_in import StandIn, loaded
 
 
@@ -120,38 +117,6 @@ def test_two_processes_find_what_one_does(tmp_path):
     assert [left["marked"] for left in both] == [None, True]  # the second found what the first had left
 
 
-@pytest.mark.slow
-def test_all_numbers_are_those_of_torch_fidelity(tmp_path):
-    from torch_fidelity import calculate_metrics
-
-    weights, n = tmp_path / "random.pth", 12
-    random_inception(weights)
-    features = InceptionFeatures(cache_dir="nowhere", weights=str(weights), sha256=None, batch_size=8)
-    images, data = {"samples": pictures(n, seed=1), "examples": pictures(n)}, textures()
-    data.image_shape, data.splits = (3, 16, 16), Splits(*[images["examples"]] * 3)
-    criteria = {"fid": FrechetDistance(), "kid": KernelDistance(n_subsets=3, subset_size=10)}
-    criteria["score"] = InceptionScore(n_splits=2)
-    source = Noise()
-    source.images = lambda *args: images["samples"]
-    found = values(quality(tmp_path, features, source, criteria=criteria, n_samples=n), data=data)
-    for name, rows in images.items():
-        (tmp_path / name).mkdir()
-        for i, image in enumerate(rows):
-            Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / name / f"{i:02d}.png")
-    theirs = calculate_metrics(
-        input1=str(tmp_path / "samples"),
-        input2=str(tmp_path / "examples"),
-        feature_extractor_weights_path=str(weights),
-        **{"fid": True, "kid": True, "isc": True, "cuda": False, "verbose": False, "cache": False},
-        **{"kid_subsets": 3, "kid_subset_size": 10, "isc_splits": 2, "save_cpu_ram": True},
-    )
-    assert found["fid"] == pytest.approx(theirs["frechet_inception_distance"], abs=1e-3)
-    for ours, long in (("kid", "kernel_inception_distance"), ("inception_score", "inception_score")):
-        assert found[ours] == pytest.approx(theirs[f"{long}_mean"], abs=1e-3)
-        assert found[f"{ours}_std"] == pytest.approx(theirs[f"{long}_std"], abs=1e-3)
-    assert found["inception_score"] > 1.01
-
-
 @pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])
 def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_path):
     images = Noise()
@@ -167,36 +132,13 @@ def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
     assert values(metric, data=data) == {}
 
 
-def overrides(evaluation, node, folder):
-    return [
-        f"evaluation@callbacks.evaluation.metrics={evaluation}",
-        f"~callbacks.evaluation.metrics.{node}.images",
-        f"+callbacks.evaluation.metrics.{node}.images={{_target_: helpers.fake_images.Noise, seed: 3}}",
-        "allow_packages=[helpers]",
-        f"cache_dir={folder}/cache",
-    ]
-
-
 def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path):
+    node = "callbacks.evaluation.metrics.fid.images"
+    images = [f"~{node}", f"+{node}={{_target_: helpers.fake_images.Noise, seed: 3}}", "allow_packages=[helpers]"]
+    chosen = ["evaluation@callbacks.evaluation.metrics=fid", *images, f"cache_dir={tmp_path}/cache"]
     with pytest.raises(DataError, match="FID"):
-        train(tmp_path / "run", *overrides("fid", "fid", tmp_path))
+        train(tmp_path / "run", *chosen)
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_a_run_ends_with_the_number_and_evaluation_finds_it_again(tmp_path):
-    node = "callbacks.evaluation.metrics.fd_classifier"
-    sizes = {"n_samples": 30, "n_samples_at_validation": 20, "features.n_steps": 20, "features.width": 12}
-    small = [f"{node}.{key}={value}" for key, value in sizes.items()]
-    chosen = [*overrides("classifier", "fd_classifier", tmp_path), *small]
-    found = train(tmp_path / "run", *chosen, "callbacks.evaluation.at_validation=[fd_classifier]")
-    assert found["test/fd_classifier"] > 0
-    assert "val/fd_classifier" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
-    again = evaluate(
-        tmp_path / "again",
-        tmp_path / "run" / "checkpoints" / "last.ckpt",
-        *("allow_packages=[helpers]", f"cache_dir={tmp_path}/cache"),
-    )
-    assert again["test/fd_classifier"] == found["test/fd_classifier"]
 
 
 def points_of(folder):
@@ -241,12 +183,3 @@ def test_points_are_drawn_by_what_fits_the_model():
     langevin = PointSamples(n_steps=200, step_size=0.05).images(deep, board, 500)
     assert langevin.shape == (500, 2)
     assert float(langevin.std()) > 0.5  # they have left the unit square where they started
-
-
-def test_a_run_of_points_reports_coverage(tmp_path):
-    chosen = ["evaluation@callbacks.evaluation.metrics=points", f"cache_dir={tmp_path / 'cache'}"]
-    sizes = [f"callbacks.evaluation.metrics.points.{key}=200" for key in ("n_samples", "reference.n_max")]
-    quick = [*sizes, "callbacks.evaluation.metrics.points.images.n_steps=5"]
-    found = train(tmp_path / "run", "method=dsm", "data=checkerboard", *chosen, *quick)
-    assert 0 <= found["test/coverage_raw"] <= 1
-    assert {"test/precision_raw", "test/mmd_raw", "test/fd_raw"} < set(found)

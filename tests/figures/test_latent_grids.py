@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from eblvm_lit.cli import run
 from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import Splits
@@ -21,7 +20,6 @@ from eblvm_lit.figures.interpolation_grid import Interpolation
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.conditional import draw_between, draw_visible
 from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.utils.digest import digest
 from helpers.annealing import few
 from helpers.models import generator
 from helpers.shell import configure
@@ -131,19 +129,6 @@ def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
     assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_pictures_change_nothing(picture):
-    method, data, g = digits()
-    method.energy.b.requires_grad_(False)
-    before, state = digest(method.energy, method.posterior, data.splits.test), torch.get_rng_state()
-    assert picture.draw(method, data, g) is not None
-    assert digest(method.energy, method.posterior, data.splits.test) == before
-    assert torch.equal(torch.get_rng_state(), state)
-    parts = [method.energy, method.posterior]
-    assert all(part.training for part in parts)
-    assert [p.requires_grad for part in parts for p in part.parameters()].count(False) == 1
-
-
 ALL = "figures@callbacks.figures.figures=all"
 
 
@@ -155,11 +140,3 @@ def test_one_sampler_serves_all_figures():
     assert all(node == cfg.sampler for node in used)
     short = instantiate(cfg.sampler, "sampler")
     assert (short.batch_size, short.langevin.n_steps) == (7, 800)
-
-
-def test_a_run_leaves_all_pictures(tmp_path):
-    steps = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
-    small = ["callbacks.figures.figures.samples.n_steps=2", "trainer.max_steps=1", "n_validations=1", *steps]
-    run.train(configure("debug=fast", "data=digits", "model=gaussian", ALL, *small, f"run_dir={tmp_path}"))
-    left = {path.stem for path in (tmp_path / "figures").glob("*.png")}
-    assert {"samples", "conditional", "interpolation", "inpainting"} <= left

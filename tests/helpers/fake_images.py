@@ -21,13 +21,6 @@ class Noise(ImageSource):
         return torch.stack(rows).to(torch.uint8)
 
 
-class HeldOut(ImageSource):
-    """The first test images."""
-
-    def images(self, method, data, n):
-        return data.splits.test[:n].view(n, *data.image_shape).mul(255).round().to(torch.uint8)
-
-
 class RandomFeatures(FeatureExtractor):
     """A random linear map of the pixels, and three of its values as logits; counts the images it has seen."""
 

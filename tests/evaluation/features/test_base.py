@@ -127,42 +127,6 @@ def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch
     assert (features.dim, len(features.fingerprint)) == (128, 16)
 
 
-class Script(nn.Module):
-    """What OpenAI's file holds beside the image network."""
-
-    def __init__(self, visual):
-        super().__init__()
-        self.visual, self.text_projection = visual, nn.Parameter(torch.zeros(4, 64))
-
-    def forward(self, x):
-        return self.visual(x)
-
-
-@pytest.fixture(scope="module")
-def clip_file(tmp_path_factory):
-    from torch_fidelity.feature_extractor_clip import CLIPVisual
-
-    path = tmp_path_factory.mktemp("clip") / "small.pt"
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        visual = CLIPVisual(64, 32, 1, 128, 16).visual
-    torch.jit.trace(Script(visual), torch.zeros(1, 3, 32, 32)).save(str(path))
-    return path
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_clip_is_that_of_torch_fidelity(clip_file):
-    from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP
-
-    features = CLIPFeatures(cache_dir="nowhere", weights=str(clip_file), sha256=None)
-    features.prepare(None)
-    theirs = FeatureExtractorCLIP("clip-vit-b-32", ["clip"], str(clip_file), verbose=False)
-    found = features.extract(pictures(3, channels=1)).rows
-    assert found.std() > 1e-3
-    torch.testing.assert_close(found, theirs(pictures(3, channels=1).expand(-1, 3, -1, -1))[0])
-    assert features.dim == 64
-
-
 @pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
 def test_missing_weights_are_asked_for(kind, offline, tmp_path):
     with pytest.raises(DataError, match=r"put the file https://.* at .*cache/"):
