@@ -244,6 +244,7 @@ def test_bias_of_unrolled_bism_falls_geometrically():
     [
         (lambda: Unroll(n_unroll=-1), ">= 0, not -1"),
         (lambda: Unroll(n_unroll=1, descent="other"), "'live' or 'plain', not 'other'"),
+        (lambda: Unroll(n_unroll=1, lr="last"), "'current' or 'next', not 'last'"),
         (lambda: Unroll(n_unroll=1, descent="plain"), "belongs to plain descent"),
         (lambda: Unroll(n_unroll=1, step_size=0.1), "belongs to plain descent"),
         (lambda: Unroll(n_unroll=1, descent="plain", step_size=0.0), "lr > 0, not 0.0"),

@@ -8,8 +8,6 @@ from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
@@ -69,14 +67,3 @@ def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead
     train(tmp_path, "method=bidsm", "optimizer.lr=0.1", *halved, *unrolled, *short)
     expected = [(0.1 * 0.5**i, 0.1 * 0.5 ** (i + ahead)) for i in range(3)]
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected))
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: Unroll(n_unroll=1, lr="last"), "'current' or 'next', not 'last'"),
-    ],
-)
-def test_bad_options_are_refused(build, words):
-    with pytest.raises(ConfigError, match=words):
-        build()

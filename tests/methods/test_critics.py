@@ -17,7 +17,6 @@ from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.perturbed import PerturbedGRBM
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.critic_divergence import CriticDivergence
 from eblvm_lit.methods.critics import FisherCritic, VaGESFisher, bracket
 from eblvm_lit.networks.mlp import MLP
@@ -27,11 +26,8 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.scores.exact import ExactScore
-from eblvm_lit.scores.importance import Importance
-from eblvm_lit.scores.particles import PosteriorParticles
-from eblvm_lit.scores.variational import VariationalScore
 from helpers import iterating
-from helpers.shell import checkpoint, configure, same, same_state, tiny, train
+from helpers.shell import checkpoint, configure, same, tiny, train
 from helpers.stand_in import StandIn
 
 
@@ -80,14 +76,6 @@ def test_the_bracket_of_the_best_critic_is_the_divergence(model):
     divergence = half_mean_square(optimum(model))
     assert divergence > 0.5
     torch.testing.assert_close(mean_bracket(optimum(model), model.score), divergence, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("scale", [-1.0, 0.0, 0.5, 0.9, 1.1, 2.0])
-def test_the_bracket_of_a_multiple_of_the_best_critic_is_smaller(scale, model):
-    # the bracket of minus the best critic is -3 times the divergence: a wrong sign of the score is noticed
-    divergence = half_mean_square(optimum(model))
-    value = mean_bracket(lambda v: scale * optimum(model)(v), model.score)
-    torch.testing.assert_close(value, divergence * (2 * scale - scale**2), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -147,26 +135,6 @@ def moved(method, only=None):
     v = torch.randn(8, 2)
     after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(0)), only=only)
     return {name for name in before.params if not same(before.params[name], after.params[name])}, record
-
-
-def test_the_critic_alone_moves(model):
-    method = exact(model)
-    names, record = moved(method)
-    assert names == {"critic"}
-    assert record.keys() == {"critic_loss", "critic_grad_norm"}
-    assert same(params_of(model), params_of(PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)))
-
-
-@pytest.mark.parametrize("k", [0, 1, 5])
-def test_lower_steps_move_q_and_the_upper_one_the_critic(k, model):
-    method = variational(model, n_lower_steps=k)
-    v = torch.randn(8, 2)
-    steps = iterating.found(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
-    assert {name: len(made) for name, made in steps.items()} == {"lower": k, "upper": 1}
-    assert method.inner_steps() == k + 1
-    assert moved(method, only=["lower"])[0] == ({"phi"} if k else set())
-    assert moved(method, only=["upper"])[0] == {"critic"}
-    assert moved(method)[0] == {"critic"} | ({"phi"} if k else set())
 
 
 def test_a_step_descends_minus_the_bracket(model):
@@ -257,31 +225,6 @@ def test_validation_loss_is_minus_the_bracket(model):
     u = method.noise(v, keyed_generator(3))["u"]
     expected = -bracket(method.critic, model.score(v), v, u)
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
-
-
-def test_deep_models_have_a_critic_only_with_the_estimated_score(float64):
-    energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
-    with pytest.raises(ConfigError, match="DeepVectorEnergy has no tractable marginal"):
-        exact(energy)
-    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
-    method = variational(energy, posterior=q, divergence=Fisher())
-    assert moved(method)[0] == {"phi", "critic"}
-    found = CriticDivergence(data_energy=PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0))
-    assert list(found.compute(method, torch.randn(5, 2), keyed_generator(0))) == ["fisher_divergence"]
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda m: exact(m, score=Importance(n_particles=3), residual=True), "added to a score without noise"),
-        (lambda m: exact(m, score=VariationalScore(particles=PosteriorParticles())), "needs a posterior"),
-        (lambda m: variational(m, n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
-        (lambda m: variational(m, divergence=Fisher()), "divergence=fisher needs continuous latents"),
-    ],
-)
-def test_refusals(make, words, model):
-    with pytest.raises(ConfigError, match=words):
-        make(model)
 
 
 # --- the metric -------------------------------------------------------------------------------------------
@@ -387,24 +330,3 @@ def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(method,
     unmoved = {name for name in after if torch.equal(before[name], after[name])}
     assert unmoved == {name for name in after if name.startswith("energy.")}
     assert ("posterior.linear.weight" in after) == (method == "vages_fisher")
-
-
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    overrides = [*NORMAL, "method=vages_fisher", "n_validations=2"]
-    train(tmp_path / "whole" / "run", *overrides, "trainer.max_steps=8")
-    train(tmp_path / "parts" / "first", *overrides, "trainer.max_steps=4")
-    train(tmp_path / "parts" / "second", *overrides, "trainer.max_steps=8", "ckpt=last")
-    assert same_state(tmp_path / "whole" / "run", tmp_path / "parts" / "second")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["method=fisher_critic", "posterior=bernoulli"], "nothing reads posterior in this run"),
-        (["method=vages_fisher", "hypergradient=unroll"], "nothing reads hypergradient in this run"),
-        (["method=vages_fisher", "model.v_dim=5"], r"takes v of shape \(5,\), the data have \(6,\)"),
-    ],
-)
-def test_choices_that_do_not_fit_are_refused(overrides, words, tmp_path):
-    with pytest.raises(ConfigError, match=words):
-        train(tmp_path, *NORMAL, *overrides)

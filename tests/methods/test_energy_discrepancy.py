@@ -1,6 +1,5 @@
 """Energy discrepancy, exact and with latents, against closed forms and enumeration."""
 
-import copy
 import math
 
 import pytest
@@ -10,16 +9,13 @@ from cases import H_DIM, INFERRED, SUMMED, V_DIM, bernoulli_nodes, hermite, rand
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
 from eblvm_lit.methods.latent_discrepancy import LatentEnergyDiscrepancy
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from helpers import iterating
-from helpers.shell import train
 
 RATE = SGD(lr=0.1)
 
@@ -53,8 +49,7 @@ def live_state(method):
 # --- the exact loss ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("w", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize(("m", "w"), [(1, 0.0), (4, 0.3)])
 def test_the_loss_by_hand(m, w, float64):
     energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
     method = ed(energy, noise_std=0.7, n_negatives=m, w=w)
@@ -71,7 +66,7 @@ def test_the_loss_by_hand(m, w, float64):
     torch.testing.assert_close(found.loss, expected.mean().detach())
 
 
-def expected_loss(precision, s, t, n=100):
+def expected_loss(precision, s, t, n=60):
     """The loss for M without bound and w = 0 of data N(0, s), every expectation a sum over nodes."""
     (x, weight), method = hermite(n, 1), ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
     v, xi = (part.flatten(0, 1) for part in (s**0.5 * x.expand(n, n, 1), x.unsqueeze(1).expand(n, n, 1)))
@@ -90,8 +85,7 @@ def expected_loss(precision, s, t, n=100):
 #   L = lambda s / 2 - log(1 + lambda t) / 2 - lambda (s + t) / (2 (1 + lambda t)).
 # dL / d lambda = s / 2 - t / (2 (1 + lambda t)) - (s + t) / (2 (1 + lambda t)^2). At lambda = 1 / s, where
 # 1 + lambda t = (s + t) / s, it is s/2 - ts / (2 (s + t)) - s^2 / (2 (s + t)) = 0.
-@pytest.mark.parametrize("t", [0.25, 1.0, 2.0])
-@pytest.mark.parametrize("s", [0.5, 1.5])
+@pytest.mark.parametrize(("s", "t"), [(0.5, 0.25), (1.5, 1.0)])
 def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_at_the_variance(s, t, float64):
     for factor in (0.5, 1.0, 2.0):
         precision = factor / s
@@ -129,16 +123,6 @@ def test_images_are_vectors(shape, float64):
         method.loss(live_state(method), v.view(5, *shape), shaped), flat.loss(live_state(flat), v, noise)
     )
     assert method.noise(v.view(5, *shape), keyed_generator(0))["perturbation"].shape == (5, 5, *shape)
-
-
-@pytest.mark.parametrize("wrong", [4.0, 0.25])
-@pytest.mark.parametrize("w", [0.0, 1.0])
-def test_a_step_moves_a_wrong_scale_towards_the_datas(wrong, w, float64):
-    method = ed(Precision(wrong), n_negatives=4, w=w)
-    v = torch.randn(4000, 1, generator=keyed_generator(0))
-    before = method.energy.log_precision.item()
-    iterating.run(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(1)), in_place=True)
-    assert (method.energy.log_precision.item() - before) * (0 - before) > 1e-3
 
 
 # --- the latent form --------------------------------------------------------------------------------------
@@ -245,18 +229,6 @@ def test_the_lower_level_fits_q_at_the_data_and_at_negatives(float64):
     assert not torch.equal(noise["lower"]["perturbation"][0], noise["lower"]["perturbation"][1])
 
 
-def test_each_level_moves_its_parameters_alone(float64):
-    energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    method, v = latent(energy, q, n_lower_steps=1), torch.randn(6, V_DIM)
-    state, noise = iterating.start(method), method.draw_noise(v, keyed_generator(3))
-    for only, moved in (("lower", "phi"), ("upper", "theta")):
-        before = copy.deepcopy(state.params)
-        end, _ = iterating.run(method, state, v, noise, only=[only])
-        for network, params in end.params.items():
-            same = all(torch.equal(p, before[network][name]) for name, p in params.items())
-            assert same == (network != moved)
-
-
 def test_the_true_posterior_is_a_constant_to_the_gradient(float64):
     # else the estimate, which does not depend on h, would have the gradient of F(v) - F(u) twice over
     energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
@@ -282,34 +254,7 @@ def test_the_true_posterior_is_a_constant_to_the_gradient(float64):
         torch.testing.assert_close(found.grads[name], torch.autograd.grad(loss, p, retain_graph=True)[0])
 
 
-# --- refusals ---------------------------------------------------------------------------------------------
-
-
-def test_energies_that_do_not_fit_are_told_which_method_does():
-    deep, visible, grbm = DeepVectorEnergy(v_dim=2), MLPEnergy(v_dim=2), GRBM(v_dim=V_DIM, h_dim=H_DIM)
-    q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
-    for make, words in (
-        (lambda: ed(deep), "DeepVectorEnergy has no tractable free energy, which method=ed needs: use method=ed_l"),
-        (lambda: latent(visible), "MLPEnergy has no latents, which method=ed_latent needs: use method=ed"),
-        (lambda: latent(deep), r"DeepVectorEnergy has no p\(h\|v\) to draw from"),
-        (lambda: LatentEnergyDiscrepancy(energy=grbm, posterior=q, optimizer=RATE), "A posterior needs a divergence"),
-        (lambda: latent(grbm, q, n_lower_steps=-1), "n_lower_steps"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            make()
-
-
 # --- as a run ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("model", ["grbm", "deep_toy"])
-@pytest.mark.parametrize("method", ["ed", "ed_latent"])
-def test_a_run_of_points(method, model, tmp_path):
-    parts = (f"method={method}", f"model={model}", "data=checkerboard", "trainer.max_steps=3", "n_validations=1")
-    wide = () if method == "ed" and model == "deep_toy" else ("model.h_dim=3",)
-    metrics = train(tmp_path, *parts, *wide)
-    assert metrics["iteration"] == 3
-    assert ("test/log_likelihood" in metrics) == (model == "grbm")
 
 
 def test_mixed_precision_is_left_alone():

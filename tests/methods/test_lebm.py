@@ -1,6 +1,5 @@
 """The latent-space energy-based prior: closed forms of the Gaussian case, its own training, samples and outliers."""
 
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -9,31 +8,21 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 from cases import binary, hermite
-from eblvm_lit.cli.build import build
-from eblvm_lit.core.functional import bind, params_of, plain_autograd
-from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.free_energy_bound import outlier_score
-from eblvm_lit.evaluation.out_of_distribution import Constant, OutOfDistribution
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
 from eblvm_lit.methods import lebm
 from eblvm_lit.methods.lebm import LEBM
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
-from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.langevin import Langevin
-from eblvm_lit.samplers.latent_chains import posterior_energy, prior_energy, run_chain
+from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.variational import Biased, ControlledVaES, VaES, vages_product
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
+from eblvm_lit.scores.variational import Biased, VaES, vages_product
 from helpers import iterating
-from helpers.shell import configured, tiny, train
+from helpers.shell import configured
 
 V, H, STD = 2, 3, 0.7
 double = pytest.mark.usefixtures("float64")
@@ -83,16 +72,6 @@ def closed(theta):
     return mean, prior, posterior_mean, posterior, truth
 
 
-def exact_posterior(energy, theta=None):
-    """q(h|v) as a factorised Gaussian, of a model whose posterior is one; a function of theta."""
-    _, _, mean, posterior, _ = closed(theta or params_of(energy))
-    q = LinearGaussianPosterior(v_dim=V, h_dim=H)
-    at_zero = mean(torch.zeros(1, V))[0]
-    weight = torch.stack([mean(e[None])[0] - at_zero for e in torch.eye(V)], 1)
-    phi = {"linear.weight": weight, "linear.bias": at_zero, "log_std": -0.5 * posterior.diagonal().log()}
-    return bind(q, phi)
-
-
 def corners(mean, precision):
     """Eight h of equal weights with the moments of N(mean, 1 / precision) up to the third, shape (8, *mean.shape)."""
     root = torch.linalg.cholesky(torch.linalg.inv(precision))
@@ -104,11 +83,6 @@ def by_closed_form(energy, fn):
     theta = {name: p.detach().requires_grad_() for name, p in energy.named_parameters()}
     grads = torch.autograd.grad(fn(theta), list(theta.values()), materialize_grads=True)
     return dict(zip(theta, grads, strict=True))
-
-
-def score_of(theta, v):
-    truth = closed(theta)[-1]
-    return torch.linalg.solve(truth.covariance_matrix, (truth.mean - v).T).T
 
 
 def assert_equal(found, expected):
@@ -129,58 +103,6 @@ def test_the_marginal_is_the_closed_one():
     log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
     log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
     torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
-
-
-@double
-def test_every_score_is_the_closed_one_with_the_true_posterior():
-    energy, v, x = gaussian(), torch.randn(6, V), torch.randn(6, V)
-    q, theta = exact_posterior(energy), params_of(energy)
-    eps = q.noise((), v, keyed_generator(0))
-    bilevel = BilevelScore(energy, q, v, eps)
-    _, _, mean, posterior, _ = closed(theta)
-    for points in (v, x):  # the density of q moves with the points, h does not
-        controlled = ControlledVaES()(energy, q, points, q.rsample(v, eps)[None])
-        plain = VaES()(energy, None, points, corners(mean(points), posterior))
-        for found in (bilevel(points), controlled, plain):
-            torch.testing.assert_close(found, score_of(theta, points), rtol=1e-10, atol=1e-10)
-
-
-@double
-def test_vages_with_the_true_posterior_is_the_gradient_of_the_score():
-    energy, v, z = gaussian(), torch.randn(6, V), torch.randn(6, V)
-    _, _, mean, posterior, _ = closed(params_of(energy))
-    h = corners(mean(v), posterior).detach()
-    product = lambda theta: vages_product(bind(energy, theta), v, z, h, h, Biased()).sum()  # noqa: E731
-    expected = by_closed_form(energy, lambda theta: (score_of(theta, v) * z).sum())
-    assert_equal(torch.func.grad(product)(params_of(energy)), expected)
-
-
-@double
-@pytest.mark.parametrize("follows", [True, False], ids=["q follows theta", "q stays"])
-def test_bilevel_gradient_needs_a_posterior_that_follows_theta(follows):
-    energy, v, z = gaussian(), torch.randn(6, V), torch.randn(6, V)
-    q, eps = exact_posterior(energy), torch.randn(6, H)
-
-    def product(theta):
-        # the curvature of the posterior stays diagonal to first order in its diagonal alone, which is all that a
-        # factorised q can follow: the mean's derivative is that of h, the density's that of log q at it
-        moved = full_score(theta) if follows else BilevelScore(bind(energy, theta), q, v, eps)(v)
-        return (moved * z).sum()
-
-    def full_score(theta):
-        _, _, mean, posterior, _ = closed(theta)
-        root = torch.linalg.inv(torch.linalg.cholesky(posterior)).T
-        h, model = mean(v) + eps @ root.T, bind(energy, theta)
-        log_q = lambda x: -0.5 * ((h - mean(x)) @ posterior * (h - mean(x))).sum()  # noqa: E731
-        return torch.func.grad(lambda x: -model.energy(x, h).sum() - log_q(x))(v)
-
-    found = torch.func.grad(product)(params_of(energy))
-    expected = by_closed_form(energy, lambda theta: (score_of(theta, v) * z).sum())
-    if follows:
-        assert_equal(found, expected)
-    else:  # f enters the score by the posterior alone
-        assert all(found[f"prior.{name}"].abs().max() == 0 for name in "Ab")
-        assert (found["generator.weight"] - expected["generator.weight"]).abs().max() > 1e-2
 
 
 def small(energy, **options):
@@ -241,20 +163,6 @@ def test_an_iteration_of_lebm_by_hand():
 
 
 @double
-def test_each_level_moves_its_own_parameters():
-    method, v = small(gaussian(), prior_optimizer=SGD(lr=0.5)), torch.randn(6, V)
-    noise = method.draw_noise(v, keyed_generator(0))
-    state = iterating.start(method)
-    both = iterating.run(method, state, v, noise)[0].theta
-    for name, prefix in (("prior", "prior."), ("generator", "generator.")):
-        moved = iterating.run(method, state, v, noise, only=[name])[0].theta
-        for key, value in moved.items():
-            assert torch.equal(value, state.theta[key]) == (not key.startswith(prefix))
-            assert torch.equal(value, both[key]) == key.startswith(prefix)
-    assert method.rates["prior"][0].optimizer.lr == 0.5
-
-
-@double
 def test_chains_have_the_law_that_their_step_says():
     # impulses in all steps, one a row: the sum of squares is the variance of h under noise from N(0, 1)
     energy, n, a = gaussian(), 400, 0.16
@@ -265,14 +173,6 @@ def test_chains_have_the_law_that_their_step_says():
     end = run_chain(chain, prior_energy(energy), {"start": torch.zeros(n, H), "steps": impulses})
     k = curvature[0]  # of the prior's energy along its first axis
     torch.testing.assert_close(end.square().sum(), 1 / (k * (1 - a * k / 4)), rtol=1e-8, atol=0)
-
-
-@double
-def test_a_posterior_chain_without_noise_ends_at_the_posterior_mean():
-    energy, v = gaussian(), torch.randn(6, V)
-    noise = {"start": torch.randn(6, H), "steps": torch.zeros(300, 6, H)}
-    end = run_chain(Langevin(n_steps=300, step_size=0.3), posterior_energy(energy, v), noise)
-    torch.testing.assert_close(end, closed(params_of(energy))[2](v), rtol=1e-8, atol=1e-8)
 
 
 # --- costs ----------------------------------------------------------------------------------------------------------
@@ -302,14 +202,6 @@ def test_the_prior_keeps_its_digits_under_autocast():
     assert torch.equal(tilted, energy.tilt(h))
     assert decoded.dtype == torch.float32
     assert 1e-5 < (decoded - energy.decode(h)).abs().max() < 1e-1
-
-
-@double
-def test_images_of_the_generator_do_not_depend_on_their_batch():
-    g = TransposedConv(v_shape=[3, 16, 16], h_dim=H, width=2)
-    h = torch.randn(7, H)
-    torch.testing.assert_close(g(h)[2:3], g(h[2:3]))
-    assert 0.1 < g(torch.randn(200, H)).std() < 0.9  # neither faint nor saturated
 
 
 # --- samples, reconstructions, outliers -----------------------------------------------------------------------------
@@ -353,51 +245,7 @@ def test_drawn_latents_follow_a_learnt_prior():
     assert abs(h.square().mean() - variance) < 4 * variance * (2 / n) ** 0.5
 
 
-@double
-def test_outliers_are_scored_by_the_joint_at_the_chains_end():
-    energy = gaussian()
-    parts, v = small(energy).parts, torch.randn(6, V)
-    score = outlier_score(parts, v, torch.Generator(), n_particles=1)
-    torch.testing.assert_close(score, -energy.energy(v, encode(parts, v)))
-    metric = OutOfDistribution(sets={"far": Constant(low=8.0, high=9.0)})
-    assert metric.compute(SimpleNamespace(parts=parts), v, torch.Generator())["auroc_far"] == 1.0
-
-
 # --- training, and what is refused ----------------------------------------------------------------------------------
-
-TOY = ("model=latent_prior_toy", "model.h_dim=2", "callbacks.figures=null", "trainer.log_every_n_steps=1", "debug=fast")
-
-
-@pytest.mark.parametrize(
-    "method", ["lebm", "bimdsm", "bidsm", "vages_mdsm", "vages_dsm", "cd"], ids=lambda method: method
-)
-def test_one_model_is_trained_by_all(method, tmp_path):
-    lower = [] if method in ("lebm", "cd") else ["method.n_lower_steps=1"]
-    train(tmp_path, f"method={method}", *TOY, *lower)
-
-
-@pytest.mark.parametrize("method", ["bimdsm", "vages_mdsm"])
-def test_bilevel_and_variational_training_move_the_prior(method, tmp_path):
-    built = build(tiny(tmp_path, f"method={method}", "model=latent_prior_toy", "method.n_lower_steps=1")).method
-    state, v = iterating.start(built, lr=0.1), torch.randn(6, 64)
-    after = iterating.run(built, state, v, built.draw_noise(v, keyed_generator(0)))[0].theta
-    assert not torch.equal(after["prior.layers.0.weight"], state.theta["prior.layers.0.weight"])
-
-
-def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"The generator has 3 latents, and the model h_dim=4"):
-        LatentPriorEnergy(h_dim=4, generator=SmoothMLP(sizes=[3, 2]), prior=SmoothMLP(sizes=[4, 1]))
-    with pytest.raises(ConfigError, match="which GRBM does not have: use model=latent_prior"):
-        small(GRBM(v_dim=2, h_dim=3))
-    with pytest.raises(ConfigError, match=r"BernoulliPosterior has binary latents, Latent\w+ has continuous"):
-        train(tmp_path, "method=bimdsm", *TOY, "posterior=bernoulli", "posterior.v_dim=2")
-
-
-@pytest.mark.parametrize(("level", "key"), [("prior", "latent_langevin"), ("generator", "method.posterior_langevin")])
-def test_a_diverging_chain_is_named(level, key, tmp_path):
-    sentence = rf"^The {level} level's \w+ rms is inf at iteration 1: .* diverges with step_size=1e\+06: lower {key}"
-    with pytest.raises(NonFiniteError, match=sentence):
-        train(tmp_path, "method=lebm", *TOY, f"{key}.step_size=1e6")
 
 
 def test_the_published_run_composes():

@@ -6,20 +6,17 @@ import pytest
 import torch
 
 from cases import H_DIM, V_DIM, randomise
-from eblvm_lit.core.functional import bind, plain_autograd, share_features
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.base import FeatureEnergy
 from eblvm_lit.energies.deep import DeepLatentEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients import fixed_point
 from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.methods.posterior_fit import PosteriorFit
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.objectives.dsm import DSM
@@ -367,68 +364,3 @@ def test_live_adam_goes_on_from_the_lower_steps():
     with plain_autograd():
         end, _ = iterating.run(method, iterating.start(method), v, noise)
     assert_close(end.phi, {name: p.detach() for name, p in phi.items()})
-
-
-# --- mistakes that must not pass ----------------------------------------------------------------------------------
-
-
-def plant_other_noise(monkeypatch):
-    share = PosteriorFit.share
-
-    def other(self, theta, v, noise):
-        data = noise["upper"]["data"]
-        theta, shared = share(
-            self, theta, v, {**noise, "upper": {**noise["upper"], "data": {**data, "eps": -data["eps"]}}}
-        )
-        shared["upper"]["data"] = data
-        return theta, shared
-
-    monkeypatch.setattr(PosteriorFit, "share", other)
-
-
-def plant_equal_weights(monkeypatch):
-    share = PosteriorFit.share
-
-    def equal(self, theta, v, noise):
-        theta, shared = share(self, theta, v, noise)
-        return theta, {name: {**own, "weight": 1.0} for name, own in shared.items()}
-
-    monkeypatch.setattr(PosteriorFit, "share", equal)
-
-
-def plant_stale_features(monkeypatch):
-    def stale(self, theta, v):
-        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
-        shared.value = shared.value + 1e-6
-        return shared
-
-    monkeypatch.setattr(FeatureEnergy, "share_features", stale)
-
-
-def plant_constant_features(monkeypatch):
-    def constant(self, theta, v):
-        shared = share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
-        shared.value = shared.value + shared.value.detach() - shared.value
-        return shared
-
-    monkeypatch.setattr(FeatureEnergy, "share_features", constant)
-
-
-def plant_missing_detach(monkeypatch):
-    monkeypatch.setattr(fixed_point, "detached", lambda theta: theta)
-
-
-@pytest.mark.parametrize(
-    ("plant", "model", "hypergradient"),
-    [
-        (plant_other_noise, "grbm", "none"),
-        (plant_equal_weights, "grbm", "none"),
-        (plant_stale_features, "deep", "none"),
-        (plant_constant_features, "deep", "none"),
-        (plant_missing_detach, "deep", "fixed_point of phi"),
-    ],
-)
-def test_planted_mistakes_are_found(plant, model, hypergradient, monkeypatch):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        test_an_iteration_with_shared_noise_is_its_equations(model, "mdsm", hypergradient, plain_autograd)

@@ -1,6 +1,5 @@
-"""Noise-contrastive estimation, its variational form, and the noise distributions."""
+"""Noise-contrastive estimation and its variational form."""
 
-import logging
 import math
 from contextlib import nullcontext
 
@@ -11,23 +10,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from cases import H_DIM, INFERRED, NOISE_DISTRIBUTIONS, SUMMED, V_DIM, binary, make_fitted_normal, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.base import Energy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.nce import NCE
-from eblvm_lit.methods.snl import SNL
 from eblvm_lit.methods.vnce import VNCE
-from eblvm_lit.methods.vsnl import VSNL
-from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
-from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.noise_distributions.normal import StandardNormal
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers import iterating
-from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
 
 every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUTIONS, ids=str)
 every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
@@ -61,85 +51,6 @@ def terms_of(method, v, noise):
     return method.terms(live_state(method), v, noise)
 
 
-# --- noise distributions ----------------------------------------------------------------------------------
-
-
-def skewed(n, d, seed=0):
-    """Correlated data far from the origin."""
-    x = torch.randn(n, d, generator=keyed_generator(seed))
-    return x @ torch.randn(d, d, generator=keyed_generator(seed + 1)) + torch.arange(1.0, d + 1)
-
-
-@every_noise_distribution
-def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
-    p_n = noise_case.make()
-    truth = noise_case.truth(p_n)
-    y = skewed(7, V_DIM)
-    torch.testing.assert_close(p_n.log_prob(y), truth.log_prob(y))
-    # a sample is an affine map of standard normal noise: its offset is the mean, its matrix gives the covariance
-    origin, basis = p_n.sample(torch.zeros(1, V_DIM)), p_n.sample(torch.eye(V_DIM))
-    jacobian = (basis - origin).T
-    torch.testing.assert_close(origin[0], truth.mean)
-    torch.testing.assert_close(jacobian @ jacobian.T, truth.covariance_matrix)
-    shape = p_n.noise((3,), y, keyed_generator(0)).shape
-    assert shape == (3, 7, V_DIM)
-
-
-def test_a_fitted_normal_has_the_moments_of_the_data(float64):
-    v = skewed(500, 4)
-    p_n = FittedNormal()
-    p_n.prepare((4,))
-    p_n.fit(v.split(130))  # batches of unequal size
-    torch.testing.assert_close(p_n.mean, v.mean(0))
-    covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
-    torch.testing.assert_close(covariance, v.T.cov(correction=0))
-    truth = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov(correction=0))
-    torch.testing.assert_close(p_n.log_prob(v), truth.log_prob(v))
-    rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))  # of four dimensions: Q of two may be symmetric
-    torch.testing.assert_close(rows.T @ rows, covariance)
-    fitted = covariance.clone()
-    p_n.fit([v + 1])  # a fitted distribution, as from a checkpoint, is not fitted again
-    torch.testing.assert_close(p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T, fitted)
-    torch.testing.assert_close(p_n.mean, v.mean(0))
-
-
-@pytest.mark.parametrize("kind", [NCE, VNCE, SNL, VSNL])
-def test_a_method_keeps_a_fit_that_was_made_before(kind):
-    p_n = make_fitted_normal()
-    kept = {name: x.clone() for name, x in p_n.state_dict().items()}
-    kind(energy=GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), noise_distribution=p_n, optimizer=Adam(lr=0.1))
-    assert all(torch.equal(x, kept[name]) for name, x in p_n.state_dict().items())
-
-
-def test_images_and_vectors_have_the_same_density_and_samples(float64):
-    v = skewed(50, 6)
-    flat, image = FittedNormal(), FittedNormal()
-    for p_n, shape in ((flat, (6,)), (image, (1, 2, 3))):
-        p_n.prepare(shape)
-        p_n.fit([v.view(-1, *shape)])
-    y = skewed(5, 6, seed=9)
-    torch.testing.assert_close(image.log_prob(y.view(-1, 1, 2, 3)), flat.log_prob(y))
-    noise = flat.noise((), y, keyed_generator(0))
-    torch.testing.assert_close(image.sample(noise.view(-1, 1, 2, 3)).flatten(1), flat.sample(noise))
-
-
-def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, caplog):
-    v = skewed(200, 3)
-    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a constant pixel, and a copy of the first
-    p_n = FittedNormal(min_std=0.05)
-    p_n.prepare((5,))
-    with caplog.at_level(logging.INFO):
-        p_n.fit([v])
-    assert "2 of 5 directions are given min_std=0.05" in caplog.text
-    torch.testing.assert_close(p_n.std[:2], torch.full((2,), 0.05))
-    covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
-    dead = torch.eye(5)[3]
-    copied = (torch.eye(5)[0] - torch.eye(5)[4]) / 2**0.5
-    floor = 0.05**2 * (dead.outer(dead) + copied.outer(copied))
-    torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)  # the other directions keep their variance
-    assert p_n.log_prob(v).isfinite().all()
-
-
 # --- NCE --------------------------------------------------------------------------------------------------
 
 
@@ -147,9 +58,7 @@ def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, ca
 @pytest.mark.parametrize("nu", [1, 3])
 def test_loss_is_the_cross_entropy_of_a_classifier(energy_case, nu, float64):
     energy, v = energy_case.make(), torch.randn(6, V_DIM)
-    p_n = FittedNormal()
-    p_n.prepare((V_DIM,))
-    p_n.fit([skewed(50, V_DIM)])
+    p_n = make_fitted_normal()
     method = nce(energy, p_n, nu=nu)
     with torch.no_grad():
         method.model.c.fill_(0.7)
@@ -343,131 +252,3 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     assert (pairs + 1e-3 < -energy.free_energy(v)).all()
     # so the term of the data is an upper bound of that of NCE
     assert (losses > terms_of(exact, v, p_n)[0] + 1e-3).all()
-
-
-@pytest.mark.parametrize("nu", [1, 2])
-def test_each_step_moves_its_own_parameters_alone(nu, float64):
-    energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    method, v = vnce(energy, q, nu=nu, n_lower_steps=2), torch.randn(6, V_DIM)
-    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
-    found = iterating.found(method, start, v, noise)
-    assert {name: len(steps) for name, steps in found.items()} == {"lower": 2, "upper": 1}
-    for group, moves, stays in (("lower", "phi", "theta"), ("upper", "theta", "phi")):
-        after, _ = iterating.run(method, start, v, noise, only=[group])
-        assert all(not torch.equal(x, start.params[moves][k]) for k, x in after.params[moves].items())
-        assert all(torch.equal(x, start.params[stays][k]) for k, x in after.params[stays].items())
-    assert set(start.params["theta"]) == {"c", "energy.W", "energy.b", "energy.c", "energy.log_std"}
-    # the lower loss is the KL divergence at the data, whatever c is
-    with torch.no_grad():
-        method.model.c.fill_(3.0)
-    grads = iterating.found(method, iterating.start(method), v, noise)["lower"][1].grads
-    loss = KL().loss(energy, q, v, noise["lower"]["latent"][1]).mean()
-    expected = torch.autograd.grad(loss, list(q.parameters()))
-    for (name, _), value in zip(q.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(grads[name], value)
-
-
-# --- runs -------------------------------------------------------------------------------------------------
-
-
-METHODS = {
-    "nce": lambda energy: nce(energy),
-    "nce-fitted": lambda energy: nce(energy, FittedNormal()),
-    "vnce": lambda energy: vnce(
-        energy, BernoulliPosterior(v_dim=V_DIM, h_dim=2), optimizer=Adam(lr=0.02), n_lower_steps=1
-    ),
-    "vnce-true": lambda energy: vnce(energy),
-}
-
-
-@pytest.mark.parametrize("start", [-0.6, 0.6])
-@pytest.mark.parametrize("name", METHODS)
-def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, float64):
-    energy = GRBM(v_dim=V_DIM, h_dim=2)
-    with torch.no_grad():
-        for p in energy.parameters():
-            p.mul_(0.01)
-        energy.log_std.fill_(start)
-    method = METHODS[name](energy)
-    method.optimizer = Adam(lr=0.02)
-    method.noise_distribution.fit([1.5 * torch.randn(1000, V_DIM)])
-    state = iterating.start(method)
-    for i in range(60):
-        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
-        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
-    assert (energy.log_std.abs() < abs(start) - 0.1).all()
-
-
-LONG = (
-    *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
-    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3"),
-)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        ("method=nce", "noise_distribution=fitted_normal"),
-        ("method=vnce", "method.n_lower_steps=2", "noise_distribution=fitted_normal"),
-        ("method=vnce", "method.posterior=null", "method.divergence=null"),
-    ],
-    ids=["nce", "vnce", "vnce-true"],
-)
-def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_and_evaluated_without_a_fit(method, tmp_path, monkeypatch):
-    train(tmp_path / "straight", *LONG, *method)
-    crash = (
-        "allow_packages=[helpers]",
-        "+callbacks.crash._target_=helpers.stopping.CrashAt",
-        "+callbacks.crash.iteration=38",
-    )
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train(tmp_path / "crashed", *LONG, *method, *crash)
-    resumed = train(tmp_path / "resumed", *LONG, *method, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
-    assert same_state(tmp_path / "resumed", tmp_path / "straight")
-    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
-    state = checkpoint(tmp_path / "resumed")["state_dict"]
-    if "noise_distribution=fitted_normal" in method:
-        assert state["noise_distribution.fitted"]
-        assert state["noise_distribution.mean"].max() > 0.5  # the mean of the digits
-        assert state["noise_distribution.std"].min() == pytest.approx(0.01)  # min_std, for the constant pixels
-    assert state["model.c"] != 0
-    tensors = {value.data_ptr() for value in state.values()}
-    assert len(tensors) == len(state)  # no tensor has two names
-    best = tmp_path / "resumed" / "checkpoints" / "best.ckpt"
-    monkeypatch.setattr(FittedNormal, "fit", None)
-    assert evaluate(tmp_path / "again", best) == of_checkpoint(resumed)
-
-
-# --- what is refused --------------------------------------------------------------------------------------
-
-
-class JointOnly(Energy):
-    event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
-
-    def energy(self, v, h): ...
-
-
-def binary_posterior():
-    return BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
-
-
-@pytest.mark.parametrize(
-    ("build", "sentence"),
-    [
-        (lambda: nce(JointOnly()), "JointOnly has no tractable free energy, which NCE needs: use method=vnce"),
-        (lambda: vnce(JointOnly()), r"JointOnly has no p\(h\|v\) to draw from: give a posterior and a divergence"),
-        (lambda: vnce(GRBM(v_dim=2, h_dim=3), divergence=KL()), "give both, or null for both"),
-        (lambda: vnce(GRBM(v_dim=2, h_dim=3), binary_posterior(), divergence=None), "give both, or null for both"),
-        (lambda: vnce(GaussianLatentModel(v_dim=2, h_dim=3), binary_posterior()), "choose a posterior that fits"),
-        (lambda: vnce(GRBM(v_dim=2, h_dim=3), binary_posterior(), divergence=Fisher()), "needs continuous latents"),
-        (
-            lambda: vnce(GRBM(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3)),
-            "choose a posterior that fits",
-        ),
-        (lambda: vnce(GRBM(v_dim=2, h_dim=3), binary_posterior(), n_lower_steps=-1), r"\(K\) must be >= 0, not -1"),
-    ],
-)
-def test_refusals(build, sentence):
-    with pytest.raises(ConfigError, match=sentence) as refusal:
-        build()
-    assert "\n" not in str(refusal.value)

@@ -10,17 +10,14 @@ from cases import V_DIM, binary, make_gaussian_latent, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.particle_ml import ParticleML
-from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from helpers import iterating
-from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+from helpers.shell import checkpoint, train
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 LANGEVIN = LangevinChain(n_steps=3, step_size=0.3, noise_std=0.2, n_latent_steps=4)
@@ -142,21 +139,6 @@ def test_at_exact_particles_the_mean_gradient_is_that_of_the_log_likelihood_of_a
     assert (target.abs() > 20 * errors).sum() > len(target) // 2  # with another sign it would be seen
 
 
-def test_persistent_particles_reach_that_gradient_from_a_first_minibatch(float64):
-    energy, n = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7), 20_000
-    v = torch.randn(8, V_DIM).repeat(n // 8, 1) + 1
-    method = make(energy, GibbsChain(n_steps=1), n_chains=n)
-    expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
-    state, found = iterating.start(method), []
-    for i in range(40):
-        noise = method.draw_noise(v, keyed_generator(0, i))
-        (step,) = iterating.found(method, state, v, noise)["model"]
-        state = state._replace(buffers=iterating.run(method, state, v, noise)[0].buffers)  # theta stays
-        found.append(step.grads)
-    far, near = (max((g[k] - value).abs().max() for k, value in expected.items()) for g in (found[0], found[-1]))
-    assert near < 0.1 < far  # 20,000 particles of numbers of the order of 1: a standard error of 0.01
-
-
 def joint_moments(model, step_size):
     """Mean of p(v, h), and the covariance of Langevin dynamics with finite steps, which tends to that of p(v, h)."""
     precision = torch.cat(
@@ -195,22 +177,6 @@ def test_langevin_particles_keep_the_joint_and_the_posterior_exactly_up_to_the_s
     torch.testing.assert_close(kept, torch.eye(3) / (1 - a / 4), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("start", [-0.6, 0.6])
-@pytest.mark.parametrize("chain", [GibbsChain(n_steps=1), LangevinChain(n_steps=10, step_size=0.05)])
-def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(chain, start, float64):
-    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=2)
-    with torch.no_grad():
-        for p in energy.parameters():
-            p.mul_(0.01)
-        energy.log_std.fill_(start)
-    method = make(energy, chain, n_chains=200, n_train=100, optimizer=Adam(lr=0.02))
-    state = iterating.start(method)
-    for i in range(20):
-        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
-        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
-    assert (energy.log_std.abs() < abs(start) - 0.1).all()
-
-
 # --- the numbers of the examples --------------------------------------------------------------------------
 
 
@@ -234,8 +200,9 @@ RUN = (
 )
 
 
-@pytest.mark.parametrize("options", [(), ("+trainer.overfit_batches=3",)], ids=["shuffled", "overfit"])
-@pytest.mark.parametrize("block", [1, 5])
+@pytest.mark.parametrize(
+    ("options", "block"), [((), 5), (("+trainer.overfit_batches=3",), 1)], ids=["shuffled in blocks", "overfit"]
+)
 def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, monkeypatch):
     plain, asked = ParticleML.iteration, []
 
@@ -256,67 +223,7 @@ def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, m
     assert len(moved) == (192 if options else 1400)
 
 
-def test_in_a_resumed_run_on_a_few_minibatches_each_example_meets_its_own_latents(tmp_path, monkeypatch):
-    plain, asked = ParticleML.iteration, []
-
-    def iteration(self, state, v, noise):
-        assert torch.equal(self._data.as_float(self._data.splits.train)[state.indices], v)
-        asked.append(state.indices)
-        return plain(self, state, v, noise)
-
-    monkeypatch.setattr(ParticleML, "iteration", iteration)
-    few = ("iterations_per_batch=1", "+trainer.overfit_batches=3", "callbacks.checkpoints.every=5")
-    crash = (
-        "allow_packages=[helpers]",
-        "+callbacks.crash._target_=helpers.stopping.CrashAt",
-        "+callbacks.crash.iteration=38",
-    )
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train(tmp_path / "crashed", *RUN, *few, *crash)
-    train(tmp_path / "resumed", *RUN, *few, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
-    assert len(asked) == 37 + 25
-    assert torch.equal(asked[37], asked[35])
-
-
-@pytest.mark.parametrize("chain", [(), ("chain=gibbs",)], ids=["langevin", "gibbs"])
-def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_particles_included(chain, tmp_path):
-    options = RUN if not chain else (*(o for o in RUN if "chain" not in o and "model" not in o), "method.n_chains=30")
-    train(tmp_path / "straight", *options)
-    crash = (
-        "allow_packages=[helpers]",
-        "+callbacks.crash._target_=helpers.stopping.CrashAt",
-        "+callbacks.crash.iteration=38",
-    )
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train(tmp_path / "crashed", *options, *crash)
-    resumed = train(tmp_path / "resumed", *options, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
-    assert same_state(tmp_path / "resumed", tmp_path / "straight")
-    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
-    state = checkpoint(tmp_path / "resumed")["state_dict"]
-    assert ("latents" in state) == (not chain)
-    assert evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt") == of_checkpoint(resumed)
-
-
 # --- what is refused --------------------------------------------------------------------------------------
-
-
-def test_a_diverging_chain_stops_the_run_and_says_what_helps(tmp_path):
-    with pytest.raises(NonFiniteError, match=r"the particles diverge: lower chain\.step_size"):
-        train(tmp_path, *RUN, "chain.step_size=1e9")
-
-
-@pytest.mark.parametrize(
-    ("build", "sentence"),
-    [
-        (lambda: make(GRBM(v_dim=2, h_dim=3)), "GRBM has binary latents, .* cannot move: use chain=gibbs"),
-        (lambda: make(make_gaussian_latent(), n_chains=0), "n_chains must be >= 1"),
-        (lambda: make(make_gaussian_latent(), n_chains=None), "must be >= 1, not null"),
-    ],
-)
-def test_refusals(build, sentence):
-    with pytest.raises(ConfigError, match=sentence) as refusal:
-        build()
-    assert "\n" not in str(refusal.value)
 
 
 def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused():
@@ -324,12 +231,3 @@ def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused()
     data.trainer = SimpleNamespace(overfit_batches=0, limit_train_batches=3)
     with pytest.raises(ConfigError, match=r"trainer\.limit_train_batches reorders them"):
         data.indices_at(0)
-
-
-def test_the_size_of_the_memory_is_said(tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        train(tmp_path, *RUN, "trainer.max_steps=1", "n_validations=1")
-    size = f"{1400 * 3 * 4 / 2**20:.1f} MiB"
-    assert [m for m in caplog.messages if "latents" in m] == [
-        f"Keeping 3 latents for each of 1,400 training examples: {size}."
-    ]

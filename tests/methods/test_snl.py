@@ -19,21 +19,16 @@ from cases import (
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.base import Energy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.methods.snl import SNL
 from eblvm_lit.methods.vsnl import VSNL
-from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
-from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.noise_distributions.normal import StandardNormal
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from helpers import iterating
-from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+from helpers.shell import train
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 
@@ -223,80 +218,6 @@ def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(
     torch.testing.assert_close((node_weights.flatten() * losses).sum(), expected, rtol=1e-8, atol=1e-8)
 
 
-def test_the_latent_form_moves_phi_and_theta_each_by_its_own_loss(float64):
-    energy, q = make_gaussian_latent(), randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 0.3)
-    method, v = vsnl(energy, q, n_lower_steps=2), torch.randn(6, V_DIM)
-    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
-    assert {name: len(steps) for name, steps in iterating.found(method, start, v, noise).items()} == {
-        "lower": 2,
-        "upper": 1,
-    }
-    for group, moves, stays in (("lower", "phi", "theta"), ("upper", "theta", "phi")):
-        after, _ = iterating.run(method, start, v, noise, only=[group])
-        assert all(not torch.equal(x, start.params[moves][k]) for k, x in after.params[moves].items())
-        assert all(torch.equal(x, start.params[stays][k]) for k, x in after.params[stays].items())
-
-
-# --- runs -------------------------------------------------------------------------------------------------
-
-METHODS = {
-    "snl": lambda energy: snl(energy, FittedNormal(), n_proposals=10),
-    "vsnl": lambda energy: vsnl(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), FittedNormal(), n_proposals=10),
-    "vsnl-true": lambda energy: vsnl(energy, None, FittedNormal(), n_proposals=10),
-}
-
-
-@pytest.mark.parametrize("start", [-0.6, 0.6])
-@pytest.mark.parametrize("name", METHODS)
-def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, float64):
-    energy = (GaussianLatentModel if name == "vsnl" else GRBM)(v_dim=V_DIM, h_dim=2)
-    with torch.no_grad():
-        for p in energy.parameters():
-            p.mul_(0.01)
-        energy.log_std.fill_(start)
-    method = METHODS[name](energy)
-    method.optimizer = method.lower_optimizer = Adam(lr=0.02)
-    method.noise_distribution.fit([2 * torch.randn(1000, V_DIM)])
-    with torch.no_grad():
-        method.model.c.copy_(method.proposal_log_z(torch.zeros(100, V_DIM), 1))
-    state = iterating.start(method)
-    for i in range(60):
-        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
-        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
-    assert (energy.log_std.abs() < abs(start) - 0.1).all()
-
-
-LONG = (
-    *("trainer.max_steps=60", "n_validations=4", "callbacks.checkpoints.every=7"),
-    *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3", "method.n_proposals=2", "test_checkpoint=last"),
-)
-
-
-@pytest.mark.parametrize("method", [("method=snl",), ("method=vsnl", "model=gaussian")], ids=["snl", "vsnl"])
-def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one_and_evaluated_without_a_fit(method, tmp_path, monkeypatch):
-    straight = train(tmp_path / "straight", *LONG, *method)
-    assert math.isfinite(straight["val/loss"])
-    crash = (
-        "allow_packages=[helpers]",
-        "+callbacks.crash._target_=helpers.stopping.CrashAt",
-        "+callbacks.crash.iteration=38",
-    )
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train(tmp_path / "crashed", *LONG, *method, *crash)
-    resumed = train(tmp_path / "resumed", *LONG, *method, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
-    assert same_state(tmp_path / "resumed", tmp_path / "straight")
-    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
-    assert checkpoint(tmp_path / "resumed")["state_dict"]["noise_distribution.fitted"]
-    last = tmp_path / "resumed" / "checkpoints" / "last.ckpt"
-    monkeypatch.setattr(FittedNormal, "fit", None)
-    assert evaluate(tmp_path / "again", last) == of_checkpoint(resumed)
-
-
-def test_weights_that_overflow_stop_the_run_and_say_what_helps(tmp_path):
-    with pytest.raises(NonFiniteError, match="The model level's loss is inf at iteration 2: the model has left its pr"):
-        train(tmp_path, "method=snl", "data=checkerboard", "model.h_dim=3", "optimizer.lr=1000", "n_validations=1")
-
-
 # --- the learned log Z ------------------------------------------------------------------------------------
 
 
@@ -317,31 +238,3 @@ def test_a_learned_log_z_is_held_to_an_estimate_where_there_is_no_exact_one(floa
     metric = LogLikelihood(max_enumerated=2, n_chains=50, n_betas=50)
     found = metric.compute(method, v, keyed_generator(0))
     assert found["learned_log_z_error"] == pytest.approx(0.7 - found["log_z"])
-
-
-# --- what is refused --------------------------------------------------------------------------------------
-
-
-class JointOnly(Energy):
-    event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
-
-    def energy(self, v, h): ...
-
-
-class Sampler(torch.nn.Module):
-    """Draws, and has no density."""
-
-
-@pytest.mark.parametrize(
-    ("build", "sentence"),
-    [
-        (lambda: snl(JointOnly()), "JointOnly has no tractable free energy, which SNL needs: use method=vsnl"),
-        (lambda: snl(make_grbm(), Sampler()), "Sampler has no density, by which SNL weights samples"),
-        (lambda: vsnl(make_grbm(), None, Sampler()), "Sampler has no density, by which VSNL weights samples"),
-        (lambda: vsnl(JointOnly()), r"JointOnly has no p\(h\|v\) to draw from: give a posterior and a divergence"),
-    ],
-)
-def test_refusals(build, sentence):
-    with pytest.raises(ConfigError, match=sentence) as refusal:
-        build()
-    assert "\n" not in str(refusal.value)

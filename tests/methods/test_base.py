@@ -1,0 +1,223 @@
+"""What holds of every method: what each step moves, that a few steps go the right way, and bit-equal resumed runs."""
+
+import pytest
+import torch
+
+from cases import H_DIM, V_DIM, make_fitted_normal, randomise
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
+from eblvm_lit.energies.mlp_energy import MLPEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.methods.critics import FisherCritic, VaGESFisher
+from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
+from eblvm_lit.methods.latent_discrepancy import LatentEnergyDiscrepancy
+from eblvm_lit.methods.lebm import LEBM
+from eblvm_lit.methods.nce import NCE
+from eblvm_lit.methods.particle_ml import ParticleML
+from eblvm_lit.methods.score_matching import ScoreMatching
+from eblvm_lit.methods.snl import SNL
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.methods.vnce import VNCE
+from eblvm_lit.methods.vsnl import VSNL
+from eblvm_lit.networks.smooth_mlp import SmoothMLP
+from eblvm_lit.networks.vector_field import VectorField
+from eblvm_lit.noise_distributions.normal import FittedNormal
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.objectives.sm import SM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.scores.variational import VariationalScore
+from helpers import iterating
+from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
+
+LANGEVIN = LangevinChain(n_steps=10, step_size=0.05)
+
+
+def fitted(kind, divergence=KL, **options):
+    """A method with binary latents and a posterior of them, or with the true one."""
+
+    def make(energy):
+        q = BernoulliPosterior(v_dim=V_DIM, h_dim=energy.h_dim)
+        parts = {} if divergence is None else {"posterior": q, "divergence": divergence(), "n_lower_steps": 2}
+        return kind(energy=energy, optimizer=Adam(lr=0.02), **parts, **options)
+
+    return make
+
+
+def alone(kind, **options):
+    return lambda energy: kind(energy=energy, optimizer=Adam(lr=0.02), **options)
+
+
+def of_noise(kind, make=alone, **options):
+    return lambda energy: make(kind, noise_distribution=make_fitted_normal(), **options)(energy)
+
+
+def particles(energy):
+    method = alone(ParticleML, chain=GibbsChain(n_steps=1), n_chains=200)(energy)
+    method.keep_examples(100)
+    return method.double()
+
+
+MODELS = {
+    "score_matching": alone(ScoreMatching, objective=SM()),
+    "bism": fitted(BiSM, objective=DSM(noise_std=0.3), n_unroll=2),
+    "vages": fitted(VaGES, objective=DSM(noise_std=0.3), score=VariationalScore(n_particles=5)),
+    "cd": alone(ContrastiveDivergence, chain=GibbsChain(n_steps=1)),
+    "cd-langevin": alone(ContrastiveDivergence, chain=LANGEVIN),
+    "pcd": alone(ContrastiveDivergence, chain=GibbsChain(n_steps=1), n_chains=100),
+    "particle_ml": particles,
+    "nce": of_noise(NCE),
+    "vnce": of_noise(VNCE, fitted),
+    "vnce-true": of_noise(VNCE),
+    "snl": of_noise(SNL, n_proposals=10),
+    "vsnl": of_noise(VSNL, fitted, n_proposals=10),
+    "vsnl-true": of_noise(VSNL, n_proposals=10),
+    "ed": alone(EnergyDiscrepancy),
+    "ed_latent": fitted(LatentEnergyDiscrepancy),
+}
+OTHERS = {
+    "fisher_critic": alone(FisherCritic, critic=VectorField(v_dim=V_DIM)),
+    "vages_fisher": fitted(VaGESFisher, critic=VectorField(v_dim=V_DIM)),
+    "lebm": lambda _: LEBM(
+        energy=LatentPriorEnergy(
+            h_dim=H_DIM, generator=SmoothMLP(sizes=[H_DIM, 5, V_DIM]), prior=SmoothMLP(sizes=[H_DIM, 5, 1])
+        ),
+        prior_langevin=Langevin(n_steps=3, step_size=0.1),
+        posterior_langevin=Langevin(n_steps=2, step_size=0.01),
+        optimizer=Adam(lr=0.02),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*MODELS, *OTHERS])
+def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiates(name, float64):
+    method = {**MODELS, **OTHERS}[name](randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
+    v = torch.randn(6, V_DIM)
+    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+    start = start._replace(indices=torch.arange(6)) if name == "particle_ml" else start
+    steps = iterating.found(method, start, v, noise)
+    with plain_autograd():
+        plain = iterating.found(method, start, v, noise)
+    assert {key: len(made) for key, made in steps.items()} == {
+        key: method.n_lower_steps if key == "lower" else 1 for key in method.groups
+    }
+    for key, group in method.groups.items():
+        for one, other in zip(steps[key], plain[key], strict=True):
+            torch.testing.assert_close(one.grads, other.grads)
+            torch.testing.assert_close(one.loss, other.loss)
+        after, _ = iterating.run(method, start, v, noise, only=[key])
+        own = {(group.network, parameter) for parameter in group.of(start.params[group.network])}
+        moved = {
+            (network, parameter)
+            for network, params in after.params.items()
+            for parameter, value in params.items()
+            if not torch.equal(value, start.params[network][parameter])
+        }
+        assert moved <= own
+        assert {parameter for _, parameter in own - moved} <= {"prior.layers.2.bias"}
+
+
+@pytest.mark.parametrize("start", [-0.6, 0.6])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, float64):
+    energy = (GaussianLatentModel if name == "particle_ml" else GRBM)(v_dim=V_DIM, h_dim=2)
+    with torch.no_grad():
+        for p in energy.parameters():
+            p.mul_(0.01)
+        energy.log_std.fill_(start)
+    method = MODELS[name](energy).double()
+    if hasattr(method, "proposal_log_z"):
+        with torch.no_grad():
+            method.model.c.copy_(method.proposal_log_z(torch.zeros(100, V_DIM), 1))
+    state = iterating.start(method)._replace(indices=torch.arange(100))
+    for i in range(40):
+        v = torch.randn(100, V_DIM, generator=keyed_generator(0, "data", i))
+        method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, i)))
+    assert (energy.log_std.abs() < abs(start) - 0.1).all()
+
+
+class JointOnly(Energy):
+    """E(v, h) without any closed form."""
+
+    event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
+
+    def energy(self, v, h): ...
+
+
+class BitsOnly(JointOnly):
+    continuous = False
+
+
+@pytest.mark.parametrize(
+    ("name", "energy", "words"),
+    [
+        ("score_matching", lambda: JointOnly(), "no tractable marginal"),
+        ("nce", lambda: JointOnly(), "method=vnce"),
+        ("snl", lambda: JointOnly(), "method=vsnl"),
+        ("ed", lambda: JointOnly(), "method=ed_latent"),
+        ("vnce-true", lambda: JointOnly(), "posterior and a divergence"),
+        ("cd", lambda: JointOnly(), "chain=langevin"),
+        ("fisher_critic", lambda: JointOnly(), "no tractable marginal"),
+        ("cd-langevin", lambda: BitsOnly(), "binary latents"),
+        ("bism", lambda: MLPEnergy(v_dim=V_DIM), "method=mdsm"),
+        ("ed_latent", lambda: MLPEnergy(v_dim=V_DIM), "method=ed"),
+        ("vnce", lambda: GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), "posterior"),
+        ("vages", lambda: GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), "posterior"),
+    ],
+)
+def test_an_energy_that_a_method_cannot_train_is_refused_with_what_can(name, energy, words):
+    with pytest.raises(ConfigError, match=words):
+        {**MODELS, **OTHERS}[name](energy())
+
+
+SHORT = (
+    *("trainer.max_steps=10", "n_validations=2", "callbacks.checkpoints.every=4", "optimizer.lr=0.01"),
+    *("final_lr=1e-4", "seed=3", "test_checkpoint=last"),
+)
+CRASH = (
+    "allow_packages=[helpers]",
+    "+callbacks.crash._target_=helpers.stopping.CrashAt",
+    "+callbacks.crash.iteration=9",
+)
+FITTED = "noise_distribution=fitted_normal"
+KEPT = {  # what beside parameters the next iteration needs
+    "pcd": (("method=pcd",), {"chain_started", "chain_h"}),
+    "pcd-langevin": (("method=pcd", "chain=langevin", "chain.n_steps=2"), {"chain_started", "chain_v"}),
+    "particle_ml": (
+        ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
+        {"chain_started", "chain_v", "chain_h", "latents"},
+    ),
+    "vnce": (("method=vnce", "method.n_lower_steps=2", FITTED), {"noise_distribution.fitted"}),
+    "vsnl": (("method=vsnl", "model=gaussian", "method.n_proposals=2", FITTED), {"noise_distribution.fitted"}),
+    "vages_fisher": (
+        ("method=vages_fisher", "data=standard_normal", "model=perturbed_grbm", "data.v_dim=6", "data.batch_size=50"),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one(name, tmp_path, monkeypatch):
+    options, kept = KEPT[name]
+    train(tmp_path / "straight", *SHORT, *options)
+    with pytest.raises(RuntimeError, match="crashed on purpose"):
+        train(tmp_path / "crashed", *SHORT, *options, *CRASH)
+    assert checkpoint(tmp_path / "crashed")["global_step"] == 8
+    resumed = train(tmp_path / "resumed", *SHORT, *options, f"ckpt={tmp_path}/crashed/checkpoints/last.ckpt")
+    assert same_state(tmp_path / "resumed", tmp_path / "straight")
+    assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
+    state = checkpoint(tmp_path / "resumed")["state_dict"]
+    assert kept == {x for x in state if x.startswith("chain_") or x in ("latents", "noise_distribution.fitted")}
+    monkeypatch.setattr(FittedNormal, "fit", None)  # the fit is in the checkpoint
+    again = evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt")
+    assert again == of_checkpoint(resumed)
