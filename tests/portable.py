@@ -21,7 +21,7 @@ NUMBERS = [
     *("core", "divergences", "energies", "hypergradients", "methods", "networks", "objectives", "optimizers"),
     *("posteriors", "samplers", "scores", "evaluation/test_hypergradient_bias.py"),
     *("evaluation/test_out_of_distribution.py", "training/test_compiling.py", "training/callbacks/test_ema.py"),
-    *("test_equal_numbers.py", "test_tolerances.py"),
+    *("training/test_equal_numbers.py", "test_tolerances.py"),
 ]
 
 

@@ -8,15 +8,15 @@ import pytest
 import torch.multiprocessing as mp
 
 from eblvm_lit.cli import run
-from helpers.launching import Forked
+from helpers.launching import RUN, Forked
 from helpers.shell import checkpoint, curves, of_checkpoint, same_state, tiny
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
 SHORT = (
-    *("method=dsm", "trainer.max_steps=3", "n_validations=1", "summary=false", "seed=5", "method.compile=false"),
-    *("callbacks.checkpoints.every=1", "callbacks.progress=null", "trainer.enable_progress_bar=false"),
-    *("iterations_per_batch=1", "callbacks.evaluation.at_validation=[]"),
+    *RUN,
+    *("method=dsm", "trainer.max_steps=3", "n_validations=1", "summary=false", "callbacks.progress=null"),
+    *("callbacks.checkpoints.every=1", "iterations_per_batch=1", "callbacks.evaluation.at_validation=[]"),
 )
 FIGURES = "callbacks.figures={_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: %s, figures: %s}"
 FILTERS = "{filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
@@ -35,49 +35,35 @@ def straight(tmp_path_factory):
     return folder
 
 
-def killed(folder, moment):
-    """A run that is killed in its second checkpoint, between that and the next, or in its figure."""
-    writes = []
-    flush, replace = os.fsync, os.replace
-
-    def count(what, path):
-        writes.append((what, str(path)))
-        n = sum(kind == what and "last.ckpt" in name for kind, name in writes)
-        figure = moment == "figure" and what == "rename" and str(path).endswith(".png")
-        if figure or (moment == what and n == 2):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def fsync(descriptor):
-        count("write", os.readlink(f"/proc/self/fd/{descriptor}"))
-        flush(descriptor)
+def kill_in(moment, folder):
+    """A run that is killed before its second checkpoint is renamed, after it, or before its figure is."""
+    replace, n_saved = os.replace, 0
 
     def rename(source, target):
-        if moment != "after":
-            count("rename", target)
+        nonlocal n_saved
+        n_saved += "last.ckpt" in str(target)
+        if moment == ("figure" if str(target).endswith(".png") else "in a checkpoint" if n_saved == 2 else None):
+            os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
-        if moment == "after":
-            count("after", target)
+        if moment == "between two" and n_saved == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def work():
-        os.fsync, os.replace = fsync, rename
-        run.train(short(folder))
-        os._exit(0)
-
-    process = Forked(work)
-    process.wait(100)
-    assert process.returncode == -signal.SIGKILL
+    os.replace = rename
+    run.train(short(folder))
 
 
-@pytest.mark.parametrize(("moment", "saved"), [("write", 1), ("rename", 1), ("after", 2), ("figure", 3)])
+@pytest.mark.parametrize(("moment", "saved"), [("in a checkpoint", 1), ("between two", 2), ("figure", 3)])
 def test_a_killed_run_resumes_bit_by_bit_and_leaves_no_temporary_file(moment, saved, straight, tmp_path):
     folder = tmp_path / "run"
-    killed(folder, moment)
+    process = Forked(kill_in, moment, folder)
+    process.wait(100)
+    assert process.returncode == -signal.SIGKILL
     assert checkpoint(folder)["global_step"] == saved  # nothing that was saved is lost
     run.train(short(folder, "ckpt=last"))
     for name in ("last", "best"):
         assert same_state(folder, straight, name)
     assert curves(folder) == curves(straight)
-    files = [folder / "metrics.json", straight / "metrics.json"]
-    assert of_checkpoint(json.loads((files[0]).read_text())) == of_checkpoint(json.loads((files[1]).read_text()))
-    names = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
-    assert names == {path.relative_to(straight) for path in straight.rglob("*") if path.is_file()}
+    found, wanted = (of_checkpoint(json.loads((run / "metrics.json").read_text())) for run in (folder, straight))
+    assert found == wanted
+    found, wanted = ({path.relative_to(run) for path in run.rglob("*") if path.is_file()} for run in (folder, straight))
+    assert found == wanted

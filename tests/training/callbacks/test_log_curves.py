@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from eblvm_lit.cli import cli, run
+from eblvm_lit.cli import run
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
@@ -53,42 +53,33 @@ def test_a_dear_metric_has_its_own_interval(tmp_path):
     train(tmp_path, *run, f"{key}=6", "iterations_per_batch=1")
     found = {row["iteration"]: set(row) for row in curves(tmp_path) if "val/loss" in row}
     assert {iteration: "val/fisher" in names for iteration, names in found.items()} == {3: 0, 6: 1, 9: 0, 12: 1}
-    for interval in (0, 4):
-        with pytest.raises(ConfigError, match=f"fisher is {interval}, and validations are 3 iterations apart"):
-            train(tmp_path / "b", *run, f"{key}={interval}", "iterations_per_batch=1")
-    with pytest.raises(ConfigError, match=r"intervals names 'fischer', which is none of .*fisher"):
+    with pytest.raises(ConfigError, match="fisher is 4, and validations are 3 iterations apart"):
+        train(tmp_path / "b", *run, f"{key}=4", "iterations_per_batch=1")
+    with pytest.raises(ConfigError, match="intervals names 'fischer'"):
         train(tmp_path / "c", *run, "+callbacks.evaluation.intervals.fischer=6")
 
 
 def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsys):
-    train(tmp_path, "method.n_lower_steps=1", "method.n_unroll=0")
+    train(tmp_path / "lines", "method.n_lower_steps=1", "method.n_unroll=0")
     lines = [line for line in capsys.readouterr().out.splitlines() if "val/loss" in line and "/10 " in line]
     assert [line.split()[0] for line in lines] == ["5/10", "10/10"]
-    number = r"-?[\d.e+]+"
-    for line in lines:
-        assert re.search(rf"lower_loss {number}  upper_loss {number}  val/loss {number}$", line)
+    assert re.search(r"lower_loss \S+  upper_loss \S+  val/loss \S+$", lines[0])
+    train(tmp_path / "none", "method=dsm", "callbacks.progress=null", "trainer.enable_progress_bar=false")
+    assert "it/s" not in capsys.readouterr().out
 
 
 def test_in_a_terminal_a_bar_counts_iterations_with_those_of_metrics_below_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    sampled = [
-        f"callbacks.evaluation.metrics.log_likelihood.{k}" for k in ("max_enumerated=0", "n_chains=3", "n_betas=3")
-    ]
+    for name, value in (("COLUMNS", "200"), ("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
+        monkeypatch.setenv(name, value)
+    few = (f"callbacks.evaluation.metrics.log_likelihood.{k}" for k in ("max_enumerated=0", "n_chains=3", "n_betas=3"))
     at_validation = "callbacks.evaluation.at_validation=[log_likelihood]"
-    train(tmp_path, "method=dsm", "callbacks.progress.interval=0", *sampled, at_validation)
+    train(tmp_path, "method=dsm", "callbacks.progress.interval=0", *few, at_validation)
     out = capsys.readouterr().out
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out)
     assert "10/10" in plain
     assert re.search(r"model_loss: [\d.e+]+", plain)
     assert "log Z by AIS" in plain
     assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l") > -1  # the cursor is back
-
-
-def test_no_bar_where_none_is_wanted(tmp_path, capsys):
-    train(tmp_path, "method=dsm", "callbacks.progress=null", "trainer.enable_progress_bar=false")
-    assert "it/s" not in capsys.readouterr().out
 
 
 def test_figures_can_be_drawn_at_validations(tmp_path):
@@ -114,26 +105,21 @@ def test_a_check_now_and_then_still_lets_nothing_broken_be_saved(tmp_path):
 
 
 def test_checkpoints_are_written_every_so_many_iterations_and_at_the_end(tmp_path, monkeypatch):
-    saved = []
-    save = run.pl.Trainer.save_checkpoint
-    monkeypatch.setattr(
-        run.pl.Trainer,
-        "save_checkpoint",
-        lambda self, path, *args, **kwargs: (
-            saved.append((self.global_step, path.name)),
-            save(self, path, *args, **kwargs),
-        ),
-    )
+    saved, save = [], run.pl.Trainer.save_checkpoint
+
+    def note(self, path, *args, **kwargs):
+        saved.append((self.global_step, path.name))
+        save(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(run.pl.Trainer, "save_checkpoint", note)
     train(tmp_path, "method=dsm", "callbacks.checkpoints.every=4", "trainer.max_steps=10", "n_validations=1")
     assert sorted(set(saved)) == [(4, "last.ckpt"), (8, "last.ckpt"), (10, "best.ckpt"), (10, "last.ckpt")]
 
 
 def test_a_run_works_without_callbacks_and_loggers(tmp_path):
     none = [f"callbacks.{name}=null" for name in ("nonfinite", "curves", "checkpoints", "preemption", "progress")]
-    metrics = train(
-        tmp_path, "method=dsm", "logger=none", "test_checkpoint=last", "trainer.enable_progress_bar=false", *none
-    )
-    assert metrics["iteration"] == 10
+    bare = ("method=dsm", "logger=none", "test_checkpoint=last", "trainer.enable_progress_bar=false")
+    assert train(tmp_path, *bare, *none)["iteration"] == 10
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "metrics.json"}
 
 
@@ -147,15 +133,3 @@ def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeyp
     monkeypatch.setattr(Method, "on_validation_epoch_end", scripted)
     train(tmp_path, "method=dsm", "n_validations=5", "callbacks.nonfinite=null", "test_checkpoint=best")
     assert checkpoint(tmp_path, "best")["global_step"] == 6
-
-
-# --- the command line's end -------------------------------------------------------------------------------
-
-
-def test_main_returns_the_metric_a_sweeper_asks_for(caplog):
-    cfg = run.OmegaConf.create({"optimized_metric": "test/fisher"})
-    assert cli.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
-    with pytest.raises(SystemExit) as end:
-        cli.main(lambda cfg: {"test/fid": 1.0}, cfg)
-    assert end.value.code == 1
-    assert "optimized_metric=test/fisher: this run has no such metric; it has test/fid" in caplog.text

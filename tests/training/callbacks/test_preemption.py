@@ -1,75 +1,137 @@
 """Signals in the phases of a run: its exit code, its checkpoint, and the run that resumes from it."""
 
+import os
 import signal
 
 import pytest
 import torch.multiprocessing as mp
+from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.core import fast_paths
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 from helpers.launching import RUN, Launch
-from helpers.phases import send_in
 from helpers.shell import checkpoint, curves, same_state, train
 
-pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
+forking = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-DSM = ("method=dsm",)
+DSM = (*RUN, "method=dsm")
+BIDSM = (*RUN, "method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1")
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    train(folder, *RUN, *DSM)
+    train(folder, *DSM)
     return folder
 
 
+def send_at(iteration, number, during="training_step", rank=0, patch=setattr):
+    """From here on, this process and those it forks are sent a signal in an iteration, or the validation after it."""
+    function, sent = getattr(Method, during), []
+
+    def called(method, v, i):
+        if rank_zero_only.rank == rank and not sent and method.iterations_done == iteration:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        return function(method, v, i)
+
+    patch(Method, during, called)
+
+
 @pytest.mark.parametrize(
-    ("phase", "name", "saved"),
-    [("first iteration", "SIGTERM", 1), ("training", "SIGUSR1", 9), ("validation", "SIGINT", 12)],
+    ("during", "iteration", "number", "code", "saved"),
+    [("training_step", 8, signal.SIGUSR1, 138, 9), ("validation_step", 12, signal.SIGINT, 130, 12)],
+    ids=["in an iteration", "in a validation"],
 )
-def test_a_signal_saves_stops_and_loses_nothing(phase, name, saved, straight, tmp_path):
-    started = Launch(tmp_path, *DSM, n=1, prepare=lambda: send_in(phase, name))
-    assert started.wait() == 128 + getattr(signal, name), started.said
-    assert f"Stopped by {name} after iteration {saved}; resume with the same command and ckpt=" in started.said
+def test_a_signal_saves_stops_and_loses_nothing(during, iteration, number, code, saved, straight, tmp_path):
+    handler = signal.getsignal(number)
+    with pytest.MonkeyPatch.context() as patch:
+        send_at(iteration, number, during, patch=patch.setattr)
+        with pytest.raises(InterruptedRunError, match=f"Stopped by {number.name} after iteration {saved}; ") as stop:
+            train(tmp_path, *DSM)
+    assert stop.value.exit_code == code
+    assert signal.getsignal(number) is handler  # given back: a later signal is not swallowed
+    assert checkpoint(tmp_path)["global_step"] == saved
+    assert not (tmp_path / "metrics.json").exists()
+    train(tmp_path, *DSM, "ckpt=last")
+    assert same_state(tmp_path, straight)
+    assert curves(tmp_path) == curves(straight)
+
+
+def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, monkeypatch):
+    short = ("method=dsm", "method.compile=true", "trainer.max_steps=10", "n_validations=1")
+
+    def compile_graph(graph, inputs):
+        if not list(tmp_path.glob("run/checkpoints/*")):
+            signal.raise_signal(signal.SIGTERM)
+        return lambda *inputs: graph(*inputs)  # traced only
+
+    monkeypatch.setattr(fast_paths, "inductor", compile_graph)
+    with pytest.raises(InterruptedRunError, match="Stopped by SIGTERM after iteration 1;"):
+        train(tmp_path / "run", *short)
+    train(tmp_path / "run", *short, "ckpt=last")
+    train(tmp_path / "straight", *short)
+    assert same_state(tmp_path / "run", tmp_path / "straight")
+
+
+@forking
+def test_a_command_that_is_stopped_says_how_to_resume(tmp_path):
+    started = Launch(tmp_path, *DSM, n=1, prepare=lambda: send_at(0, signal.SIGTERM))
+    assert started.wait() == 143, started.said
+    assert "Stopped by SIGTERM after iteration 1; resume with the same command and ckpt=" in started.said
     assert "Traceback" not in started.said
-    assert checkpoint(started.run)["global_step"] == saved
-    assert not (started.run / "metrics.json").exists()
-    train(started.run, *RUN, *DSM, "ckpt=last")
-    assert same_state(started.run, straight)
-    assert curves(started.run) == curves(straight)
 
 
+@forking
 def test_a_signal_to_one_of_two_processes_stops_both(tmp_path):
-    started = Launch(tmp_path, *DSM, n=2, prepare=lambda: send_in("training", "SIGTERM", 1))
+    started = Launch(tmp_path, *DSM, n=2, prepare=lambda: send_at(8, signal.SIGTERM, rank=1))
     assert started.wait() == 143, started.said
     assert checkpoint(started.run)["global_step"] == 10
 
 
+@forking
 def test_a_second_signal_does_what_python_does(tmp_path):
     def prepare():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
-        send_in("training", "SIGINT")
-        send_in("training", "SIGINT")
+        send_at(8, signal.SIGINT)
+        send_at(8, signal.SIGINT)
 
     started = Launch(tmp_path, *DSM, n=1, prepare=prepare)
     assert started.wait() == 1, started.said
     assert checkpoint(started.run)["global_step"] == 8  # no further one
 
 
-def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, monkeypatch):
-    handler = signal.getsignal(signal.SIGTERM)
-    short = (*DSM, "method.compile=true", "trainer.max_steps=10", "n_validations=1")
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory):
+    """An uninterrupted run without blocks."""
+    folder = tmp_path_factory.mktemp("one_by_one")
+    train(folder, *BIDSM, "iterations_per_batch=1")
+    return folder
 
-    def compile_graph(graph, inputs):
-        if len(list(tmp_path.glob("run/checkpoints/*"))) == 0:
+
+@pytest.mark.parametrize(("at", "before", "after"), [(3, 6, 6), (11, 6, 3), (12, 1, 6)])
+def test_a_signal_ends_a_block_early_and_the_run_resumes_in_blocks_of_any_size(at, before, after, one_by_one, tmp_path):
+    draw = BiSM.draw_noise
+
+    def draw_and_send(self, v, generator):
+        if self.iterations_done == at:
             signal.raise_signal(signal.SIGTERM)
-        return lambda *inputs: graph(*inputs)  # traced only
+        return draw(self, v, generator)
 
-    monkeypatch.setattr(fast_paths, "inductor", compile_graph)
-    with pytest.raises(InterruptedRunError, match="Stopped by SIGTERM after iteration 1"):
-        train(tmp_path / "run", *short)
-    assert signal.getsignal(signal.SIGTERM) is handler
-    train(tmp_path / "run", *short, "ckpt=last")
-    train(tmp_path / "straight", *short)
-    assert same_state(tmp_path / "run", tmp_path / "straight")
+    def in_blocks(n):
+        return (*BIDSM, f"iterations_per_batch={n}", f"trainer.log_every_n_steps={n}", "callbacks.checkpoints.every=6")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BiSM, "draw_noise", draw_and_send)
+        with pytest.raises(InterruptedRunError, match=f"Stopped by SIGTERM after iteration {at + 1}; "):
+            train(tmp_path, *in_blocks(before))
+    assert checkpoint(tmp_path)["global_step"] == at + 1
+    train(tmp_path, *in_blocks(after), "ckpt=last")
+    for name in ("last", "best"):
+        assert same_state(tmp_path, one_by_one, name)
+    validated, wanted = ([row for row in curves(run) if "val/loss" in row] for run in (tmp_path, one_by_one))
+    for row, all_of_it in zip(validated, wanted, strict=True):
+        assert row.items() <= all_of_it.items()

@@ -1,7 +1,5 @@
 """TensorBoard's files, several loggers at once, and Lightning's own loggers and callbacks."""
 
-import copy
-
 import pytest
 import torch
 import yaml
@@ -61,21 +59,18 @@ def test_tensorboard_gets_the_same_curves_as_the_csv_file(board):
 def test_tensorboard_gets_the_figures_under_one_name_over_iterations(board):
     _, _, events = board
     assert events.Tags()["images"] == ["figures/filters"]
-    images = events.Images("figures/filters")
-    assert [image.step for image in images] == [5, 10, 10]
-    assert images[-1].width > 100
+    assert [image.step for image in events.Images("figures/filters")] == [5, 10, 10]
 
 
 def test_tensorboard_gets_the_configuration_beside_the_final_metrics(board):
-    folder, metrics, events = board
-    assert yaml.safe_load((folder / "tensorboard" / "hparams.yaml").read_text())["seed"] == 1234
-    data = events.summary_metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    start, experiment = (
-        HParamsPluginData.FromString(data[f"_hparams_/{name}"].plugin_data.content)
+    _, metrics, events = board
+    parts = (
+        events.summary_metadata[f"_hparams_/{name}"].plugin_data.content
         for name in ("session_start_info", "experiment")
     )
+    start, experiment = map(HParamsPluginData.FromString, parts)
     assert start.session_start_info.hparams["method/energy/h_dim"].number_value == 3
     shown = {info.name.tag for info in experiment.experiment.metric_infos}
     assert shown == {name for name in metrics if name.startswith("test")}
@@ -87,13 +82,11 @@ def test_an_evaluation_is_shown_on_tensorboard(board, accumulator, tmp_path):
     assert scalars(read(accumulator, tmp_path), "test/fisher") == [(10, pytest.approx(metrics["test/fisher"]))]
 
 
-@pytest.mark.parametrize("second", ["wandb", "tensorboard"])
-def test_two_loggers_at_once_get_the_same_curves(second, tmp_path):
-    pytest.importorskip(second)
-    offline = ["logger.wandb.offline=true"] if second == "wandb" else []
-    train(tmp_path, f"logger=[csv,{second}]", "method=dsm", *offline)
+def test_two_loggers_at_once_get_the_same_curves(tmp_path):
+    pytest.importorskip("wandb")
+    train(tmp_path, "logger=[csv,wandb]", "method=dsm", "logger.wandb.offline=true")
     assert [row["iteration"] for row in curves(tmp_path)] == list(range(1, 11))
-    assert list((tmp_path / second).iterdir())
+    assert list((tmp_path / "wandb").iterdir())
 
 
 # --- Lightning's own --------------------------------------------------------------------------------------
@@ -123,53 +116,27 @@ def test_early_stopping_of_lightning_ends_a_run_which_is_evaluated_without_it(tm
     assert evaluate(tmp_path / "e", tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "why"),
-    [
-        ("EarlyStopping", {"monitor": "val/loss", "patients": 3}, r"\(EarlyStopping\) has no key 'patients'"),
-        ("EarlyStopping", {}, r"\(EarlyStopping\) does not fit: .*'monitor'"),
-    ],
-)
-def test_a_callback_of_lightning_that_does_not_fit_is_refused_in_a_sentence(name, arguments, why, tmp_path):
-    with pytest.raises(ConfigError, match=why) as refusal:
-        train(tmp_path, "method=dsm", lightning("callback", name, **arguments))
-    assert "\n" not in str(refusal.value)
+def test_a_callback_of_lightning_that_does_not_fit_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"\(EarlyStopping\) has no key 'patients'"):
+        train(tmp_path, "method=dsm", lightning("callback", "EarlyStopping", monitor="val/loss", patients=3))
 
 
-@pytest.mark.parametrize("name", ["callbacks.EarlyStopping", "callbacks.early_stopping.os.system", "loggers.CSVLogger"])
-def test_a_checkpoint_may_name_nothing_of_lightning(name, content, sentinel, tmp_path):
-    with pytest.raises(ConfigError, match="may not name"):
-        resolve_target(f"pytorch_lightning.{name}")
-    node = {"_target_": f"pytorch_lightning.{name}", "command": f"touch {sentinel}"}
-    hostile = copy.deepcopy(content)
-    hostile["eblvm_lit"]["config"]["callbacks"]["evaluation"]["metrics"]["x"] = node
-    torch.save(hostile, tmp_path / "hostile.ckpt")
+def test_a_checkpoint_may_name_nothing_of_lightning(content, sentinel, tmp_path):
+    node = {"_target_": "pytorch_lightning.callbacks.early_stopping.os.system", "command": f"touch {sentinel}"}
+    config = content["eblvm_lit"]["config"]["callbacks"]
+    config["evaluation"]["metrics"]["x"] = node
+    torch.save(content, tmp_path / "hostile.ckpt")
     with pytest.raises(ConfigError, match="may not name"):
         evaluate(tmp_path / "one", tmp_path / "hostile.ckpt")
-    del hostile["eblvm_lit"]["config"]["callbacks"]["evaluation"]["metrics"]["x"]
-    hostile["eblvm_lit"]["config"]["callbacks"]["x"] = node  # left out: of use in training alone
-    torch.save(hostile, tmp_path / "hostile.ckpt")
+    config["x"] = config["evaluation"]["metrics"].pop("x")  # left out: of use in training alone
+    torch.save(content, tmp_path / "hostile.ckpt")
     evaluate(tmp_path / "two", tmp_path / "hostile.ckpt")
 
 
 def test_of_lightning_the_command_line_may_name_classes_alone():
     assert resolve_target("pytorch_lightning.loggers.MLFlowLogger", LIBRARIES).__name__ == "MLFlowLogger"
-    for name in (
-        "callbacks.early_stopping.torch",
-        "loggers.mlflow.os.system",
-        "loggers.mlflow.Path",
-    ):
-        with pytest.raises(ConfigError, match=r"may not name|There is no"):
+    with pytest.raises(ConfigError, match="may not name"):
+        resolve_target("pytorch_lightning.loggers.CSVLogger")
+    for name in ("callbacks.early_stopping.torch", "loggers.mlflow.os.system"):
+        with pytest.raises(ConfigError):
             resolve_target(f"pytorch_lightning.{name}", LIBRARIES)
-
-
-def test_an_own_logger_is_named_with_leave(tmp_path, monkeypatch):
-    (tmp_path / "mylog.py").write_text(
-        "from eblvm_lit.training.loggers.csv import CSVCurves\n\n\nclass Mine(CSVCurves):\n    name = 'mine'\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    own = f"+logger.mine={{_target_: mylog.Mine, save_dir: {tmp_path / 'own'}}}"
-    with pytest.raises(ConfigError, match=r"may not name 'mylog.Mine'"):
-        train(tmp_path / "run", "method=dsm", own)
-    train(tmp_path / "run", "method=dsm", own, "allow_packages=[mylog]", "ckpt=null", f"run_dir={tmp_path / 'other'}")
-    assert (tmp_path / "own" / "metrics.csv").read_bytes() == (tmp_path / "other" / "metrics.csv").read_bytes()

@@ -15,6 +15,7 @@ from helpers.shell import checkpoint, curves, evaluate, train
 from helpers.wandb_files import runs_of
 
 OFFLINE = ("logger=wandb", "logger.wandb.offline=true", "method=dsm")
+CRASH = ("allow_packages=[helpers]", "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 15}")
 JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="seed=0", choices={"method": "dsm"})
 
 
@@ -23,7 +24,8 @@ def sweep(tmp_path_factory):
     """Two jobs in one process, the second one with a figure, a tag and an artifact: the folder and its metrics."""
     folder = tmp_path_factory.mktemp("sweep")
     filters = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
-    drawn = f"callbacks.figures={{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: {folder / '1'}, {filters}}}"
+    figures = "{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: %s, %s}"
+    drawn = f"callbacks.figures={figures % (folder / '1', filters)}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "current", lambda: JOB)
         patch.delenv("WANDB_MODE", raising=False)
@@ -72,12 +74,10 @@ def test_figures_results_and_checkpoints_are_there(sweep):
     one, other, evaluation = runs_of(folder)
     values = {name: row[name] for row in other.rows for name in row}
     files = next((folder / "1" / "wandb").glob("offline-run-*/files"))
-    assert [path.read_bytes() for path in files.rglob("*.png")] == [
-        (folder / "1" / "figures" / "filters.png").read_bytes()
-    ]
-    assert {name: values[name] for name in metrics if name.startswith("test")} == {
-        name: value for name, value in metrics.items() if name.startswith("test")
-    }
+    (figure,) = files.rglob("*.png")
+    assert figure.read_bytes() == (folder / "1" / "figures" / "filters.png").read_bytes()
+    for name in (name for name in metrics if name.startswith("test")):
+        assert values[name] == metrics[name]
     artifact = next(found for found in other.artifacts if found.type == "model")
     assert {entry.path for entry in artifact.manifest.contents} == {"last.ckpt", "best.ckpt"}
     assert not [found for found in one.artifacts if found.type == "model"]
@@ -97,12 +97,7 @@ def test_the_resolved_configuration_and_the_code_are_there(sweep):
 def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp_path):
     long = (*OFFLINE, "trainer.max_steps=20", "n_validations=2")
     with pytest.raises(RuntimeError, match="on purpose"):
-        train(
-            tmp_path / "run",
-            *long,
-            "allow_packages=[helpers]",
-            "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 15}",
-        )
+        train(tmp_path / "run", *long, *CRASH)
     train(tmp_path / "run", *long, "ckpt=last")
     first, second = runs_of(tmp_path)
     assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["wandb"]
