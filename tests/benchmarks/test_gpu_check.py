@@ -3,24 +3,22 @@
 import copy
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
-from benchmarks.gpu_cell import Captured, compare, load, rates, start, step_of
+from benchmarks.gpu_cell import Captured, compare, load, rates, start
 from benchmarks.gpu_check import NO_GPU, Part, page, parts, problem
 
 from benchmarks import gpu_cell, gpu_check
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from helpers.shell import CONF, ROOT, configure
+from helpers.shell import CONF, configure, same
 
 CPU = torch.device("cpu")
 EQUAL = {part.name: part.overrides for part in parts(1) if part.section == "equal"}
 # One of each kind; all of them: slow.
-FEW = ("bidsm", "cd", "mdsm, deep")
+FEW = ("bidsm", "cd")
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +31,7 @@ def single(monkeypatch):
 def replayed(run):
     """A stand-in for a CUDA graph: each replay writes into the outputs of the first call."""
     outputs = run()
-
-    def replay():
-        for name, x in run().items():
-            outputs[name].copy_(x)
-
-    return replay, outputs
+    return lambda: [outputs[name].copy_(x) for name, x in run().items()], outputs
 
 
 def test_without_a_gpu_it_says_so_and_that_is_no_failure(monkeypatch, capsys, tmp_path):
@@ -54,7 +47,7 @@ def test_every_method_is_in_the_check_and_every_part_is_a_configuration():
     assert {part.section for part in parts(2)} == {"equal", "compile", "speed", "samples", "devices"}
     assert not any(part.section == "devices" for part in parts(1))
     for part in parts(2):
-        if part.section in ("samples", "devices") or part.name in gpu_check.NARROW:
+        if part.section in ("samples", "devices"):
             configure(*part.overrides)
 
 
@@ -82,13 +75,10 @@ def test_a_captured_step_goes_on_where_its_state_was_and_takes_new_noise():
             step = Captured(step, state, v, noises[2], replayed)
         records = [step(state, v, noise) for noise in noises]
         ends.append((own.state_dict(), records))
-    for a, b in zip(ends[0][1], ends[1][1], strict=True):
-        assert a.keys() == b.keys()
-        assert all(torch.equal(a[name], b[name]) for name in a)
-    assert all(torch.equal(x, ends[1][0][name]) for name, x in ends[0][0].items())
+    assert same(*ends)
 
 
-@pytest.mark.parametrize("wrong", ["rate", "loss", "nan"])
+@pytest.mark.parametrize("wrong", ["rate", "nan"])
 def test_a_step_that_is_off_by_little_is_found(wrong, monkeypatch):
     """By one part in a thousand, in one mode."""
     method, v = load(EQUAL["dsm"])
@@ -102,7 +92,7 @@ def test_a_step_that_is_off_by_little_is_found(wrong, monkeypatch):
                 state = state._replace(lrs={name: 1.001 * lr for name, lr in state.lrs.items()})
             with plain_autograd():
                 record = step(state, v, noise)
-            factor = {"rate": 1.0, "loss": 1.001, "nan": math.nan}[wrong]
+            factor = {"rate": 1.0, "nan": math.nan}[wrong]
             return {name: factor * x for name, x in record.items()}
 
         return off if mode == "compiled" else step
@@ -118,23 +108,19 @@ def test_a_mode_that_fails_is_told_and_a_graph_that_is_refused_is_no_wrong_numbe
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     found = compare(method, v, CPU, refuse)
-    assert found["errors"] == {"graphed": "RuntimeError: operation not permitted when stream is capturing"}
+    assert [*found["errors"]] == ["graphed"]
     assert problem(found) is None
     assert problem({**found, "errors": {"compiled": "CompilationError: no"}}) == "compiled: CompilationError: no"
     assert problem({**found, "bf16": math.inf}) == "bf16 is off"
     assert problem({**found, "bf16": 0.5}) is None  # kept in float32 by precision=auto
     assert problem({**found, "bf16": 0.5, "float32_reason": None}) == "bf16 is off"
-    assert problem({"error": "exit code 1."}) == "exit code 1."
 
 
-def test_rates_are_measured_in_every_mode_and_precision(monkeypatch):
+def test_rates_are_measured_in_every_mode(monkeypatch):
     monkeypatch.setattr(gpu_cell, "BLOCK_SECONDS", 0.0)
-    method, v = load(EQUAL["dsm"])
-    for name in gpu_cell.PRECISIONS:
-        rows = list(rates(method, v, CPU, name, replayed))
-        assert [row["mode"] for row in rows] == ["eager", "compiled", "graphed"]
-        assert all(row["range"][0] <= row["per_second"] <= row["range"][1] and row["n"] == 5 for row in rows)
-    assert {step_of(mode, method, replayed).__name__ for mode in gpu_cell.MODES} == {"step", "call", "graphed"}
+    rows = list(rates(*load(EQUAL["dsm"]), CPU, "bf16", replayed))
+    assert [row["mode"] for row in rows] == ["eager", "compiled", "graphed"]
+    assert all(row["range"][0] <= row["per_second"] <= row["range"][1] and row["n"] == 5 for row in rows)
 
 
 GOOD = {
@@ -157,10 +143,8 @@ FOUND = {
 
 def test_the_page_has_a_row_for_everything_and_lists_what_was_left_out():
     text = page(FOUND, "cpu", ["--minutes", "5"], 120.0)
-    assert "python -m benchmarks.gpu_check --minutes 5\n" in text
-    assert f"torch {torch.__version__}" in text
-    assert "2.0 minutes" in text
     for row in (
+        "python -m benchmarks.gpu_check --minutes 5\n",
         "| dsm | 1.0e-06 | 2.0e-06 | 2.0e-06 | 1.0e-02 | 1.0e-04 | equal |",
         "| cd | 1.0e-06 | 1.0e+00 | 2.0e-06 | 1.0e-02 | 1.0e-04 | **compiled is off** |",
         "| MDSM, bf16 | eager | 5.00 (4.00 to 6.00) | 5 | 2 | 100 |",
@@ -168,28 +152,18 @@ def test_the_page_has_a_row_for_everything_and_lists_what_was_left_out():
         "| MDSM, 2 | 2.00 | 7 |",
     ):
         assert row in text
-    assert text.endswith("## Left out\n\nThe time was over before these:\n\n- equal: sm\n")
-    widths = {}
-    for line in text.splitlines():
-        if line.startswith("|"):
-            widths.setdefault(line.count("|"), []).append(line)
-    assert sum(map(len, widths.values())) == 2 * 4 + 3 + 3 + 2 + 2
+    assert text.endswith("- equal: sm\n")
+    assert sum(line.startswith("|") for line in text.splitlines()) == 2 * 4 + 3 + 3 + 2 + 2
 
 
-def test_a_check_of_one_method_from_its_command_to_its_page(tmp_path):
-    out = tmp_path / "gpu.md"
-    words = ["--device", "cpu", "--only", "equal/nothing", "--out", str(out)]
-    assert gpu_check.main(words) == 2
-    code = "import sys; from eblvm_lit.core import fast_paths; fast_paths.inductor = lambda g, i: g; "
-    found = tmp_path / "found.json"
-    code += f"from benchmarks.gpu_cell import main; main('equal', 'cpu', {str(found)!r}, *sys.argv[1:])"
-    subprocess.run([sys.executable, "-c", code, *EQUAL["dsm"]], cwd=ROOT, check=True, capture_output=True)
-    row = json.loads(found.read_text())
+def test_a_part_writes_what_it_finds(tmp_path):
+    gpu_cell.main("equal", "cpu", str(tmp_path / "found.json"), *EQUAL["dsm"])
+    row = json.loads((tmp_path / "found.json").read_text())
     assert set(row["errors"]) <= {"graphed"}  # there is no CUDA graph here
     assert problem(row) is None
 
 
-@pytest.mark.parametrize(("row", "code"), [(GOOD, 0), ({**GOOD, "eager": 1.0}, 1), ({"error": "exit code 1."}, 1)])
+@pytest.mark.parametrize(("row", "code"), [(GOOD, 0), ({"error": "exit code 1."}, 1)])
 def test_the_exit_code_says_whether_methods_are_equal(row, code, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_check, "run", lambda part, *what: row)
     out = tmp_path / "gpu.md"
@@ -199,11 +173,12 @@ def test_the_exit_code_says_whether_methods_are_equal(row, code, monkeypatch, tm
 
 def test_what_there_was_no_time_for_is_listed_and_no_failure(tmp_path):
     out = tmp_path / "gpu.md"
+    assert gpu_check.main(["--device", "cpu", "--only", "equal/nothing", "--out", str(out)]) == 2
     assert gpu_check.main(["--device", "cpu", "--only", "/MDSM", "--minutes", "0", "--out", str(out)]) == 0
     assert "- speed: MDSM, float32" in out.read_text()
 
 
 def test_a_process_that_fails_or_takes_too_long_is_a_row():
-    part = Part("equal", "x", "gpu_cell", ("equal",), ("method=no_such_method",))
+    part = Part("equal", "x", "no_such_module", (), ())
     assert gpu_check.run(part, "cpu", 86_400, ())["error"].startswith("exit code 1.")
-    assert gpu_check.run(part, "cpu", 0.01, ())["error"].startswith("it was stopped")
+    assert gpu_check.run(part, "cpu", 0.0, ())["error"].startswith("it was stopped")

@@ -35,40 +35,25 @@ def test_the_standard_error_is_that_of_the_regression():
 
 
 def test_two_points_have_a_slope_without_an_error():
-    fit = fit_power_law([1, 2], [8.0, 4.0])
-    assert fit.exponent == pytest.approx(-1)
-    assert str(fit) == "-1.00"
+    assert str(fit_power_law([1, 2], [8.0, 4.0])) == "-1.00"
 
 
-def test_a_line_has_its_ratio():
+def test_a_line_has_its_ratio_and_the_share_of_the_variance_that_it_explains():
     line = fit_line([0, 1, 2, 5], [10.0, 12.0, 14.0, 20.0])
     assert (line.intercept, line.slope, line.ratio, line.r2) == pytest.approx((10, 2, 0.2, 1))
-
-
-def test_r2_is_the_share_of_the_variance_that_a_line_explains():
-    # residuals +-1 around 2 x: 4 of a sum of squares of 24
-    line = fit_line([0, 1, 2, 3], [1.0, 1.0, 3.0, 7.0])
+    line = fit_line([0, 1, 2, 3], [1.0, 1.0, 3.0, 7.0])  # residuals +-1 around 2 x: 4 of a sum of squares of 24
     assert (line.slope, line.r2) == pytest.approx((2.0, 20 / 24))
 
 
-def test_a_constant_is_a_line_without_a_slope():
-    assert str(fit_line([1, 2, 4], [7, 7, 7])) == "0.000 (R² 1.000)"
-
-
 @pytest.mark.parametrize("axis", [axis for axis in growth.AXES if axis.base], ids=lambda axis: axis.name)
-def test_the_smallest_and_the_largest_size_of_an_axis_can_be_built(axis):
-    for x in (axis.points[0], axis.points[-1]):
-        method_of(axis.overrides(x))
+def test_the_smallest_size_of_an_axis_can_be_built(axis):
+    method_of(axis.overrides(axis.points[0]))
 
 
-def test_its_axes_are_listed(capsys):
+def test_its_axes_are_listed_and_an_unknown_one_is_refused(capsys):
     assert growth.main("--list") == 0
     assert capsys.readouterr().out.split() == [axis.name for axis in growth.AXES]
-
-
-def test_an_unknown_axis_is_refused(capsys):
     assert growth.main("--only", "nothing") == 1
-    assert "--list" in capsys.readouterr().out
 
 
 def test_a_quick_run_leaves_numbers_a_table_and_a_figure(tmp_path, monkeypatch):
@@ -91,7 +76,6 @@ def test_a_quick_run_leaves_numbers_a_table_and_a_figure(tmp_path, monkeypatch):
         (("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=0"), 6 + 3 * 2),
         (("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=3"), 10 + 6 * 3 + 3 * 1),
         (("method=bidsm", "method.n_lower_steps=0", "hypergradient=fixed_point"), 13),
-        (("method=vages_dsm", "method.n_lower_steps=1", "score.n_particles=2"), 8 + 3 * 1),
         (("method=vages_dsm", "method.n_lower_steps=1", "score.n_particles=5"), 8 + 3 * 1),
     ],
 )
@@ -108,8 +92,3 @@ def test_a_deep_model_has_the_passes_that_the_formula_says():
     base = (*growth.DEEP, *small, f"method.n_lower_steps={k}")
     one, two = (growth.Point((*base, f"model.network.n_blocks={n}"), rows).products() for n in (1, 2))
     assert two - one == (6 + k) * 2 * rows * s**2 * 57 * c**2
-
-
-def test_the_time_of_a_process_is_that_of_the_scaling_benchmark():
-    found = growth.scaled(1, 2, 4)
-    assert 0 < found["fastest"] <= found["seconds"]

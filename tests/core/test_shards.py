@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason
 FAST = [
     *("dsm", "bidsm N=2", "bidsm cg", "bidsm fixed point phi", "bidsm warm", "bidsm finite difference"),
     *("bidsm penalty", "bimdsm shared deep", "vages_fisher", "vages_ksd all", "vages_dsm refined", "pcd more chains"),
-    *("lebm", "vnce", "vsnl", "particle_ml langevin", "ed_latent", "fisher_critic", "bidvl", "sngan"),
+    *("lebm", "vnce", "vsnl", "particle_ml langevin", "ed_latent", "fisher_critic", "bidvl"),
 ]
 # In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
 EXCHANGES = {
@@ -30,7 +30,7 @@ EXCHANGES = {
     **{"bidsm warm": 2 + 1 + 2, "bidsm finite difference": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
 }
 GROUPS = {"fast": {2: FAST, 4: ["pcd more chains"]}, "slow": {2: [*CASES], 4: [*CASES]}}
-COMPILED = ["bidsm N=2", "vages_ksd all"]  # unrolled, with gathered rows
+COMPILED = ["bism"]  # unrolled, with gathered rows
 N_ITERATIONS = {"fast": 3, "slow": 20}  # the third minibatch is short
 
 
