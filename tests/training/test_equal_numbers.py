@@ -48,13 +48,13 @@ def metrics(folder, cfgs):
         parts.data.setup()
         parts.method.double().eval()
         whole, labels, evaluation = parts.data.splits, parts.data.labels, parts.callbacks["evaluation"]
-        for n in (2, 7):
+        for n, rows in ((2, 1000), (7, 2)):  # images in one batch, and in a part of one for the last process
             parts.data.splits, parts.data.labels = (
                 x and Splits(x.train[:200], x.val[:n], x.test[:n]) for x in (whole, labels)
             )
             for metric in evaluation.metrics.values():
                 if hasattr(metric, "features"):
-                    metric.features.batch_size = n // 2
+                    metric.features.batch_size = rows
             found[name, n] = evaluation.test(parts.method, parts.data)
     return found
 
