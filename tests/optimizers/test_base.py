@@ -230,21 +230,6 @@ def leaves(state):
     return {**flatten(("params",), state.params), **flatten(("optimizers",), state.optimizers)}
 
 
-def test_steps_move_only_their_own():
-    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 1, Adam(lr=0.2), "phi"))
-    start, noise = start_of(method), method.draw_noise(None, None)
-    before = {path: x.clone() for path, x in leaves(start).items()}
-    for only, own in ((("lower",), {"phi", "lower"}), (("upper",), {"theta", "upper"})):
-        end = leaves(iterating.run(method, start, torch.zeros(1), noise, only=only)[0])
-        assert end.keys() == before.keys()
-        for path, x in before.items():
-            assert torch.equal(end[path], x) == (path[1] not in own), path
-            assert torch.equal(leaves(start)[path], x), path
-    both, _ = iterating.run(method, start, torch.zeros(1), noise)
-    assert both.optimizers["lower"]["step"] == 3
-    assert both.optimizers["upper"]["step"] == 1
-
-
 def test_steps_run_in_order_with_their_own_noise_and_the_last_one_is_recorded():
     steps = {"lower": ("phi", 3, SGD(lr=0.1), "theta"), "upper": ("theta", 2, SGD(lr=0.2), "phi")}
     v, noise = torch.tensor([2.0]), {"lower": torch.randn(3), "upper": torch.randn(2)}

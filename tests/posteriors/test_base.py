@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cases import H_DIM, POSTERIORS, V_DIM, product, randomise
+from cases import H_DIM, POSTERIORS, V_DIM, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
@@ -106,12 +106,6 @@ def test_zero_temperature_is_binary():
     q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)), torch.randn(4, V_DIM)
     u = torch.rand(50, 4, H_DIM)
     assert torch.equal(q.rsample(v, u), (u > 1 - q.mean(v)).double())
-
-
-def test_bernoulli_mass_sums_to_one():
-    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
-    states = product([0.0, 1.0], H_DIM).unsqueeze(1).expand(-1, 4, -1)
-    torch.testing.assert_close(q.log_prob(states, v).exp().sum(0), torch.ones(4))
 
 
 def test_mlp_is_linear_layers_with_leaky_rectifiers():

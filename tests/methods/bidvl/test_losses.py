@@ -9,7 +9,6 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from cases import hermite, randomise
 from eblvm_lit.energies.base import Energy, VisibleEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.base import Networks
 from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
 from eblvm_lit.methods.bidvl.losses import FullLatentTerm, NoLatentTerm, OffsetLatentTerm
@@ -256,20 +255,3 @@ def test_upper_objective_of_a_decoupled_energy_is_the_likelihoods_less_one_diver
     gap = loss.upper(Networks(energy, generator, generator, generator), v, noise)[0]["critic_loss"]
     constant = entropy(q) - entropy(g) + ((q - g) * posterior.log()).sum()
     same_objective(gap.mean(), objective + constant, energy.table)
-
-
-# ------------------------------------------------------------------ bad input
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: OffsetLatentTerm(ratio=ConstantRatio(), critic_loss="wasserstein"),
-            "'difference', 'hinge' or 'softplus'",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()

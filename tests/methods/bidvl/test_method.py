@@ -1,4 +1,4 @@
-"""The method BiDVL: what each step moves, bit for bit, buffers included; and where it ends on a Gaussian."""
+"""The method BiDVL: what each step moves, its unrolled gradient, resumed runs, and where it ends on a Gaussian."""
 
 import copy
 
@@ -6,62 +6,32 @@ import pytest
 import torch
 from torch import nn
 
+from cases import randomise
 from eblvm_lit.cli import run as training
 from eblvm_lit.core.functional import plain_autograd
-from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
-from eblvm_lit.evaluation.reconstruction import ReconstructionError
-from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
-from eblvm_lit.methods.bidvl.losses import FullLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.losses import OffsetLatentTerm
 from eblvm_lit.methods.bidvl.method import BiDVL
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
-from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
+from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.gaussian import EncoderPosterior, LinearGaussianPosterior
-from eblvm_lit.samplers.sample_noise import SampleNoise
-from helpers import bidvl_networks
-from helpers.bidvl_states import changed, flat
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from helpers import bidvl_networks, iterating
+from helpers.bidvl_images import SHAPE, bidvl, changed, flat, minibatch
 from helpers.image_files import write_cifar10
 from helpers.iterating import found, run, start
 from helpers.shell import configure
 from tolerances import operations, reordered
 
-SHAPE, H_DIM = (1, 8, 8), 3
-every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
 
-
-def make(loss, **options):
-    network = SpectralConv(v_shape=SHAPE, width=2)
-    energy = SpectralEnergy(network=network)
-    if loss.joint:
-        energy = JointSpectralEnergy(network=network, h_dim=H_DIM, h_widths=[4])
-    return BiDVL(
-        energy=energy,
-        posterior=EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM),
-        generator=ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2),
-        loss=loss,
-        # weight decay and moments: they would move what a zero gradient alone leaves
-        **{"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own", **options},
-    )
-
-
-def minibatch(method, n=6):
-    v, generator = torch.randn(n, *SHAPE).tanh(), torch.Generator().manual_seed(0)
-    return v, method.draw_noise(v, generator)
-
-
-# ------------------------------------------------------------------ what moves
-
-
-@every_loss
+@pytest.mark.parametrize("name", ["offset", "complete", "joint"])
 def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
     """Parameters, running statistics and spectral norms: bit-equal where they must not move."""
-    method = make(bidvl_networks.LOSSES[name])
+    method = bidvl(name)
     v, noise = minibatch(method)
     method.run_iteration(start(method), v, noise)  # the optimizers have moments now
     prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
@@ -81,7 +51,7 @@ def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
 
 @pytest.mark.parametrize("name", ["offset", "complete"])
 def test_the_latent_term_has_a_gradient_for_the_encoder_in_the_complete_loss_alone(name, float64):
-    method, without = make(bidvl_networks.LOSSES[name]), bidvl_networks.LOSSES["without"]
+    method, without = bidvl(name), bidvl_networks.LOSSES["without"]
     v, noise = minibatch(method)
     state = start(method)
     with plain_autograd():
@@ -94,25 +64,9 @@ def test_the_latent_term_has_a_gradient_for_the_encoder_in_the_complete_loss_alo
     assert not any(same[key] for key in grads if key.startswith("generator.layers.0"))
 
 
-def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
-    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
-    method = make(bidvl_networks.LOSSES["offset"])
-    v, noise = minibatch(method)
-    draw = noise["lower"][0]
-    encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
-    v_hat = generator(draw["h_hat"])
-    generator(encoder.rsample(v, draw["eps"]))
-    encoder.distribution_params(v_hat)
-    with plain_autograd():
-        buffers = found(method, start(method), v, noise)["lower"][0].buffers
-    wanted = {f"omega.encoder.{key}": b for key, b in encoder.named_buffers()}
-    wanted |= {f"omega.generator.{key}": b for key, b in generator.named_buffers()}
-    torch.testing.assert_close(buffers, wanted)
-
-
-@every_loss
+@pytest.mark.parametrize("name", ["offset-exp", "complete", "without", "joint", "canonical"])
 def test_both_kinds_of_differentiation_agree(name, float64):
-    method = make(bidvl_networks.LOSSES[name], n_lower_steps=2)
+    method = bidvl(name, n_lower_steps=2)
     v, noise = minibatch(method)
     with plain_autograd():
         plain, record = run(method, start(method), v, noise)
@@ -121,19 +75,16 @@ def test_both_kinds_of_differentiation_agree(name, float64):
     torch.testing.assert_close(record, other_record)
 
 
-# ------------------------------------------------------------------ what an iteration is
-
-
 def test_order_steps_and_shared_latents():
-    names = list(make(bidvl_networks.LOSSES["offset"], upper_first=False).groups)
+    names = list(bidvl("offset", upper_first=False).groups)
     assert names == ["lower", "upper"]
-    method = make(bidvl_networks.LOSSES["offset"], n_lower_steps=3)
+    method = bidvl("offset", n_lower_steps=3)
     _, noise = minibatch(method)
     assert len(noise["lower"]) == 3
     assert torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][1]["h_hat"])
     assert not torch.equal(noise["lower"][0]["h_hat"], noise["lower"][0]["eps"])
-    _, noise = minibatch(make(bidvl_networks.LOSSES["offset"], share_latents=False))
+    _, noise = minibatch(bidvl("offset", share_latents=False))
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
@@ -187,13 +138,8 @@ def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float
         torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=bound, atol=bound)
 
 
-def test_the_encoders_optimizer_is_its_own_or_the_generators(float64):
-    with pytest.raises(ConfigError, match="encoder_optimizer is 'own' or 'shared'"):
-        make(bidvl_networks.LOSSES["complete"], encoder_optimizer="both")
-
-
 def test_record_has_every_term(float64):
-    method = make(bidvl_networks.LOSSES["complete"])
+    method = bidvl("complete")
     v, noise = minibatch(method)
     record = method.run_iteration(start(method), v, noise)
     terms = [record[f"lower_{term}"] for term in ("reconstruction", "prior", "energy", "latent")]
@@ -202,7 +148,7 @@ def test_record_has_every_term(float64):
 
 
 def test_validation_loss_is_the_reconstructions_squared_error(float64):
-    method = make(bidvl_networks.LOSSES["offset"]).eval()
+    method = bidvl("offset").eval()
     v = torch.randn(4, *SHAPE)
     exact = (method.generator(method.posterior.moments(v)[0]) - v).square().sum((1, 2, 3))
     torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
@@ -210,46 +156,70 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
 
 def test_decoupled_model_has_no_other_posterior_to_be_compared_with():
     v = torch.randn(4, *SHAPE)
-    metrics = [
-        PosteriorDivergence().compute(make(bidvl_networks.LOSSES[name]).eval(), v, torch.Generator())
-        for name in ("offset", "joint")
-    ]
+    metrics = [PosteriorDivergence().compute(bidvl(name).eval(), v, torch.Generator()) for name in ("offset", "joint")]
     assert [list(values) for values in metrics] == [[], ["posterior_fisher"]]
 
 
-def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
-    method, v = make(bidvl_networks.LOSSES["offset"]), torch.randn(250, *SHAPE)
-    metrics = ReconstructionError().compute(method, v, torch.Generator())
-    assert method.generator.training
-    before = {name: b.clone() for name, b in method.persistent_buffers().items()}
-    released = ReconstructionError(batch_statistics=True).compute(method, v, torch.Generator())
-    assert all(torch.equal(b, before[name]) for name, b in method.persistent_buffers().items())
-    encoder, generator = (copy.deepcopy(part).train() for part in (method.posterior, method.generator))
-    squares = torch.cat([(generator(encoder.mean(x)) - x).square() for x in v.split(100)])
-    assert released == {"rmse": pytest.approx(squares.mean().sqrt().item(), rel=1e-12)}
-    method.eval()
-    error = method.generator(method.posterior.mean(v)) - v
-    assert metrics == {"rmse": pytest.approx(error.square().mean().sqrt().item(), rel=1e-12)}
+def unrolling(n, **options):
+    torch.manual_seed(3)
+    parts = {
+        "energy": randomise(SpectralEnergy(network=MLP(sizes=[2, 5])), 0.4).eval(),
+        "posterior": randomise(LinearGaussianPosterior(v_dim=2, h_dim=2)),
+        "generator": randomise(nn.Linear(2, 2)),
+    }
+    rule = SGD(lr=0.3)
+    return BiDVL(**parts, loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.3)), optimizer=rule, n_unroll=n, **options)
 
 
-@pytest.mark.parametrize("batch_statistics", [True, False])
-def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_for(batch_statistics):
-    torch.manual_seed(0)
-    method, data = make(bidvl_networks.LOSSES["offset"]), Digits()
-    nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
-    before = {name: b.clone() for name, b in method.persistent_buffers().items()}
-    source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
-    images = source.images(method, data, 6)
-    assert source.supports(method, data)
-    assert all(torch.equal(b, before[name]) for name, b in method.persistent_buffers().items())
-    assert method.generator.training
-    torch.testing.assert_close(source.images(method, data, 3), images[:3])
-    generator = copy.deepcopy(method.generator).train(batch_statistics)
-    h = [SampleNoise(method.seed, range(first, first + 4))((H_DIM,)) for first in (0, 4)]
-    exact = torch.cat([data.as_bytes(generator(part).detach()) for part in h])[:6].view(6, *SHAPE)
-    torch.testing.assert_close(images, exact, rtol=0, atol=1)
-    other = GeneratedImages(batch_statistics=not batch_statistics, batch_size=4).images(method, data, 6)
-    assert not torch.equal(other, images)
+def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(float64):
+    n = 2
+    method, v = unrolling(n), torch.randn(4, 2)
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    assert len(noise["unrolled"]) == n
+
+    def upper_step(method, state):
+        (found,) = iterating.found(method, state, v, noise)["upper"]
+        return found
+
+    def objective():
+        """The upper loss after n steps of the lower level, taken one by one."""
+        ahead = unrolling(0)
+        ahead.load_state_dict(method.state_dict())
+        state = start(ahead)
+        with plain_autograd():
+            for draw in noise["unrolled"]:  # one draw for both levels, which share samples
+                state, _ = iterating.run(ahead, state, v, {"upper": draw, "lower": [draw]}, only=["lower"])
+            return upper_step(ahead, state).loss
+
+    with plain_autograd():
+        found = upper_step(method, start(method))
+    torch.testing.assert_close(found.loss, objective())
+    direct = unrolling(0)
+    with plain_autograd():
+        plain = upper_step(direct, start(direct))
+    for name, p in method.energy.named_parameters():
+        slope, step = torch.zeros_like(p), 1e-5
+        for i in range(p.numel()):
+            ends = []
+            for sign in (1, -1):
+                p.data.view(-1)[i] += sign * step
+                ends.append(objective())
+                p.data.view(-1)[i] -= sign * step
+            slope.view(-1)[i] = (ends[0] - ends[1]) / (2 * step)
+        torch.testing.assert_close(found.grads[name], slope, rtol=1e-5, atol=1e-8)
+    assert any(not torch.allclose(found.grads[name], g, rtol=1e-3) for name, g in plain.grads.items())
+
+
+def test_an_unrolled_upper_step_moves_the_energy_alone():
+    method, v = bidvl(n_unroll=1), torch.randn(4, *SHAPE)
+    noise = method.draw_noise(v, torch.Generator().manual_seed(1))
+    begin = start(method)
+    with plain_autograd():
+        end, _ = iterating.run(method, begin, v, noise, only=["upper"])
+    assert {name.split(".")[0] for name in changed(begin, end)} == {"theta"}
+    assert method.inner_steps() == 3
+    assert method.memory_hints()[0] == "lower n_unroll (N=1)"
+    assert bidvl().memory_hints() == ["lower data.batch_size"]
 
 
 def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
@@ -282,9 +252,6 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
         *whole["state_dict"]
     }
     assert len(whole["optimizer_states"]) == 3
-
-
-# ------------------------------------------------------------------ where it ends
 
 
 class Quadratic(VisibleEnergy):
@@ -338,35 +305,3 @@ def test_networks_on_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(fl
     torch.testing.assert_close(generator.bias.detach(), mean, rtol=0, atol=3e-3)
     torch.testing.assert_close(torch.linalg.solve(L, method.energy.m.detach()), mean, rtol=0, atol=1e-2)
     torch.testing.assert_close(L.T @ L, equilibrium(covariance, 0.05, 1.0), rtol=0, atol=2e-2)
-
-
-# ------------------------------------------------------------------ bad input
-
-
-def parts(**others):
-    energy = SpectralEnergy(network=SpectralConv(v_shape=SHAPE, width=2))
-    posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM)
-    generator, loss = ConvGenerator(v_shape=SHAPE, h_dim=H_DIM, width=2), FullLatentTerm(ratio=ConstantRatio())
-    own = {"energy": energy, "posterior": posterior, "generator": generator, "loss": loss}
-    return {**own, "optimizer": SGD(lr=0.1), **others}
-
-
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        (lambda: {"n_lower_steps": 0}, "n_lower_steps must be >= 1"),
-        (lambda: {"loss": bidvl_networks.LOSSES["joint"]}, "needs a joint energy"),
-        (lambda: {"generator": ConvGenerator(v_shape=SHAPE, h_dim=5, width=2)}, "give all networks the same h_dim"),
-        (lambda: {"generator": ConvGenerator(v_shape=[3, 8, 8], h_dim=H_DIM, width=2)}, "the same v_shape"),
-    ],
-)
-def test_parts_that_do_not_fit_are_refused(others, message):
-    with pytest.raises(ConfigError, match=message):
-        BiDVL(**parts(**others()))
-
-
-def test_a_batch_of_one_has_no_statistics():
-    method = BiDVL(**parts())
-    method.check_batch_size(2)
-    with pytest.raises(ConfigError, match="no single example over"):
-        method.check_batch_size(1)

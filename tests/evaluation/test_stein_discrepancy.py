@@ -1,0 +1,29 @@
+"""The kernelised Stein discrepancy as a metric."""
+
+import pytest
+import torch
+
+from cases import ENERGIES, V_DIM
+from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
+from eblvm_lit.objectives.ksd import KSD, median_distance
+from helpers.stand_in import StandIn
+
+pytestmark = pytest.mark.usefixtures("float64")
+BINARY = [case for case in ENERGIES if case.binary]
+
+
+def test_metric_is_the_u_statistic_in_blocks():
+    method = StandIn()
+    method.energy = BINARY[0].make()
+    v = torch.randn(450, V_DIM)
+    found = SteinDiscrepancy(bandwidth=0.7).compute(method, v, None)["ksd"]
+    expected = KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v, {}).mean().item()
+    assert found == pytest.approx(expected, rel=1e-10)
+    assert SteinDiscrepancy(bandwidth=0.7, max_points=100).compute(method, v, None)["ksd"] == pytest.approx(
+        KSD(bandwidth=0.7, pairs="all").loss(method.energy.score, v[:100], {}).mean().item()
+    )
+    median = SteinDiscrepancy().compute(method, v, None)["ksd"]
+    assert median == pytest.approx(
+        KSD(bandwidth=float(median_distance(v)), pairs="all").loss(method.energy.score, v, {}).mean().item()
+    )
+    assert SteinDiscrepancy().compute(StandIn(), v, None) == {}

@@ -1,0 +1,69 @@
+"""Methods with a generator on tiny images, and what of their state has changed."""
+
+import torch
+
+from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
+from eblvm_lit.methods.bidvl.losses import Adversarial
+from eblvm_lit.methods.bidvl.method import BiDVL
+from eblvm_lit.methods.bidvl.sngan import SNGAN
+from eblvm_lit.methods.bidvl.vae import VAE
+from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.gaussian import EncoderPosterior
+from helpers.bidvl_networks import LOSSES
+
+SHAPE, H_DIM = (1, 8, 8), 3
+
+
+def energy(**options):
+    return SpectralEnergy(network=SpectralConv(v_shape=SHAPE, width=2), **options)
+
+
+def encoder():
+    return EncoderPosterior(network=BatchNormEncoder(v_shape=SHAPE, width=2), h_dim=H_DIM)
+
+
+def generator(v_shape=SHAPE, h_dim=H_DIM):
+    return ConvGenerator(v_shape=v_shape, h_dim=h_dim, width=2)
+
+
+def vae(**options):
+    return VAE(**{"posterior": encoder(), "generator": generator(), "optimizer": Adam(lr=1e-2), **options})
+
+
+def sngan(**options):
+    parts = {"energy": energy(output="identity"), "generator": generator(), "loss": Adversarial()}
+    return SNGAN(**{**parts, "optimizer": SGD(lr=0.01), **options})
+
+
+def bidvl(name="offset", **options):
+    """BiDVL, whose optimizer has moments and weight decay: they would move what a zero gradient alone leaves."""
+    network = SpectralConv(v_shape=SHAPE, width=2)
+    joint = LOSSES[name].joint
+    parts = {
+        "energy": JointSpectralEnergy(network=network, h_dim=H_DIM, h_widths=[4])
+        if joint
+        else SpectralEnergy(network=network),
+        "posterior": encoder(),
+        "generator": generator(),
+        "loss": LOSSES[name],
+    }
+    rule = {"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own"}
+    return BiDVL(**{**parts, **rule, **options})
+
+
+def minibatch(method, n=6):
+    return torch.randn(n, *SHAPE).tanh(), method.draw_noise(torch.randn(n, *SHAPE), torch.Generator().manual_seed(0))
+
+
+def flat(state):
+    """All that lasts of a state beside the optimizers, by name."""
+    params = {f"{network}.{name}": p for network, own in state.params.items() for name, p in own.items()}
+    return {**params, **state.buffers}
+
+
+def changed(before, after):
+    """The names of what differs between two states."""
+    before, after = flat(before), flat(after)
+    return {name for name, value in before.items() if not torch.equal(value, after[name])}

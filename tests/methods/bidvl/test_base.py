@@ -1,0 +1,130 @@
+"""What methods with a generator share: passes that steps have in common, statistics of minibatches, and refusals."""
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bidvl.losses import Adversarial
+from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
+from helpers import bidvl_networks, iterating
+from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan, vae
+from helpers.iterating import start
+
+
+def passes(method, state, v, noise, monkeypatch):
+    """The state and the noise of each pass of the generator in an iteration that starts from a state."""
+    made = []
+
+    def generate(state, drawn):
+        made.append((state, drawn))
+        return type(method).generate(method, state, drawn)
+
+    with monkeypatch.context() as patched, plain_autograd():
+        patched.setattr(method, "generate", generate)
+        iterating.run(method, state, v, noise)
+    return made
+
+
+@pytest.mark.parametrize("name", ["offset", "complete"])
+def test_lower_gradients_are_the_same_with_shared_samples_and_with_samples_made_again(name, float64, monkeypatch):
+    method = bidvl(name)
+    v, noise = minibatch(method)
+    state = start(method)
+
+    def lower_step(n_passes):
+        assert len(passes(method, state, v, noise, monkeypatch)) == n_passes
+        with plain_autograd():
+            (found,) = iterating.found(method, state, v, noise)["lower"]
+        return found
+
+    shared = lower_step(n_passes=1)
+    method.share_latents = False  # the noise stays: both levels compute the same samples
+    alone = lower_step(n_passes=2)
+    torch.testing.assert_close(shared.grads, alone.grads)
+    torch.testing.assert_close(shared.buffers, alone.buffers)
+
+
+def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
+    method = bidvl(n_lower_steps=2)
+    v, noise = minibatch(method)
+    begin = start(method)
+    (first, drawn), (second, drawn_again) = passes(method, begin, v, noise, monkeypatch)
+    assert drawn is noise["upper"]
+    assert drawn_again is noise["lower"][1]
+    assert not changed(begin, first)
+    weights = {f"omega.generator.{name}" for name, _ in method.generator.named_parameters() if name.endswith("weight")}
+    assert weights <= changed(begin, second)
+
+
+PASSES = {
+    # energy: v and v_hat of the upper level, v_hat of the lower; encoder: v and v_hat; generator: h_hat and h
+    "offset": {"energy": 3, "encoder": 2, "generator": 2},
+    "complete": {"energy": 3, "encoder": 3, "generator": 2},
+    "without": {"energy": 3, "encoder": 1, "generator": 2},
+    "vae": {"encoder": 1, "generator": 1},
+    "sngan": {"energy": 11, "generator": 6},
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_no_pass_is_computed_twice(name, monkeypatch):
+    counted = Counter()
+    for key, kind in {"energy": SpectralConv, "encoder": BatchNormEncoder, "generator": ConvGenerator}.items():
+
+        def forward(self, x, key=key, own=kind.forward):
+            counted[key] += 1
+            return own(self, x)
+
+        monkeypatch.setattr(kind, "forward", forward)
+    method = {"vae": vae, "sngan": sngan}[name]() if name in ("vae", "sngan") else bidvl(name)
+    v, noise = minibatch(method)
+    with plain_autograd():
+        method.run_iteration(start(method), v, noise)
+    assert counted == PASSES[name]
+
+
+def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
+    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
+    method = bidvl("offset")
+    v, noise = minibatch(method)
+    draw = noise["lower"][0]
+    encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
+    v_hat = generator(draw["h_hat"])
+    generator(encoder.rsample(v, draw["eps"]))
+    encoder.distribution_params(v_hat)
+    with plain_autograd():
+        buffers = iterating.found(method, start(method), v, noise)["lower"][0].buffers
+    wanted = {f"omega.encoder.{key}": b for key, b in encoder.named_buffers()}
+    wanted |= {f"omega.generator.{key}": b for key, b in generator.named_buffers()}
+    torch.testing.assert_close(buffers, wanted)
+
+
+def test_a_batch_of_one_has_no_statistics():
+    method = bidvl()
+    method.check_batch_size(2)
+    with pytest.raises(ConfigError, match="no single example over"):
+        method.check_batch_size(1)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: bidvl(n_lower_steps=0), "n_lower_steps"),
+        (lambda: bidvl(n_unroll=-1), "n_unroll"),
+        (lambda: bidvl(encoder_optimizer="both"), "encoder_optimizer"),
+        (lambda: bidvl(loss=bidvl_networks.LOSSES["joint"]), "joint energy"),
+        (lambda: bidvl(generator=generator(h_dim=5)), "h_dim"),
+        (lambda: bidvl(generator=generator(v_shape=[3, 8, 8])), "v_shape"),
+        (lambda: sngan(generator=generator(v_shape=[3, 8, 8])), "v_shape"),
+        (lambda: sngan(n_upper_steps=0), "n_upper_steps"),
+        (lambda: vae(generator=generator(h_dim=5)), "h_dim"),
+        (lambda: Adversarial(critic_loss="wasserstein"), "hinge"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()

@@ -1,0 +1,66 @@
+"""The adversarial network: what each step descends, and which rows and samples it sees."""
+
+import pytest
+import torch
+
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bidvl.losses import Adversarial, non_saturating
+from helpers import iterating
+from helpers.bidvl_images import changed, minibatch, sngan
+from helpers.iterating import start
+
+
+@pytest.mark.parametrize("critic_loss", ["hinge", "softplus", "difference"])
+def test_each_step_of_the_adversarial_network_moves_one_network_down_its_loss(critic_loss, float64):
+    method = sngan(loss=Adversarial(critic_loss=critic_loss), n_upper_steps=1)
+    v, noise = minibatch(method)
+    noise["upper"] = [noise["lower"]]
+
+    def step_of(name, state):
+        (found,) = iterating.found(method, state, v, noise)[name]
+        return found
+
+    def gap(state):
+        return step_of("upper", state).diagnostics["energy_gap"]
+
+    begin = start(method)
+    with plain_autograd():
+        middle, _ = iterating.run(method, begin, v, noise, only=["upper"])
+        end, record = iterating.run(method, middle, v, noise, only=["lower"])
+        assert gap(middle) < gap(begin)  # the critic's step lowers E(v) - E(v_hat)
+        assert step_of("lower", end).loss < record["lower_loss"]  # the generator's step lowers E(v_hat)
+    assert {name.split(".")[0] for name in changed(begin, middle)} == {"theta"}
+    assert {name.split(".")[0] for name in changed(middle, end)} == {"omega"}
+
+
+def test_the_critic_has_n_upper_steps_each_with_fresh_samples():
+    method = sngan(n_upper_steps=3)
+    v, noise = minibatch(method)
+    steps = iterating.found(method, start(method), v, noise)
+    assert {name: len(found) for name, found in steps.items()} == {"upper": 3, "lower": 1}
+    assert len({tuple(draw["h_hat"].flatten().tolist()) for draw in [*noise["upper"], noise["lower"]]}) == 4
+
+
+def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64):
+    method, alone = sngan(n_upper_steps=3, fresh_minibatches=True), sngan(n_upper_steps=1)
+    method.check_batch_size(6)
+    alone.load_state_dict(method.state_dict())
+    v, noise = minibatch(method)
+    assert len(v) == 6
+    steps = iterating.found(method, start(method), v, noise)
+    for k, step in enumerate(steps["upper"]):
+        own = {name: x[k::3] for name, x in noise["upper"][k].items()}
+        lower = {name: x[::3] for name, x in noise["lower"].items()}
+        expected = iterating.found(alone, start(alone), v[k::3], {"upper": [own], "lower": lower})
+        torch.testing.assert_close(step.grads, expected["upper"][0].grads, rtol=0, atol=0)
+        torch.testing.assert_close(steps["lower"][0].grads, expected["lower"][0].grads, rtol=0, atol=0)
+    for n in (3, 7):
+        with pytest.raises(ConfigError, match="cannot be dealt out evenly to 3 steps"):
+            method.check_batch_size(n)
+
+
+def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(float64):
+    real, fake = torch.randn(5), torch.randn(5)
+    is_data = [torch.sigmoid(-e) for e in (real, fake)]
+    torch.testing.assert_close(non_saturating(real, fake), -is_data[0].log() - (1 - is_data[1]).log())

@@ -1,0 +1,235 @@
+"""Methods on tiny images: gradients, passes through the network, memory and mixed precision."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from cases import IMAGE, POSTERIORS, V_DIM, tiny_resnet
+from eblvm_lit.cli import run
+from eblvm_lit.cli.build import build
+from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.divergences.fisher import Fisher
+from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.methods.score_matching import ScoreMatching
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.networks.conv_encoder import ConvEncoder
+from eblvm_lit.networks.heads import SquaredNormHead
+from eblvm_lit.objectives.mdsm import MDSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
+from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
+from eblvm_lit.scores.particles import RefinedParticles
+from eblvm_lit.scores.variational import VariationalScore
+from helpers import iterating
+from helpers.image_files import write_images
+from helpers.shell import configure
+
+OBJECTIVE = MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)
+
+
+KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
+
+
+def image_method(kind, energy=None, n_lower_steps=2, **network):
+    """A method on tiny images, freshly initialised from one seed."""
+    torch.manual_seed(0)
+    rule, net = Adam(lr=1e-3), tiny_resnet(**network)
+    if kind == "mdsm":
+        return ScoreMatching(energy=DeepEnergy(network=net), objective=OBJECTIVE, optimizer=rule)
+    if kind == "cd":
+        chain = LangevinChain(n_steps=2, step_size=0.01)
+        return ContrastiveDivergence(energy=DeepEnergy(network=net), chain=chain, optimizer=rule)
+    encoder = ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4])
+    parts = {
+        "energy": energy or DeepLatentEnergy(network=net, h_dim=3),
+        "posterior": NetworkGaussianPosterior(network=encoder, h_dim=3),
+        **{"objective": OBJECTIVE, "divergence": Fisher(), "optimizer": rule, "n_lower_steps": n_lower_steps},
+    }
+    if kind.startswith("bism"):
+        return BiSM(**parts, n_unroll=int(kind.removeprefix("bism").removeprefix("-") or 0))
+    particles = RefinedParticles(n_refine_steps=3, step_size=1e-2, noise_std=1e-4)
+    return VaGES(**parts, score=VariationalScore(n_particles=2, particles=particles))
+
+
+def model_gradient(method, v):
+    noise = method.draw_noise(v, keyed_generator(0))
+    (step,) = iterating.found(method, iterating.start(method, 1e-3), v, noise)[list(method.groups)[-1]]
+    return step
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iteration_on_images_moves_every_network(kind, float64):
+    method, v = image_method(kind), torch.rand(4, *IMAGE)
+    before = iterating.start(method, 1e-3)
+    with plain_autograd():
+        after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(1)))
+    assert all(value.isfinite() for value in record.values())
+    for network, params in before.params.items():
+        for name, p in params.items():
+            # no score sees an additive constant of the energy, nor does the difference of two energies
+            assert torch.equal(after.params[network][name], p) == (name == "head.square.bias"), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_on_images_do_not_depend_on_who_takes_them(kind, float64):
+    v = torch.rand(4, *IMAGE)
+    composed = model_gradient(image_method(kind), v)
+    with plain_autograd():
+        plain = model_gradient(image_method(kind), v)
+    torch.testing.assert_close(composed.loss, plain.loss)
+    torch.testing.assert_close(composed.grads, plain.grads)
+
+
+def kept_bytes(energy, v):
+    """What autograd keeps of a pass of v."""
+    kept = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: kept.setdefault(x.data_ptr(), x.numel()) and x, lambda x: x
+    ):
+        energy(v)
+    return sum(kept.values())
+
+
+def test_recomputed_activations_change_no_gradient(float64):
+    v, passes, found = torch.rand(4, *IMAGE), {}, {}
+    for recompute in (False, True):
+        method = image_method("cd", checkpoint=recompute)
+        count = passes.setdefault(recompute, [])
+        method.energy.network.blocks[1].register_forward_pre_hook(lambda *_, count=count: count.append(1))
+        with plain_autograd():
+            found[recompute] = model_gradient(method, v).grads
+    torch.testing.assert_close(found[True], found[False], rtol=1e-12, atol=1e-12)
+    # two steps of the chain and the energies of both phases, each of them twice
+    assert (len(passes[False]), len(passes[True])) == (4, 8)
+    assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [("cd", nullcontext), *((kind, plain_autograd) for kind in ("mdsm", "bism", "bism-2", "vages"))],
+)
+def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
+    method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
+    with pytest.raises(ConfigError, match=r"first order by plain autograd alone.*checkpoint=false") as no, backend():
+        model_gradient(method, v)
+    assert "\n" not in str(no.value)
+    method.eval()  # metrics are taken by torch.func, and keep their activations
+    assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
+
+
+@pytest.mark.parametrize("kind", ["mdsm", "bism", "vages"])
+def test_bfloat16_leaves_sums_and_parameters_in_float32(kind):
+    v, found = torch.rand(4, *IMAGE), {}
+    for enabled in (False, True):
+        with plain_autograd(), torch.autocast("cpu", torch.bfloat16, enabled=enabled, cache_enabled=False):
+            found[enabled] = model_gradient(image_method(kind), v)
+    assert found[True].loss.dtype == torch.float32
+    torch.testing.assert_close(found[True].loss, found[False].loss, rtol=1e-4, atol=0)
+    assert {g.dtype for g in found[True].grads.values()} == {torch.float32}
+    half, single = (torch.cat([g.flatten() for g in found[enabled].grads.values()]) for enabled in (True, False))
+    assert (half != single).any()
+    assert (half - single).norm() < 0.1 * single.norm()
+
+
+def count_calls(energy):
+    calls = []
+    energy.network.register_forward_hook(lambda module, args, out: calls.append(args[0].shape))
+    return calls
+
+
+def test_what_sums_is_float32_under_autocast():
+    v, h = torch.rand(4, *IMAGE), torch.randn(2, 4, 3)
+    q = image_method("bism").posterior
+    with torch.autocast("cpu", torch.bfloat16):
+        energies = [
+            image_method("bism").energy(v, h),
+            image_method("mdsm").energy(v),
+            q.log_prob(h, v),
+            *q.distribution_params(v),
+        ]
+        energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
+        assert tiny_resnet()(v).dtype == torch.bfloat16
+    assert {e.dtype for e in energies} == {torch.float32}
+    # 8 bits of mantissa cannot tell 1000 equal terms from 1001
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        head = SquaredNormHead(in_dim=1, width=1001)
+        head.weight.zero_(), head.bias.fill_(1.0)
+        assert head(torch.zeros(1, 1)).item() == 1001
+
+
+PASSES = {"bism": 1, "bism-2": 3, "vages": 3, "mdsm": 1}
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_passes_of_an_iteration_through_the_trunk(kind):
+    # one for each lower step, unrolled or not; one for all refinement steps, one for the score, one for its gradient
+    method, v = image_method(kind, n_lower_steps=4), torch.rand(4, *IMAGE)
+    noise = method.draw_noise(v, keyed_generator(0))
+    calls = count_calls(method.energy)
+    with plain_autograd():
+        iterating.run(method, iterating.start(method, 1e-3), v, noise)
+    assert calls == [(4, *IMAGE)] * (PASSES[kind] + (0 if kind == "mdsm" else 4))
+
+
+def test_refinement_takes_one_pass_whatever_its_length():
+    energy, v = image_method("vages").energy, torch.rand(4, *IMAGE)
+    q, calls = image_method("vages").posterior, count_calls(energy)
+    for n in (1, 20):
+        particles = RefinedParticles(n_refine_steps=n, step_size=1e-2, noise_std=1e-4)
+        particles.draw(energy, q, v, particles.noise(energy, q, (6,), v, keyed_generator(0)))
+    chain = LangevinChain(n_steps=1, step_size=0.01, n_latent_steps=20)
+    chain.start(energy, v, chain.start_noise(energy, v, keyed_generator(0)))
+    assert calls == [(4, *IMAGE)] * 3
+
+
+RESNET = "eblvm_lit.networks.resnet.ResNet"
+
+
+SMALL = ["data.size=8", "model.network.n_blocks=1", "model.network.channels=2"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=bimdsm", "posterior.network.widths=[64,64,128,128,256]", "posterior.network.strides=[2,1,2,1,2]"],
+        ["method=vages_mdsm"],
+        ["method=mdsm", "marginal_model.head=squared_norm"],
+        ["method=pcd", "chain=langevin", "method.n_chains=4"],
+        ["method=particle_ml", "method.n_chains=4"],
+    ],
+)
+def test_methods_on_images_are_built(overrides, tmp_path):
+    cfg = configure("model=deep", "data=mnist", *SMALL, *overrides, f"run_dir={tmp_path}")
+    parts = build(cfg).method.parts
+    assert parts.energy.event_shape == (1, 8, 8)
+    if parts.posterior is not None:
+        assert parts.posterior.mean_head.in_features == 256
+
+
+@pytest.mark.parametrize("method", ["vages_mdsm", "mdsm"])
+def test_a_run_on_images_in_bfloat16(method, tmp_path):
+    write_images(tmp_path / "images", 12, size=(8, 8))
+    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.test_size=3"]
+    short = ["debug=fast", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=2", "callbacks.figures=null"]
+    parts = ["model=deep", f"method={method}", "trainer.precision=bf16-mixed", f"run_dir={tmp_path}"]
+    metrics = run.train(configure(*parts, *data, *SMALL, *short))
+    assert metrics["iteration"] == 2
+    assert (method == "mdsm") == ("test/posterior_fisher" not in metrics)
+    weights = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((name, "Deep") for name in ("mdsm", "dsm", "ssm", "sm", "cd", "pcd", "nce", "snl")),
+        *((name, "DeepLatent") for name in ("bimdsm", "bissm", "vages_dsm", "vnce", "vsnl", "particle_ml")),
+    ],
+)
+def test_the_deep_model_fits_the_method(method, kind):
+    assert configure("model=deep", f"method={method}", "data=mnist").method.energy._target_.endswith(f".{kind}Energy")
