@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,27 @@ def text(path):
 
 def test_nothing_lies_loose_in_the_package():
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "errors.py"}
+
+
+def test_tests_lie_where_their_source_lies():
+    """Each folder with code has its folder in tests/."""
+    folders = {path.parent.relative_to(PACKAGE) for path in MODULES} - {Path(), Path("pretrained")}
+    assert [folder for folder in folders if not any((ROOT / "tests" / folder).glob("**/test_*.py"))] == []
+
+
+def says(node):
+    """Whether a statement or a call can fail a test."""
+    call = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    named = re.fullmatch(r"pytest\.(raises|warns|fail)|torch\.testing\.\w+|(\w+\.)*(assert|check|test)_\w+", call)
+    return isinstance(node, ast.Assert) or named is not None
+
+
+def test_every_test_asserts_something():
+    silent = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tests = (node for node in ast.walk(ast.parse(text(path))) if isinstance(node, ast.FunctionDef))
+        silent += [test.name for test in tests if test.name.startswith("test_") and not any(map(says, ast.walk(test)))]
+    assert silent == []
 
 
 def test_no_two_modules_have_one_name():

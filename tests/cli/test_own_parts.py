@@ -9,31 +9,13 @@ import sys
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
-import torch
 from omegaconf import OmegaConf
-from torch import nn
 
 import eblvm_lit
 from eblvm_lit.cli import sample
 from eblvm_lit.cli.instantiate import import_packages
-from eblvm_lit.core.functional import bind
-from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.loss_method import LossMethod
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.objectives.base import Objective
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.reports import __main__ as reports
-from eblvm_lit.scores.variational import VariationalScore
-from eblvm_lit.training import start_checks
-from eblvm_lit.training.start_checks import StartChecks
 from helpers.documents import blocks
 from helpers.shell import ROOT, curves, evaluate, of_checkpoint, train
 
@@ -47,16 +29,18 @@ SHORT = (
 )
 
 
+def forget():
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("mine", "my_package")]:
+        del sys.modules[name]
+
+
 @pytest.fixture
 def clean(monkeypatch):
     """What a test imports, and where from, is forgotten afterwards."""
-    before, path = set(sys.modules), list(sys.path)
-    monkeypatch.setattr(sys, "path", path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is written twice in a second is read twice
     yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mine", "my_package"):
-            del sys.modules[name]
+    forget()
 
 
 @pytest.fixture
@@ -89,8 +73,11 @@ def example(tmp_path_factory):
     """A copy of the worked example outside of the clone, with a run in it."""
     copy = tmp_path_factory.mktemp("outside") / "own_parts"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    run = ("--config-dir", "conf", "experiment=ring", *SHORT)
-    finish(copy, str(ROOT / "train.py"), *run, "hydra.run.dir=outputs/whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(copy)
+        patch.setattr(sys, "path", list(sys.path))
+        eblvm_lit.train(["experiment=ring", *SHORT, "run_dir=outputs/whole"], config_dir="conf")
+    forget()
     return copy
 
 
@@ -117,15 +104,17 @@ def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_example_s_commands_work_in_its_folder_and_from_another(example, tmp_path):
+def test_the_example_s_commands_work_in_its_folder_and_those_that_a_run_suggests_in_another(example, tmp_path):
     longer = ("trainer.max_steps=6", "ckpt=last", "hydra.run.dir=longer", "allow_packages=[my_package]")
     finish(example, str(ROOT / "train.py"), "--config-dir", "conf", "experiment=ring", *SHORT, *longer)
     last = f"ckpt={example}/longer/checkpoints/last.ckpt"
     finish(example, str(ROOT / "evaluate.py"), last, "allow_packages=[my_package]")
-    where = ("--config-dir", str(example / "conf"), "allow_packages=my_package", "hydra.run.dir=e")
-    finish(tmp_path, str(ROOT / "evaluate.py"), *where, last)
-    assert (tmp_path / "e" / "evaluation.json").is_file()
     finish(example, "-m", "eblvm_lit.reports", "longer")
+    words = ("--config-dir", str(example / "conf"), "experiment=ring", *SHORT, "summary=true", "hydra.run.dir=run")
+    screen = finish(tmp_path, str(ROOT / "train.py"), *words)
+    (command,) = [line.split(maxsplit=1)[1] for line in screen.splitlines() if line.startswith("evaluate ")]
+    finish(tmp_path, *shlex.split(command)[1:], "hydra.run.dir=evaluation")
+    assert (tmp_path / "evaluation" / "evaluation.json").is_file()
 
 
 @pytest.mark.usefixtures("clean")
@@ -138,16 +127,6 @@ def test_the_example_is_resumed_and_is_in_the_report(example, monkeypatch):
     assert "## ring\n" in (example / "report" / "table.md").read_text()
 
 
-def test_the_example_trains_and_is_loaded_from_python(folder):
-    shutil.copytree(EXAMPLE, folder / "parts", ignore=shutil.ignore_patterns("__pycache__"))
-    monitored = ("callbacks.figures=null", "callbacks.evaluation=null", "show_config=false")
-    run = eblvm_lit.train(["experiment=ring", *SHORT[:4], *monitored], config_dir="parts/conf")
-    assert type(run.energy).__name__ == "FixedWidthRBM"
-    assert eblvm_lit.load(run.folder, allow_packages="my_package").score(torch.zeros(3, 2)).shape == (3, 2)
-    with pytest.raises(ConfigError, match="may not name"):
-        eblvm_lit.load(run.folder)
-
-
 @pytest.mark.usefixtures("clean")
 def test_the_example_is_loaded_and_sampled_from_another_folder(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -158,15 +137,6 @@ def test_the_example_is_loaded_and_sampled_from_another_folder(example, tmp_path
     options = ["-n", "3", "--seed", "1", "--allow-packages", "my_package", "--out", str(tmp_path)]
     sample.main([str(run), *options, "--config-dir", str(conf)])
     assert np.array_equal(np.load(tmp_path / "samples.npz")["v"], v.numpy())
-
-
-@pytest.mark.slow
-def test_the_commands_that_a_run_suggests_find_its_package_from_any_folder(example, tmp_path):
-    words = ("--config-dir", str(example / "conf"), "experiment=ring", *SHORT, "summary=true", "hydra.run.dir=run")
-    screen = finish(tmp_path, str(ROOT / "train.py"), *words)
-    (command,) = [line.split(maxsplit=1)[1] for line in screen.splitlines() if line.startswith("evaluate ")]
-    finish(tmp_path, *shlex.split(command)[1:], "hydra.run.dir=evaluation")
-    assert (tmp_path / "evaluation" / "evaluation.json").is_file()
 
 
 def test_the_page_shows_the_example_s_files_as_they_are():
@@ -196,225 +166,33 @@ def test_a_package_in_the_working_folder_is_found_and_nothing_hides_what_is_inst
 # --- what is wrong with it is said in a sentence ----------------------------------------------------------
 
 FAULTS = {
-    "no class": ("def E():\n    pass\n", r"may not name 'mine.part.E', only classes of"),
-    "a class of another package": ("from pathlib import Path as E\n", r"may not name 'mine.part.E', only classes of"),
-    "no such name": ("", r"There is no 'mine.part.E' \(module 'mine.part' has no attribute 'E'\)\.$"),
-    "another kind": (
-        "class E:\n    pass\n",
-        "E has no tractable free energy, which ScoreMatching needs",
-    ),
+    "no class": ("def E():\n    pass\n", r"mine\.part\.E"),
+    "a class of another package": ("from pathlib import Path as E\n", r"mine\.part\.E"),
+    "no such name": ("", r"mine\.part\.E"),
+    "another kind": ("class E:\n    pass\n", "E .*ScoreMatching"),
     "what is abstract": (
         "from eblvm_lit.energies.base import Energy\n\n\nclass E(Energy):\n    pass\n",
-        r"\(E\) does not fit: Can't instantiate abstract class E with abstract method energy$",
+        "abstract class E",
     ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_package_that_does_not_serve_is_refused_in_a_sentence(fault, folder):
-    text, why = FAULTS[fault]
+    text, named = FAULTS[fault]
     write(folder, part=text)
-    with pytest.raises(ConfigError, match=why) as refusal:
+    with pytest.raises(ConfigError, match=named) as refusal:
         train(folder / "run", "method=dsm", "method.energy={_target_: mine.part.E}", "allow_packages=[mine]")
     assert "\n" not in str(refusal.value)
 
 
-def test_a_package_that_is_nowhere_is_refused_with_the_folders(folder):
-    with pytest.raises(ConfigError, match=rf"names 'mine', and there is no such package in {folder}: start in the"):
+def test_a_package_that_is_nowhere_is_refused_with_the_folder(folder):
+    with pytest.raises(ConfigError, match=f"'mine'.*{folder}"):
         train(folder / "run", "allow_packages=[mine]")
 
 
 @pytest.mark.parametrize("place", ["data", "method", "+callbacks.x", "+logger.x"])
 def test_a_class_of_another_kind_is_refused(place, folder):
     write(folder, part="class X:\n    def __init__(self, **anything):\n        pass\n")
-    with pytest.raises(ConfigError, match=r" must be a (ArrayDataModule|Method|Callback|Logger), not X: see "):
+    with pytest.raises(ConfigError, match=r"(ArrayDataModule|Method|Callback|Logger).* X"):
         train(folder / "run", f"{place}._target_=mine.part.X", "allow_packages=[mine]")
-
-
-# --- what cannot train as it is written is refused when training starts -----------------------------------
-
-
-class Contrast(LossMethod):
-    """Low free energy at the data, high at perturbed data: the losses of this section are variants of it."""
-
-    energy_type = MarginalEnergy
-
-    def noise(self, v, generator):
-        return torch.randn(v.shape, generator=generator)
-
-    def loss(self, state, v, noise):
-        F = bind(self.energy, state.theta).free_energy
-        return torch.sigmoid(F(v) - F(v + 0.2 * noise))
-
-
-class Few(Checkerboard):
-    """A small data set of the plane."""
-
-    sizes = (40, 20, 20)
-
-
-def fit(method, n=2, **options):
-    """Train for a few iterations."""
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    own = {"callbacks": [StartChecks()], "enable_checkpointing": False, **quiet}
-    trainer = pl.Trainer(accelerator="cpu", max_steps=n, **own, **options)
-    trainer.fit(method, datamodule=Few(batch_size=20))
-    return method
-
-
-def contrast(loss=None, energy=None, **options):
-    """A method with another loss or energy."""
-    kind = type("Own", (Contrast,), {} if loss is None else {"loss": loss})
-    return kind(energy=energy or GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01), **options)
-
-
-def test_a_parameter_that_no_group_moves_is_refused():
-    method = contrast()
-    method.log_z = nn.Parameter(torch.zeros(()))
-    with pytest.raises(ConfigError, match=r"^log_z is a parameter of Own that no group moves: .*requires_grad_\(False"):
-        fit(method)
-    method.log_z.requires_grad_(False)
-    fit(method)
-
-
-class Column(GRBM):
-    """A free energy with a dimension too many."""
-
-    def free_energy(self, v):
-        return super().free_energy(v)[:, None]
-
-
-class Square(GRBM):
-    """A free energy broadcast against itself."""
-
-    def free_energy(self, v):
-        return super().free_energy(v)[:, None] - 0 * super().free_energy(v)
-
-
-class OverRows(GRBM):
-    """An energy summed over the wrong dimension."""
-
-    def energy(self, v, h):
-        return (v @ self.W * h).sum(-2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shapes"),
-    [
-        (Column, r"free_energy\(v\) of Column has shape \(5, 1\) .*, and must have \(5,\)"),
-        (Square, r"free_energy\(v\) of Square has shape \(5, 5\) .*, and must have \(5,\)"),
-        (OverRows, r"energy\(v, h\) of OverRows has shape \(3,\) .*, and must have \(5,\)"),
-    ],
-)
-def test_an_energy_of_another_shape_is_refused(kind, shapes):
-    with pytest.raises(ConfigError, match=shapes) as refusal:
-        fit(contrast(energy=kind(v_dim=2, h_dim=3)))
-    assert "\n" not in str(refusal.value)
-
-
-class Moving(GRBM):
-    """A free energy that moves statistics, and draws its own random numbers."""
-
-    def __init__(self, **sizes):
-        super().__init__(**sizes)
-        self.norm, self.dropout = nn.BatchNorm1d(2), nn.Dropout(0.1)
-        self.register_buffer("n_passes", torch.zeros(()))
-
-    def free_energy(self, v):
-        self.n_passes = self.n_passes + 1
-        return super().free_energy(self.dropout(self.norm(v)))
-
-
-def test_looking_at_the_shapes_of_an_energy_leaves_no_trace(monkeypatch):
-    def trained():
-        torch.manual_seed(0)
-        return fit(contrast(energy=Moving(v_dim=2, h_dim=3)), num_sanity_val_steps=0).state_dict()
-
-    looked = trained()
-    monkeypatch.setattr(start_checks, "refuse_shape", lambda *_: None)
-    torch.testing.assert_close(looked, trained(), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("loss", "what"),
-    [
-        (lambda *given: Contrast.loss(*given)[:, None], r"has shape \(20, 1\)"),
-    ],
-)
-def test_a_loss_that_is_not_one_number_for_each_example_is_refused(loss, what):
-    with pytest.raises(ConfigError, match=f"^The loss of Own {what}: .* one number for each example, shape"):
-        fit(contrast(loss), num_sanity_val_steps=0)
-
-
-def test_a_loss_that_is_one_number_trains():
-    fit(contrast(lambda *given: Contrast.loss(*given).mean()))
-
-
-def test_a_step_whose_loss_has_more_dimensions_than_one_is_refused():
-    class Own(Contrast):
-        def iteration(self, state, v, noise):
-            loss = lambda params: self.loss(state.at(theta=params), v, noise["model"])[:, None]  # noqa: E731
-            return self.descend(state, "model", loss)
-
-    with pytest.raises(ConfigError, match=r"^The loss of Own has shape \(20, 1\)"):
-        fit(Own(energy=GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01)), num_sanity_val_steps=0)
-
-
-def test_a_loss_may_use_transforms_of_torch_over_the_score():
-    def jvp(self, state, v, noise):
-        score, slope = torch.func.jvp(bind(self.energy, state.theta).score, (v,), (noise,))
-        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
-
-    def vmap(self, state, v, noise):
-        energy = bind(self.energy, state.theta)
-        jacobian = torch.func.vmap(torch.func.jacrev(lambda x: energy.score(x[None])[0]))(v)
-        score, slope = energy.score(v), (jacobian @ noise[..., None]).squeeze(-1)
-        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
-
-    class Differentiated(GRBM):
-        score = MarginalEnergy.score
-
-    def weights(loss):
-        torch.manual_seed(0)
-        return fit(contrast(loss, Differentiated(v_dim=2, h_dim=3), compile=False)).energy.W
-
-    torch.testing.assert_close(weights(jvp), weights(vmap))
-
-
-@pytest.mark.parametrize("kind", [LossMethod, Method])
-def test_a_method_that_lacks_its_algorithm_cannot_be_made(kind):
-    lacking = type("Lacking", (kind,), {})
-    with pytest.raises(TypeError, match=r"Can't instantiate abstract class Lacking with abstract methods? "):
-        lacking(optimizer=Adam(lr=0.01)) if kind is LossMethod else lacking()
-
-
-def test_an_optimizer_of_torch_is_refused_in_a_sentence():
-    energy, posterior = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
-    rule = torch.optim.Adam(energy.parameters(), lr=0.01)
-    sentence = r"^An optimizer is a rule such as eblvm_lit\.Adam\(lr=0\.001\), not torch\.optim\.adam\.Adam\."
-    with pytest.raises(ConfigError, match=sentence):
-        fit(Contrast(energy=energy, optimizer=rule))
-    method = VaGES(
-        energy=energy,
-        posterior=posterior,
-        divergence=KL(),
-        objective=DSM(noise_std=0.1),
-        score=VariationalScore(n_particles=2),
-        optimizer=rule,
-    )
-    with pytest.raises(ConfigError, match=sentence):
-        fit(method)
-
-
-def test_an_objective_without_a_cotangent_serves_variational_scores():
-    class Huber(DSM):
-        cotangent = Objective.cotangent
-
-        def loss(self, score, v, noise):
-            gap = score(v) + noise["eps"] / self.noise_std
-            return nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none").sum(-1)
-
-    p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
-    parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
-    method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
-    assert method.diagnostics["upper_grad_norm"] > 0

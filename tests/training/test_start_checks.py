@@ -1,0 +1,155 @@
+"""What cannot train as it is written is refused when training starts."""
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from eblvm_lit.core.functional import bind
+from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.divergences.kl import KL
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.vages import VaGES
+from eblvm_lit.objectives.base import Objective
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.scores.variational import VariationalScore
+from eblvm_lit.training import start_checks
+from eblvm_lit.training.start_checks import StartChecks
+
+
+class Contrast(LossMethod):
+    """Low free energy at the data, high at perturbed data: the losses of this section are variants of it."""
+
+    energy_type = MarginalEnergy
+
+    def noise(self, v, generator):
+        return torch.randn(v.shape, generator=generator)
+
+    def loss(self, state, v, noise):
+        F = bind(self.energy, state.theta).free_energy
+        return torch.sigmoid(F(v) - F(v + 0.2 * noise))
+
+
+class Few(Checkerboard):
+    """A small data set of the plane."""
+
+    sizes = (40, 20, 20)
+
+
+def fit(method, n=2, **options):
+    """Train for a few iterations."""
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    own = {"callbacks": [StartChecks()], "enable_checkpointing": False, **quiet}
+    trainer = pl.Trainer(accelerator="cpu", max_steps=n, **own, **options)
+    trainer.fit(method, datamodule=Few(batch_size=20))
+    return method
+
+
+def contrast(loss=None, energy=None, **options):
+    """A method with another loss or energy."""
+    kind = type("Own", (Contrast,), {} if loss is None else {"loss": loss})
+    return kind(energy=energy or GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01), **options)
+
+
+def test_a_parameter_that_no_group_moves_is_refused():
+    method = contrast()
+    method.log_z = nn.Parameter(torch.zeros(()))
+    with pytest.raises(ConfigError, match="log_z"):
+        fit(method)
+    method.log_z.requires_grad_(False)
+    fit(method)
+
+
+class Column(GRBM):
+    """A free energy with a dimension too many."""
+
+    def free_energy(self, v):
+        return super().free_energy(v)[:, None]
+
+
+class Square(GRBM):
+    """A free energy broadcast against itself."""
+
+    def free_energy(self, v):
+        return super().free_energy(v)[:, None] - 0 * super().free_energy(v)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Column, r"\(5, 1\)"), (Square, r"\(5, 5\)")])
+def test_an_energy_of_another_shape_is_refused(kind, shape):
+    with pytest.raises(ConfigError, match=rf"free_energy\(v\) of {kind.__name__} .*{shape}"):
+        fit(contrast(energy=kind(v_dim=2, h_dim=3)))
+
+
+class Moving(GRBM):
+    """A free energy that moves statistics, and draws its own random numbers."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.norm, self.dropout = nn.BatchNorm1d(2), nn.Dropout(0.1)
+        self.register_buffer("n_passes", torch.zeros(()))
+
+    def free_energy(self, v):
+        self.n_passes = self.n_passes + 1
+        return super().free_energy(self.dropout(self.norm(v)))
+
+
+def test_looking_at_the_shapes_of_an_energy_leaves_no_trace(monkeypatch):
+    def trained():
+        torch.manual_seed(0)
+        return fit(contrast(energy=Moving(v_dim=2, h_dim=3)), num_sanity_val_steps=0).state_dict()
+
+    looked = trained()
+    monkeypatch.setattr(start_checks, "refuse_shape", lambda *_: None)
+    torch.testing.assert_close(looked, trained(), rtol=0, atol=0)
+
+
+def test_a_loss_that_is_not_one_number_for_each_example_is_refused_unless_it_is_one_number():
+    with pytest.raises(ConfigError, match=r"loss of Own .*\(20, 1\)"):
+        fit(contrast(lambda *given: Contrast.loss(*given)[:, None]), num_sanity_val_steps=0)
+    assert fit(contrast(lambda *given: Contrast.loss(*given).mean())).iterations_done == 2
+
+
+def test_a_loss_may_use_transforms_of_torch_over_the_score():
+    def jvp(self, state, v, noise):
+        score, slope = torch.func.jvp(bind(self.energy, state.theta).score, (v,), (noise,))
+        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
+
+    def vmap(self, state, v, noise):
+        energy = bind(self.energy, state.theta)
+        jacobian = torch.func.vmap(torch.func.jacrev(lambda x: energy.score(x[None])[0]))(v)
+        score, slope = energy.score(v), (jacobian @ noise[..., None]).squeeze(-1)
+        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
+
+    class Differentiated(GRBM):
+        score = MarginalEnergy.score
+
+    def weights(loss):
+        torch.manual_seed(0)
+        return fit(contrast(loss, Differentiated(v_dim=2, h_dim=3), compile=False)).energy.W
+
+    torch.testing.assert_close(weights(jvp), weights(vmap))
+
+
+def test_an_optimizer_of_torch_is_refused_in_a_sentence():
+    energy = GRBM(v_dim=2, h_dim=3)
+    with pytest.raises(ConfigError, match=r"eblvm_lit\.Adam.*torch\.optim"):
+        fit(Contrast(energy=energy, optimizer=torch.optim.Adam(energy.parameters(), lr=0.01)))
+
+
+def test_an_objective_without_a_cotangent_serves_variational_scores():
+    class Huber(DSM):
+        cotangent = Objective.cotangent
+
+        def loss(self, score, v, noise):
+            gap = score(v) + noise["eps"] / self.noise_std
+            return nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none").sum(-1)
+
+    p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
+    parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
+    method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
+    assert method.diagnostics["upper_grad_norm"] > 0
