@@ -27,6 +27,7 @@ from eblvm_lit.training.callbacks.checkpoints import Checkpoints
 from eblvm_lit.utils.numbers import significant
 from helpers import iterating
 from helpers.image_files import write_mnist
+from helpers.launching import run_script
 from helpers.processes import BATCH, CASES, iterate, make
 from helpers.shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
@@ -43,18 +44,14 @@ def finished(tmp_path_factory):
 # --- what a run leaves ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    """A sweep over a job that cannot work and one that can, in a process of its own: folder, code, stdout, stderr."""
-    folder = tmp_path_factory.mktemp("sweep")
+def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
     jobs = ["-m", "trainer.precision=16-mixed,32-true", "hydra.sweep.dir=sweep"]
-    process = start("train.py", *jobs, "debug=fast", "data=line_blobs", "show_config=true", folder=folder)
-    out, err = process.communicate()
-    return folder / "sweep", process.returncode, out, err
-
-
-def test_a_job_leaves_its_whole_folder_and_nothing_else(sweep):
-    folder, out, err = sweep[0] / "1", *sweep[2:]
+    code, said = run_script("train.py", *jobs, "debug=fast", "data=line_blobs", "show_config=true", folder=tmp_path)
+    assert code == 1
+    assert "ERROR: trainer.precision=16-mixed" in said
+    assert "trainer.precision=16-mixed" in (tmp_path / "sweep" / "0" / "train.log").read_text()
+    assert not (tmp_path / "sweep" / "0" / "metrics.json").exists()
+    folder = tmp_path / "sweep" / "1"
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
@@ -62,21 +59,10 @@ def test_a_job_leaves_its_whole_folder_and_nothing_else(sweep):
     for picture in pictures:
         assert matplotlib.image.imread(folder / picture)[..., :3].std() > 0.01  # it shows something
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert all(significant(metrics[name]) in out for name in metrics)  # the results table
-    assert "noise_std: 0.05" in out  # the configuration's tree
-    for noise in ("Warning", "Tip", "GPU available", "weights_only", "deprecated"):
-        assert noise not in out + err
-
-
-def test_a_bad_job_of_a_sweep_ends_in_a_sentence_and_the_others_still_run(sweep):
-    folder, code, out, err = sweep
-    assert code == 1
-    sentence = "ERROR: trainer.precision=16-mixed is not supported"
-    assert sentence in err
-    assert "Traceback" not in out + err
-    assert sentence.removeprefix("ERROR: ") in (folder / "0" / "train.log").read_text()
-    assert not (folder / "0" / "metrics.json").exists()
-    assert (folder / "1" / "metrics.json").exists()
+    assert all(significant(metrics[name]) in said for name in metrics)  # the results table
+    assert "noise_std: 0.05" in said  # the configuration's tree
+    for noise in ("Traceback", "Warning", "Tip", "GPU available", "weights_only", "deprecated"):
+        assert noise not in said
 
 
 def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_path):
@@ -116,12 +102,10 @@ def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatc
     assert events == ["trained", "moved", "computed"]
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "gpu", "device"), [("auto", True, "cuda"), ("cpu", True, "cpu"), ("auto", False, "cpu")]
-)
-def test_an_evaluation_is_where_the_run_was(accelerator, gpu, device, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("accelerator", "device"), [("auto", "cuda"), ("cpu", "cpu")])
+def test_an_evaluation_is_where_the_run_was(accelerator, device, tmp_path, monkeypatch):
     train(tmp_path, "method=dsm", f"trainer.accelerator={accelerator}")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(run, "find_device", torch.device)
     moved, to = [], Method.to
     monkeypatch.setattr(
@@ -132,7 +116,7 @@ def test_an_evaluation_is_where_the_run_was(accelerator, gpu, device, tmp_path, 
 
 
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(finished, tmp_path):
-    with pytest.raises(ConfigError, match="device=cuda:7: there is no such device on this machine"):
+    with pytest.raises(ConfigError, match="device=cuda:7"):
         evaluate(tmp_path, finished[0] / "checkpoints" / "last.ckpt", "device=cuda:7")
 
 
@@ -143,7 +127,7 @@ def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
     found = evaluate(tmp_path, ckpt, "evaluation@callbacks.evaluation.metrics=ksd", bounded)
     assert {name: found.pop(name) for name in list(found) if "ksd" in name}
     assert found == of_checkpoint(metrics)  # what stands for other metrics' numbers stands for these
-    with pytest.raises(ConfigError, match=r"had no callbacks.figures that could have other figures"):
+    with pytest.raises(ConfigError, match=r"callbacks\.figures"):
         evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
 
 
@@ -167,20 +151,16 @@ def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
     assert min(losses, key=losses.get) == metrics["iteration"]
 
 
-@pytest.mark.parametrize(("metric", "best"), [("val/fisher", min), ("val/log_likelihood", max)])
-def test_another_metric_can_pick_the_best_by_its_own_direction(metric, best, tmp_path):
+def test_another_metric_can_pick_the_best_by_its_own_direction_or_by_mode(tmp_path):
+    metric = "val/log_likelihood"
     monitor = (f"callbacks.checkpoints.monitor={metric}", "callbacks.evaluation.at_validation=[fisher,log_likelihood]")
     train(tmp_path, "method=dsm", "optimizer.lr=0.3", *monitor, "trainer.max_steps=20", "n_validations=4")
     values = {row["iteration"]: row[metric] for row in curves(tmp_path) if metric in row}
     assert len(set(values.values())) == 4
-    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == best(values, key=values.get)
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_the_best_of_a_metric_of_unknown_direction_is_what_mode_says(mode, tmp_path):
-    with pytest.raises(ConfigError, match=r"needs callbacks\.checkpoints\.mode=min or max"):
+    assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == max(values, key=values.get)
+    with pytest.raises(ConfigError, match=r"callbacks\.checkpoints\.mode"):
         Checkpoints(save_dir=str(tmp_path), monitor="val/log_z")
-    assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode=mode).sign == {"min": -1, "max": 1}[mode]
+    assert Checkpoints(save_dir=str(tmp_path), monitor="val/log_z", mode="max").sign == 1
 
 
 def test_annealed_importance_sampling_is_reproduced_by_evaluate_and_moves_with_its_seed(tmp_path):
@@ -234,8 +214,9 @@ HYPERGRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-@pytest.mark.parametrize("name", HYPERGRADIENTS)
+@pytest.mark.parametrize(
+    ("name", "precision"), [*((name, "64-true") for name in HYPERGRADIENTS), ("penalty", "bf16-mixed")]
+)
 def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, precision, tmp_path):
     short = ["method.n_lower_steps=1", "trainer.max_steps=3", "n_validations=1", "callbacks=ema"]
     metrics = train(tmp_path, f"hypergradient={name}", f"trainer.precision={precision}", *short)
@@ -255,14 +236,10 @@ GENTLE = ("hypergradient.multiplier=1e6", "hypergradient.step_size=1e-5")  # J i
 @pytest.mark.parametrize(
     "overrides",
     [
-        *(
-            (*method, f"hypergradient={name}", "method.n_lower_steps=1")
-            for method in (
-                *((f"method={name}",) for name in ("bidsm", "bissm", "bimdsm")),
-                *(("method=bism", f"objective={name}") for name in ("sm", "ksd")),
-            )
-            for name in HYPERGRADIENTS
-        ),
+        ("method=bissm", "hypergradient=fixed_point", "method.n_lower_steps=1"),
+        ("method=bimdsm", "hypergradient=warm", "method.n_lower_steps=1"),
+        ("method=bism", "objective=sm", "hypergradient=finite_difference", "method.n_lower_steps=1"),
+        ("method=bism", "objective=ksd", "hypergradient=penalty", "method.n_lower_steps=1"),
         (*DEEP, "hypergradient=fixed_point"),
         (*DEEP, "hypergradient=fixed_point", "hypergradient.precision=stepped"),
         (*DEEP, "hypergradient=warm", "hypergradient.curvature=hessian", "hypergradient.damping=1"),
@@ -274,7 +251,7 @@ GENTLE = ("hypergradient.multiplier=1e6", "hypergradient.step_size=1e-5")  # J i
     ],
     ids=" ".join,
 )
-def test_every_objective_goes_with_every_hypergradient(overrides, tmp_path):
+def test_objectives_and_deep_models_go_with_hypergradients(overrides, tmp_path):
     parts = build(configured("debug=fast", "data=checkerboard", *overrides, f"run_dir={tmp_path}"))
     parts.data.setup()
     method, v = parts.method, parts.data.splits.train[:100]
@@ -291,7 +268,7 @@ def test_every_objective_goes_with_every_hypergradient(overrides, tmp_path):
 # --- what is counted --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("k", "n"), [(0, 0), (0, 2), (1, 0), (1, 2), (5, 0), (5, 2)])
+@pytest.mark.parametrize(("k", "n"), [(0, 2), (1, 0), (5, 2)])
 def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
     schedule = ["optimizer.lr=0.01", "final_lr=0.001", "trainer.max_steps=6", "n_validations=2"]
     train(tmp_path, f"method.n_lower_steps={k}", f"method.n_unroll={n}", *schedule, "callbacks.evaluation=null")
@@ -355,6 +332,10 @@ def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
     assert len(drawn) == len({*drawn}) == 4
 
 
+# Of each method its last case, and those whose steps read the live tensors in other ways.
+LIVE = [*{name.split()[0]: name for name in CASES}.values(), "bidsm N=2", "bidsm L=3", "bidsm clipped", "bidsm warm"]
+
+
 # --- what a level moves -----------------------------------------------------------------------------------
 
 
@@ -407,7 +388,7 @@ def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
     assert same(params_of(method.posterior), twin.phi)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LIVE)
 def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
     """Steps in the live tensors, as an eager iteration takes them, end where steps that move nothing else do."""
     method, like = make(name, tmp_path)
