@@ -38,21 +38,16 @@ def whole(tmp_path_factory):
 def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     folder, metrics = whole
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert earlier_metrics(tiny(folder, *DSM)) is earlier_checkpoint(tiny(folder, *DSM)) is None  # not asked
     monkeypatch.setattr(run, "build", lambda cfg: pytest.fail("it was run again"))
     assert train(folder, *DSM, RESUME, "show_config=false") == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-@pytest.mark.parametrize("change", ["seed=2", "optimizer.lr=0.5", "trainer.max_steps=15", "callbacks.curves=null"])
+@pytest.mark.parametrize("change", ["seed=2", "callbacks.curves=null"])
 def test_results_of_other_settings_are_never_taken_for_those_of_a_job(change, whole):
     with pytest.raises(SystemExit, match="holds results of other settings"):
         earlier_metrics(tiny(whole[0], *DSM, change, RESUME))
-
-
-def test_without_being_asked_nothing_is_skipped(whole):
-    cfg = tiny(whole[0], *DSM)
-    assert earlier_metrics(cfg) is None
-    assert earlier_checkpoint(cfg) is None
 
 
 def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterrupted_one(whole, tmp_path, monkeypatch):
@@ -74,22 +69,22 @@ def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterr
     assert curves(folder) == curves(whole[0])
 
 
-@pytest.mark.parametrize("asked", [None, "test/fisher"])
-@pytest.mark.parametrize("error", [ConfigError("It cannot work."), RuntimeError("a bug")])
-def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(asked, error, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "told", "alone"),
+    [(ConfigError("No."), CompactHydraException, SystemExit), (RuntimeError("a bug"), RuntimeError, RuntimeError)],
+)
+def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(error, told, alone, monkeypatch):
     def fail(cfg):
         raise error
 
-    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": asked})
-    monkeypatch.setattr(cli, "in_sweep", lambda: True)
-    if asked is None:
-        assert cli.main(fail, cfg) is None
-    else:
-        with pytest.raises(CompactHydraException if isinstance(error, ConfigError) else RuntimeError):
-            cli.main(fail, cfg)
-    monkeypatch.setattr(cli, "in_sweep", lambda: False)
-    with pytest.raises(SystemExit if isinstance(error, ConfigError) else RuntimeError):
+    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "test/fisher"})
+    with pytest.raises(alone):
         cli.main(fail, cfg)
+    monkeypatch.setattr(cli, "in_sweep", lambda: True)
+    with pytest.raises(told):
+        cli.main(fail, cfg)
+    cfg.optimized_metric = None
+    assert cli.main(fail, cfg) is None
 
 
 # --- where it resumes, and what it ends with --------------------------------------------------------------
@@ -191,13 +186,12 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
 @pytest.mark.slow
 def test_jobs_of_joblib_run_side_by_side(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
-    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "compile=false", "seed=0,1", "threads=1"]
+    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "seed=0,1", "threads=1"]
     process = start("train.py", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *jobs, folder=tmp_path)
-    out, err = process.communicate()
+    err = process.communicate()[1]
     assert process.returncode == 0, err
     assert "━━━━━━" not in err
-    (command,) = (line for line in out.splitlines() if "eblvm_lit.reports multirun/" in line)
-    assert (tmp_path / command.split()[-1] / "1" / "metrics.json").is_file()
+    assert len(list(tmp_path.glob("multirun/*/*/*/metrics.json"))) == 2
 
 
 @pytest.mark.slow
@@ -226,7 +220,6 @@ def test_two_hundred_jobs_in_one_process_leak_neither_memory_nor_files_nor_threa
 @pytest.mark.parametrize(
     ("metric", "explicit", "way"),
     [
-        ("val/loss", [], "minimize"),
         ("val/log_likelihood", [], "maximize"),
         ("val/own", ["hydra.sweeper.direction=maximize"], "minimize"),  # left as the command line has set it
     ],
@@ -236,7 +229,7 @@ def test_the_direction_of_a_search_follows_from_its_metric(metric, explicit, way
     Sweep().on_multirun_start(config)
     assert config.hydra.sweeper.direction == way
     for unknown in (None, "val/own"):
-        with pytest.raises(SystemExit, match="needs optimized_metric=NAME"):
+        with pytest.raises(SystemExit, match="optimized_metric"):
             Sweep().on_multirun_start(sweep_config(tmp_path, metric=unknown, sweeper={"direction": "minimize"}))
 
 
