@@ -144,7 +144,8 @@ def test_runs_have_every_method_and_every_model():
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_method_and_model_trains_in_float64(name, files, tmp_path, monkeypatch):
-    train(tmp_path, files, monkeypatch, f"method={name}", "callbacks.figures=null", *RUNS[name])
+    found = train(tmp_path, files, monkeypatch, f"method={name}", "callbacks.figures=null", *RUNS[name])
+    assert found["iteration"] == 2
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -38,4 +38,5 @@ def test_it_runs(path, tmp_path, monkeypatch):
         if cell.cell_type == "code":
             cell.outputs = []
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()
+    run = nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()
+    assert all(cell.execution_count for cell in run.cells if cell.cell_type == "code")

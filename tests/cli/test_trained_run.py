@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 import eblvm_lit
-from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, GaussianLatentModel, Gibbs, Langevin
+from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, Gibbs, Langevin
 from eblvm_lit.cli import loading, sample
 from eblvm_lit.cli import run as runtime
 from eblvm_lit.cli.compose import composed
@@ -19,6 +19,7 @@ from helpers.shell import configure
 
 SHORT = ["trainer.max_steps=20", "method.compile=false", "show_config=false", "callbacks.progress=null"]
 SHORT += ["callbacks.figures=null", "n_validations=2"]
+OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +32,13 @@ def trained(tmp_path_factory):
 GRBM_DIGITS = loading.PRETRAINED / "grbm_digits.pt"
 
 
-def deep_run(folder):
-    """A deep model of points, whose free energy is intractable."""
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """A deep model of points, whose free energy is intractable, with short chains."""
     network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
-    return eblvm_lit.train([*SHORT, *network, f"run_dir={folder}"])
+    run = eblvm_lit.train([*SHORT, *network, f"run_dir={tmp_path_factory.mktemp('runs') / 'deep'}"])
+    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    return run
 
 
 def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_path):
@@ -50,8 +54,7 @@ def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_pat
     assert trained.generator is None
     assert trained.config.method.n_lower_steps == 5
     assert trained.curves["val/loss"].dropna().index.tolist() == [10, 20]
-    assert "BiSM" in repr(trained)
-    assert "20" in repr(trained)
+    assert all(word in repr(trained) for word in ("BiSM", "20"))
 
 
 def test_a_run_without_a_folder_is_named_by_the_time(tmp_path, monkeypatch):
@@ -95,11 +98,10 @@ def test_samples_and_scores_of_a_tractable_model(trained):
     assert mean.var() < trained.sample(500, sampler=Gibbs(n_steps=5)).var()
 
 
-def test_samples_and_scores_of_a_model_without_a_free_energy(tmp_path):
-    run = deep_run(tmp_path)
+def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
+    run = deep
     quick = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
     assert run.sample(4, sampler=quick).shape == (4, 2)
-    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
     assert torch.equal(run.sample(4), run.sample(4))
     v = run.examples()[:3]
     few, many = (run.score(v, n_particles=n) for n in (1, 4000))
@@ -141,9 +143,8 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     assert run.sample(2000).std().item() == pytest.approx(12**-0.5, abs=0.02)  # the uniform start of no step
 
 
-def test_a_packed_model_is_the_run_and_samples_without_its_data(tmp_path, monkeypatch):
-    run = deep_run(tmp_path / "run")
-    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+def test_a_packed_model_is_the_run_and_samples_without_its_data(deep, tmp_path, monkeypatch):
+    run = deep
     digest = pack(run, tmp_path / "packed.pt")
     monkeypatch.setattr(loading, "PRETRAINED", tmp_path)
     monkeypatch.setattr(loading, "MODELS", {"packed": digest})
@@ -207,13 +208,12 @@ def test_loading_draws_no_random_number_of_the_users(trained):
 
 
 def test_a_trainer_of_ones_own_trains_on_for_as_many_iterations_as_it_says(trained):
-    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(max_steps=3, **options)
+    trainer = pl.Trainer(max_steps=3, **OPTIONS)
     run = eblvm_lit.load(trained.folder)
     trainer.fit(run.method, run.data)
     assert trainer.global_step == 3
     with pytest.raises(ConfigError, match="Minibatches have no end here: give the Trainer max_steps"):
-        pl.Trainer(max_epochs=1, **options).fit(run.method, run.data)
+        pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
 
 
 def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):
@@ -224,36 +224,26 @@ def test_evaluate_and_resume_take_the_folder_of_a_run(trained, tmp_path):
     assert eblvm_lit.train(longer).iteration == 30
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [(".", "no checkpoint at .*last.ckpt"), ("nothing", "no checkpoint at"), ("a.txt", "not a readable")],
-)
-def test_what_is_no_run_is_refused_in_a_sentence(path, words, tmp_path):
+def test_what_is_no_run_is_refused(trained, tmp_path):
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(DataError, match=words):
-        eblvm_lit.load(tmp_path / path)
-
-
-def test_other_wrong_requests(trained):
+    for path, named in ((".", r"last\.ckpt"), ("nothing", "nothing"), ("a.txt", r"a\.txt")):
+        with pytest.raises(DataError, match=named):
+            eblvm_lit.load(tmp_path / path)
     with pytest.raises(DataError, match=r"best\.ckpt"):
         eblvm_lit.load(trained.folder.parent, checkpoint="best")
-    with pytest.raises(ConfigError, match="n >= 1 samples, not 0"):
+
+
+def test_wrong_requests_are_refused_by_name(trained):
+    with pytest.raises(ConfigError, match="n >= 1"):
         trained.sample(0)
-    with pytest.raises(ConfigError, match=r"leave callbacks\.checkpoints in"):
+    with pytest.raises(ConfigError, match=r"callbacks\.checkpoints"):
         eblvm_lit.train([*SHORT, "callbacks.checkpoints=null"])
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("metod=dsm", "metod"),
-        ("method=bidsn", "bidsn"),
-        ("seed=[1", r"seed=\[1"),
-    ],
-)
-def test_a_wrong_override_is_refused(override, words):
-    with pytest.raises(ConfigError, match=words):
-        composed([override])
+    for override, named in (("metod=dsm", "metod"), ("seed=[1", r"seed=\[1")):
+        with pytest.raises(ConfigError, match=named):
+            composed([override])
+    for words, option in ((["-m", "seed=0,1"], "-m"), ("--cfg", "--cfg")):
+        with pytest.raises(ConfigError, match=f"^{option}: "):
+            eblvm_lit.train(words)
 
 
 def test_a_folder_of_configurations_of_yours(tmp_path):
@@ -264,56 +254,8 @@ def test_a_folder_of_configurations_of_yours(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_a_folder_of_configurations_that_is_not_there_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "confx", str(tmp_path / "file")):
-        with pytest.raises(ConfigError, match=rf"^There is no folder {folder}, which config_dir names"):
-            composed(["data=mine"], config_dir=folder)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["-m", "seed=0,1"], "-m: options are of the command line; give 'key=value', and one run at a time"),
-        (["seed=0,1", "--multirun"], "--multirun: options are of the command line"),
-        (["--config-dir", "conf"], "--config-dir: options are of the command line"),
-        ("--cfg", "--cfg: options are of the command line"),
-    ],
-)
-def test_options_of_the_command_line_are_refused_in_a_sentence(words, said):
-    with pytest.raises(ConfigError, match=f"^{said}"):
-        eblvm_lit.train(words)
-
-
-def test_every_sampler_is_called_alike():
-    torch.manual_seed(0)
-    model = GaussianLatentModel(v_dim=2, h_dim=3)
-    annealed = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
-    for sampler in (Gibbs(n_steps=3), Langevin(n_steps=3, step_size=0.01), annealed):
-        first, second = (sampler.sample(model, 4, torch.Generator().manual_seed(1)) for _ in range(2))
-        assert first.shape == (4, 2)
-        assert torch.equal(first, second)
-
-
-def test_langevin_samples_have_the_models_moments():
-    """The Gaussian model's v ~ N(0, C) with C known, after enough small steps."""
-    torch.manual_seed(0)
-    model = GaussianLatentModel(v_dim=2, h_dim=2).double()
-    v = Langevin(n_steps=400, step_size=0.05).sample(model, 4000, torch.Generator().manual_seed(0))
-    exact = Gibbs(n_steps=200).sample(model, 4000, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(torch.cov(v.T), torch.cov(exact.T), rtol=0.1, atol=0.1)
-    with pytest.raises(ConfigError, match="binary latents"):
-        Langevin(n_steps=1, step_size=0.1).sample(_Binary(), 2, torch.Generator())
-
-
-class _Binary(eblvm_lit.Energy):
-    event_shape, h_dim, continuous = (2,), 3, False
-
-    def __init__(self):
-        super().__init__()
-        self.W = torch.nn.Parameter(torch.zeros(2, 3))
-
-    def energy(self, v, h):
-        return (h * (v @ self.W)).sum(-1)
+    with pytest.raises(ConfigError, match=rf"{tmp_path}/confx.*config_dir"):
+        composed(["data=mine"], config_dir=tmp_path / "confx")
 
 
 def test_training_leaves_the_random_numbers_of_the_caller_alone(tmp_path):
@@ -338,14 +280,16 @@ def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
         sample.main([str(tmp_path)])
 
 
-def test_the_bundled_model_is_a_run_too():
+def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_path):
     run = eblvm_lit.load("grbm_digits")
     assert run.examples().shape == (197, 64)
     assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
     assert run.metrics["test/log_likelihood"] == 19.47
-
-
-OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    before, trainer = run.energy.W.detach().clone(), pl.Trainer(max_steps=2, **OPTIONS)
+    trainer.fit(run.method, run.data)
+    assert not torch.equal(run.energy.W, before)
+    trainer.save_checkpoint(tmp_path / "on.ckpt")
+    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
 
 
 def test_the_log_likelihood_is_of_the_present_parameters(trained):
@@ -393,16 +337,6 @@ def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
 
 
-def test_a_bundled_model_trains_on_is_saved_and_is_loaded(tmp_path):
-    run = eblvm_lit.load("grbm_digits")
-    before = run.energy.W.detach().clone()
-    trainer = pl.Trainer(max_steps=2, **OPTIONS)
-    trainer.fit(run.method, run.data)
-    assert not torch.equal(run.energy.W, before)
-    trainer.save_checkpoint(tmp_path / "on.ckpt")
-    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
-
-
 @pytest.mark.parametrize("name", sorted(loading.MODELS))
 def test_what_a_bundled_model_gives_needs_no_gradient(name):
     run = eblvm_lit.load(name)
@@ -415,33 +349,24 @@ def test_what_a_bundled_model_gives_needs_no_gradient(name):
         assert not run.score(v).requires_grad
 
 
-def bundled(**options):
-    return eblvm_lit.load("grbm_digits", **options)
-
-
-@pytest.mark.parametrize("device", ["cuda", "gpu", "cuda:99", "tpu0"])
-def test_a_device_that_is_not_there_is_refused_in_a_sentence(device, trained, monkeypatch):
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(trained, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is one")
-    for make in (lambda: eblvm_lit.load(trained.folder, device=device), lambda: bundled(device=device)):
-        with pytest.raises(ConfigError, match=rf"^device={device}: .*\.$") as caught:
-            make()
+    for where, device in ((trained.folder, "gpu"), ("grbm_digits", "cuda:99"), (trained.folder, "tpu0")):
+        with pytest.raises(ConfigError, match=rf"^device={device}: ") as caught:
+            eblvm_lit.load(where, device=device)
         assert "\n" not in str(caught.value)
-    with pytest.raises(SystemExit, match=f"ERROR: device={device}: "):
-        sample.main([str(trained.folder), "--device", device])
+    with pytest.raises(SystemExit, match="ERROR: device=gpu: "):
+        sample.main([str(trained.folder), "--device", "gpu"])
 
 
 def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
     assert eblvm_lit.load(trained.folder, device="auto").method.device.type == "cpu"
-    assert bundled(device="auto").method.device.type == "cpu"
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cpu"))
     assert eblvm_lit.load(trained.folder, device="gpu").method.device.type == "cpu"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("dtype", "whole"), [(torch.float64, True), (torch.bfloat16, False)])
 def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
     run = eblvm_lit.load(trained.folder)
     v = run.examples()[:4]
@@ -455,46 +380,20 @@ def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
     assert run.examples().dtype == dtype
 
 
-def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(tmp_path):
-    run = deep_run(tmp_path)
+def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(deep):
+    run = eblvm_lit.load(deep.folder)
     v = run.examples()[:4]
     expected = run.score(v)
     run.energy.double()
     torch.testing.assert_close(run.score(v), expected.double(), rtol=1e-4, atol=1e-4)
 
 
+def test_means_are_refused_where_samples_have_none(trained):
+    with pytest.raises(ConfigError, match=r"mean=True.*Langevin"):
+        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
+
+
 def test_a_number_of_samples_is_any_integer(trained):
     quick = Gibbs(n_steps=2)
-    for n in (np.int64(3), np.array(3), torch.tensor(3)):
+    for n in (np.int64(3), torch.tensor(3)):
         assert torch.equal(trained.sample(n, sampler=quick), trained.sample(3, sampler=quick))
-
-
-def test_means_are_refused_where_samples_have_none(trained, tmp_path):
-    with pytest.raises(ConfigError, match=r"mean=True is of Gibbs sampling, and these samples are of Langevin: leave"):
-        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
-    deep = deep_run(tmp_path)
-    with pytest.raises(ConfigError, match="mean=True is of Gibbs sampling"):
-        deep.sample(2, mean=True)
-    with pytest.raises(SystemExit, match="ERROR: mean=True is of Gibbs sampling"):
-        sample.main([str(deep.folder), "-n", "2", "--mean"])
-
-
-class _Fixed(eblvm_lit.VisibleEnergy):
-    event_shape = (2,)
-
-    def free_energy(self, v):
-        return 0.5 * v.square().sum(-1)
-
-
-def test_an_energy_without_parameters_is_sampled():
-    v = Langevin(n_steps=300, step_size=0.05).sample(_Fixed(), 2000, torch.Generator().manual_seed(0))
-    assert v.dtype == torch.float32
-    assert v.std().item() == pytest.approx(1.0, abs=0.05)
-    model = GaussianLatentModel(v_dim=2, h_dim=3).double()
-    expected = Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1))
-    for module in model.modules():
-        for name, value in list(module._parameters.items()):
-            del module._parameters[name]
-            module.register_buffer(name, value.detach())
-    assert not list(model.parameters())
-    assert torch.equal(Gibbs(n_steps=3).sample(model, 4, torch.Generator().manual_seed(1)), expected)

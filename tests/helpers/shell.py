@@ -41,7 +41,9 @@ composed = functools.cache(configure)
 
 def is_value(override):
     """Whether an override sets a key, and does not choose from a group, add or delete."""
-    return bool(re.fullmatch(r"[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
+    return (
+        bool(re.fullmatch(r"(?!hydra\.)[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
+    )
 
 
 def configured(*overrides):
