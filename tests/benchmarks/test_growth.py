@@ -47,7 +47,8 @@ def test_a_line_has_its_ratio_and_the_share_of_the_variance_that_it_explains():
 
 @pytest.mark.parametrize("axis", [axis for axis in growth.AXES if axis.base], ids=lambda axis: axis.name)
 def test_the_smallest_size_of_an_axis_can_be_built(axis):
-    assert method_of(axis.overrides(axis.points[0])).groups
+    method, _ = method_of(axis.overrides(axis.points[0]))
+    assert method.groups
 
 
 def test_its_axes_are_listed_and_an_unknown_one_is_refused(capsys):
