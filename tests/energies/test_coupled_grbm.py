@@ -8,21 +8,15 @@ import torch
 from cases import H_DIM, V_DIM, binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import by_rows
-from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
 from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
 from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from eblvm_lit.evaluation.score_bias import ScoreBias
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.scores.particles import ExactParticles
 from helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -122,13 +116,6 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     assert torch.equal(drawn[..., 2], torch.tensor([1.0, 0.0]).unsqueeze(1).expand(2, 6))
 
 
-def test_exact_particles_are_draws():
-    energy, v, particles = make(), torch.randn(6, V_DIM), ExactParticles()
-    particles.check(energy)
-    noise = particles.noise(energy, None, (7,), v, keyed_generator(0))
-    assert torch.equal(particles.draw(energy, None, v, noise), energy.draw_latent(v, noise))
-
-
 @pytest.mark.parametrize("options", [{}, {"parametrisation": "paper"}, {"learn_std": False}])
 def test_without_couplings_it_is_the_grbm(options):
     energy, grbm = same_without_couplings(5, **options)
@@ -155,21 +142,6 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert sizes == [(3, 3), (3, 3), (1, 1)]
 
 
-def test_couplings_start_strong_enough_for_independent_bits_to_be_wrong():
-    # the best independent bits, by coordinate ascent from several starts, which KL(q||p) of each v bounds from below
-    torch.manual_seed(0)
-    energy, v = CoupledGRBM(v_dim=V_DIM, h_dim=12).requires_grad_(False), torch.randn(20, V_DIM)
-    torch.testing.assert_close(energy.pairs.square().mean(), torch.tensor(1.0), rtol=0.5, atol=0)
-    q, L = torch.rand(30, 20, 12), energy.interactions()
-    for _ in range(60):
-        for j in range(12):
-            others = energy.c[j] + v @ energy.coupling()[:, j] + q @ L[j]
-            q[..., j] = others.sigmoid()
-    entropy = torch.distributions.Bernoulli(q).entropy().sum(-1)
-    kl = (energy.energy(v, q) - entropy - energy.free_energy(v)).amin(0)
-    assert kl.min() > 0.1
-
-
 # --- divergences of independent bits, and metrics that must not take it for a GRBM -------------------------
 
 
@@ -187,17 +159,6 @@ def test_kl_of_independent_bits_is_exact():
     assert metric == {"posterior_kl": pytest.approx(expected.mean().item(), abs=1e-12)}
     grads = [torch.autograd.grad(x.sum(), [*q.parameters(), energy.pairs]) for x in (found["posterior_kl"], expected)]
     torch.testing.assert_close(*grads)
-
-
-def test_kl_of_independent_bits_vanishes_only_without_couplings():
-    energy, grbm = same_without_couplings(4)
-    v = torch.randn(6, V_DIM)
-    q = latent_distribution(grbm, v)
-    kl = closed_divergences(q, latent_distribution(energy, v))["posterior_kl"]
-    torch.testing.assert_close(kl, torch.zeros(6), atol=1e-13, rtol=0)
-    with torch.no_grad():
-        energy.pairs.fill_(0.5)
-    assert (closed_divergences(q, latent_distribution(energy, v))["posterior_kl"] > 0.01).all()
 
 
 def test_kl_of_extreme_bits_is_finite():
@@ -222,23 +183,11 @@ def test_it_is_no_grbm_to_what_needs_independent_latents():
     assert metric.compute(method, v, keyed_generator(0)) == {"log_likelihood": pytest.approx(expected)}
 
 
-def test_hypergradients_are_compared_with_the_optimum_of_independent_bits():
-    energy, posterior = make(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    parts = {"objective": DSM(noise_std=0.3), "divergence": KL(), "optimizer": SGD(lr=0.1), "n_lower_steps": 1}
-    method = BiSM(energy=energy, posterior=posterior, n_unroll=1, **parts)
-    study = HypergradientBias(n_unrolls=[0, 20], n_lower_steps=[200], batch_size=40, n_series=200)
-    found = study.compute(method, torch.randn(40, V_DIM), keyed_generator(0))
-    assert found["optimum_kl"] > 1e-3  # where a GRBM has zero
-    assert found["hypergradient_bias_optimum_n200"] < 1e-10 < 1e-3 < found["hypergradient_bias_optimum_n0"]
-    assert 10 * found["hypergradient_bias_k200_n20"] < found["hypergradient_bias_k200_n0"]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"h_dim": 1}, "h_dim from 2 to 16, not 1"),
         ({"h_dim": 17}, "h_dim from 2 to 16, not 17"),
-        ({"parametrisation": "other"}, "'code' or 'paper', not 'other'"),
     ],
 )
 def test_unfit_options_are_refused(options, words):

@@ -7,23 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from cases import INFERRED, V_DIM, VISIBLE_ENERGIES, randomise, tiny_resnet
+from cases import VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.resnet import ResNet
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.objectives.ssm import SSM
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
-from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import Exact
-from eblvm_lit.scores.variational import Unbiased, VaES, vages_product
 from helpers.shell import configure
 
 
@@ -50,16 +44,6 @@ def test_energy_has_its_formula(float64):
             expected = sum(elu(A @ np.concatenate([g + y, y]) + a) ** 2)
             np.testing.assert_allclose(found[particle, row], expected, rtol=1e-12)
     assert (found >= 0).all()
-
-
-def test_the_coupling_keeps_volume_and_shifts_the_first_copy_alone(float64):
-    # with a head that reads the first copy only, the energy sees g(v) + h and nothing else
-    energy, v, h = deep(), torch.randn(4, 2), torch.randn(4, 3)
-    with torch.no_grad():
-        energy.head.weight[:, 3:].zero_()
-    shift = torch.randn(4, 3)
-    moved = energy.energy_of_features(energy.features(v) + shift, h - shift)
-    torch.testing.assert_close(moved, energy(v, h))
 
 
 def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
@@ -125,17 +109,6 @@ class Convolutional(nn.Module):
         return self.conv(v).flatten(1)[:, :8]
 
 
-def test_images_are_as_good_as_vectors(float64):
-    energy = randomise(DeepLatentEnergy(network=Convolutional(), h_dim=3, head_dim=6), 0.5)
-    assert energy.event_shape == (1, 4, 6)
-    q = NetworkGaussianPosterior(network=Convolutional(), h_dim=3)
-    v, h = torch.randn(5, 1, 4, 6), torch.randn(7, 5, 3)
-    torch.testing.assert_close(energy(v, h)[2, 3], energy(v[3:4], h[2, 3:4]).squeeze())
-    score = BilevelScore(energy, q, v, q.noise((), v, keyed_generator(0)))(v)
-    assert score.shape == v.shape
-    assert score.isfinite().all()
-
-
 def test_gradients_are_finite_far_from_the_data_and_right(float64):
     energy, theta = deep(), None
     v, h = 100 * torch.randn(4, 2), 100 * torch.randn(4, 3)
@@ -193,50 +166,6 @@ def test_visible_energies_are_marginals_of_nothing(case, float64):
             torch.testing.assert_close(Exact().function(energy, None, v, None)(v.detach()), expected)
     for name, g in zip(params_of(energy), torch.autograd.grad(energy(v).sum(), energy.parameters()), strict=True):
         assert g.abs().max() > 1e-6, name
-
-
-@pytest.mark.parametrize("objective", [SM(), SSM(), MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)])
-@pytest.mark.parametrize("case", [c for c in VISIBLE_ENERGIES if c.event_shape == (V_DIM,)], ids=str)
-def test_objectives_of_visible_energies_against_autograd(case, objective, float64):
-    energy, v = case.make(), torch.randn(5, V_DIM)
-    noise = objective.noise(v, (), keyed_generator(0))
-    x = objective.perturb(v, noise).requires_grad_()
-    loss = objective.loss(Exact().function(energy, None, x, None), x.detach(), noise)
-    s = -torch.autograd.grad(energy(x).sum(), x, create_graph=True)[0]
-    rows = [torch.autograd.grad(s[:, i].sum(), x, retain_graph=True)[0] for i in range(V_DIM)]
-    jacobian = torch.stack(rows, 1)
-    if isinstance(objective, MDSM):
-        expected = 0.5 * (s / noise["sigma"].unsqueeze(-1) + noise["eps"] / 0.01).square().sum(-1)
-    else:
-        u = noise.get("u")
-        trace = jacobian.diagonal(dim1=1, dim2=2).sum(-1) if u is None else torch.einsum("bi,bij,bj->b", u, jacobian, u)
-        expected = 0.5 * s.square().sum(-1) + trace
-    torch.testing.assert_close(loss, expected)
-
-
-class AsImage(Energy):
-    """An energy of vectors that is shown images of one row."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner, self.h_dim, self.continuous = inner, inner.h_dim, inner.continuous
-        self.event_shape = (1, 1, V_DIM)
-
-    def energy(self, v, h):
-        return self.inner.energy(v.flatten(1), h)
-
-
-@pytest.mark.parametrize("case", INFERRED, ids=str)
-def test_variational_estimates_of_images_are_those_of_vectors(case, float64):
-    energy, v, z, h = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM), torch.rand(6, 4, 3)
-    image, as_image = AsImage(energy), (4, 1, 1, V_DIM)
-    torch.testing.assert_close(VaES()(image, None, v.view(as_image), h).flatten(1), VaES()(energy, None, v, h).detach())
-    flat = vages_product(energy, v, z, h, h.flip(0) ** 2, Unbiased())
-    seen = vages_product(image, v.view(as_image), z.view(as_image), h, h.flip(0) ** 2, Unbiased())
-    grads = [
-        torch.autograd.grad(value.sum(), [p for p in energy.parameters() if p.requires_grad]) for value in (flat, seen)
-    ]
-    torch.testing.assert_close(*grads)
 
 
 def test_the_published_toy_model(tmp_path):

@@ -77,9 +77,8 @@ def test_gradients_by_theta_are_those_of_the_gaussian_model(m):
         assert all(g.abs().max() > 1e-3 for g in expected.values())
 
 
-@pytest.mark.parametrize("m", [1, 2])
-def test_rules_of_deep_energies_converge(m):
-    energy, v = deep(m), torch.randn(4, V_DIM)
+def test_rules_of_deep_energies_converge():
+    energy, v = deep(1), torch.randn(4, V_DIM)
     grids = [QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=n) for n in (81, 161, 321, 1281)]
     *values, limit = (grid.free_energy(v) for grid in grids)
     errors = [(value - limit).abs().max().item() for value in values]
@@ -158,7 +157,6 @@ def test_mass_at_the_boundary_by_hand():
         (lambda: GRBM(v_dim=2, h_dim=2), {}, "GRBM has 2 binary ones"),
         (lambda: gaussian(4), {}, "1 to 3 real latents, GaussianLatentModel has 4 real ones"),
         (lambda: gaussian(2), {"n_nodes": 10}, "odd n_nodes >= 5"),
-        (lambda: gaussian(2), {"n_nodes": 3}, "odd n_nodes >= 5"),
         (lambda: gaussian(2), {"half_width": 0.0}, "half_width > 0"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 
 from eblvm_lit.methods.base import Method
 
-__all__ = ["Found", "found", "run", "start"]
+__all__ = ["Found", "found", "gradient_of", "live", "run", "start"]
 
 
 class Found(NamedTuple):
@@ -58,3 +58,16 @@ def found(method, state, v, noise):
     with updating(method, update):
         method.iteration(state, v, noise)
     return steps
+
+
+def live(method):
+    """The state of the live parameters, through which autograd differentiates what the method computes."""
+    params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
+    return method.live_state()._replace(params=params)
+
+
+def gradient_of(loss, module):
+    """Gradient of a loss by a module's trainable parameters, by name; zero where the loss does not depend on one."""
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    grads = torch.autograd.grad(loss, list(named.values()), retain_graph=True, materialize_grads=True)
+    return dict(zip(named, grads, strict=True))

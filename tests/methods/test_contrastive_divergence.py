@@ -51,13 +51,6 @@ def gradient(method, v, seed=0, buffers=None):
     return found._replace(buffers=end.buffers), noise
 
 
-def autograd_of(loss, energy):
-    """Gradient of a loss by the energy's parameters, by name."""
-    named = {name: p for name, p in energy.named_parameters() if p.requires_grad}
-    grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(named.items(), grads, strict=True)}
-
-
 def check_grads(found, expected):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -88,7 +81,7 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
         enumerated_free_energy(energy_case, energy, v).mean()
         - enumerated_free_energy(energy_case, energy, v_minus).mean()
     )
-    check_grads(found.grads, autograd_of(loss, energy))
+    check_grads(found.grads, iterating.gradient_of(loss, energy))
     torch.testing.assert_close(found.loss, loss.detach())
     assert found.buffers == {}
 
@@ -102,7 +95,7 @@ def test_langevin_gradient_of_an_energy_with_a_free_energy(backend, float64):
     for eps in noise["negative"]["v"]:
         x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
     assert not torch.allclose(x, v)
-    check_grads(found.grads, autograd_of(energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy))
+    check_grads(found.grads, iterating.gradient_of(energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy))
 
 
 @every_backend
@@ -124,7 +117,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
         slope_v, slope_h = slopes(x, g)
         x, g = x - 0.15 * slope_v + 0.2 * eps_v, g - 0.15 * slope_h + 0.2 * eps_h
     loss = energy.energy(v, h.detach()).mean() - energy.energy(x.detach(), g.detach()).mean()
-    check_grads(found.grads, autograd_of(loss, energy))
+    check_grads(found.grads, iterating.gradient_of(loss, energy))
     torch.testing.assert_close(found.loss, loss.detach())
 
 
@@ -140,7 +133,7 @@ def scores_of_gradients(chain, energy, v, expected, n_draws=12):
 def test_long_chains_give_the_gradient_of_the_log_likelihood(float64):
     energy = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7)
     v = torch.randn(8, V_DIM).repeat(50, 1) + 1  # far from the model
-    expected = autograd_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
+    expected = iterating.gradient_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
     assert scores_of_gradients(GibbsChain(n_steps=40), energy, v, expected).abs().max() < 5
     # one Gibbs sweep from the data is biased
     assert scores_of_gradients(GibbsChain(n_steps=1), energy, v, expected).abs().max() > 10
@@ -193,7 +186,7 @@ def test_gradient_of_a_short_run_from_noise(backend, float64):
     for eps in noise["negative"]["v"]:
         x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
     expected = energy.free_energy(v).mean() - energy.free_energy(x).mean()
-    check_grads(found.grads, autograd_of(expected, energy))
+    check_grads(found.grads, iterating.gradient_of(expected, energy))
     assert not torch.allclose(found.loss, other.loss)  # the positive phase is at the data
 
 

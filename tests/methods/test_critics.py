@@ -1,17 +1,15 @@
 """The Fisher critics: the bracket against closed forms, what moves, and the published experiment."""
 
-import math
 from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
-from cases import binary, hermite, product, randomise
+from cases import hermite, product, randomise
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.standard_normal import StandardNormalData
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.deep import DeepVectorEnergy
@@ -25,9 +23,8 @@ from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
-from eblvm_lit.scores.exact import ExactScore
 from helpers import iterating
-from helpers.shell import checkpoint, configure, same, tiny, train
+from helpers.shell import checkpoint, same, tiny, train
 from helpers.stand_in import StandIn
 
 
@@ -78,25 +75,12 @@ def test_the_bracket_of_the_best_critic_is_the_divergence(model):
     torch.testing.assert_close(mean_bracket(optimum(model), model.score), divergence, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_bracket_of_any_critic_is_the_divergence_less_its_distance_from_the_best(seed, model):
-    torch.manual_seed(seed)
+def test_the_bracket_of_any_critic_is_the_divergence_less_its_distance_from_the_best(model):
     for critic in (randomise(Waves()), randomise(nn.Linear(2, 2)), lambda v: v**3 - 1):
         short = half_mean_square(lambda v, f=critic: f(v) - optimum(model)(v))
         value = mean_bracket(critic, model.score)
         torch.testing.assert_close(value, half_mean_square(optimum(model)) - short, rtol=1e-9, atol=1e-9)
         assert short > 0.1
-
-
-def test_divergence_between_two_gaussians_has_its_closed_form(float64):
-    # the scores are -P v + r (model) and -v (data); the divergence is half the mean square of (I - P) v + r
-    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
-    with torch.no_grad():
-        randomise(model, 0.3)
-    P = torch.diag((-2 * model.log_std).exp()) - model.W @ model.W.T
-    r = model.b * (-2 * model.log_std).exp() + model.W @ model.c
-    expected = 0.5 * ((torch.eye(2) - P).square().sum() + r.square().sum())
-    torch.testing.assert_close(mean_bracket(optimum(model), model.score), expected.detach())
 
 
 @pytest.mark.parametrize("backend", ["torch.func", "autograd"])
@@ -161,22 +145,6 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
         torch.testing.assert_close(method.model_score(method.live_state().at(phi=phi), v, u), expected.detach())
 
 
-def test_with_the_exact_posterior_the_bracket_has_the_same_mean(model):
-    # the bracket is linear in the score and VaES is unbiased there; the mean is over all latents, without sampling
-    q = BernoulliPosterior(v_dim=2, h_dim=3, temperature=0.0)
-    with torch.no_grad():
-        q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
-    method, v, signs = variational(model, posterior=q), torch.randn(6, 2), torch.ones(6, 2)
-    h, p = binary(3).unsqueeze(1), model.latent_mean(v).detach()
-    weights = (h * p + (1 - h) * (1 - p)).prod(-1)
-    noise = h * (1 - p / 2) + (1 - h) * (1 - p) / 2  # the middle of the interval of uniform noise that draws h
-    scores = [method.model_score(method.live_state(), v, row.unsqueeze(0)) for row in noise]
-    values = [bracket(method.critic, s, v, signs) for s in scores]
-    expected = bracket(method.critic, model.score(v), v, signs)
-    torch.testing.assert_close((weights * torch.stack(values)).sum(0), expected)
-    assert torch.stack(values).std(0).min() > 1e-3
-
-
 @pytest.mark.parametrize("backend", ["torch.func", "autograd"])
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
     # f is the network plus the model's score, in closed form here
@@ -220,13 +188,6 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
     torch.testing.assert_close(mean_bracket(method.critic, model.score), truth, rtol=0.02, atol=0)
 
 
-def test_validation_loss_is_minus_the_bracket(model):
-    method, v = exact(model), torch.randn(50, 2)
-    u = method.noise(v, keyed_generator(3))["u"]
-    expected = -bracket(method.critic, model.score(v), v, u)
-    torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
-
-
 # --- the metric -------------------------------------------------------------------------------------------
 
 
@@ -256,71 +217,13 @@ def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float6
     assert CriticDivergence(data_energy=truth).compute(other, v, keyed_generator(0)) == {}
 
 
-# --- data and model ---------------------------------------------------------------------------------------
-
-
-def test_perturbed_models_of_one_seed_are_multiples_of_one_another_whatever_the_global_seed(float64):
-    torch.manual_seed(1)
-    one = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=3)
-    torch.manual_seed(2)
-    half = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=0.5, perturbation_seed=3)
-    other = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=4)
-    for name in ("W", "b", "c"):
-        torch.testing.assert_close(half.get_parameter(name), 0.5 * one.get_parameter(name))
-        assert (one.get_parameter(name) != other.get_parameter(name)).all()
-    assert one.W.std().item() == pytest.approx(1, abs=5 / math.sqrt(2 * 2000))
-    assert one.W.mean().item() == pytest.approx(0, abs=5 / math.sqrt(2000))
-    assert len({*one.b.tolist(), *one.c.tolist(), *one.W.flatten().tolist()}) == 40 + 50 + 2000
-    assert (one.log_std == 0).all()
-    assert "log_std" not in params_of(one)
-
-
-def test_data_are_standard_normal_and_have_the_score_of_that_density():
-    data = StandardNormalData(v_dim=5, seed=1)
-    splits = data.load()
-    assert [tuple(v.shape) for v in splits] == [(16_000, 5), (2_000, 5), (2_000, 5)]
-    for v, equal, other in zip(
-        splits,
-        StandardNormalData(v_dim=5, seed=2).load(),
-        StandardNormalData(v_dim=5, sample_seed=1).load(),
-        strict=True,
-    ):
-        assert torch.equal(v, equal)
-        assert (v != other).all()
-    assert (splits.val != splits.test).all()
-    assert (splits.train[:2000] != splits.val).all()
-    torch.testing.assert_close(splits.train.mean(0), torch.zeros(5), atol=5 / math.sqrt(16_000), rtol=0)
-    torch.testing.assert_close(splits.train.T.cov(), torch.eye(5), atol=0.06, rtol=0)
-    truth = PerturbedGRBM(v_dim=5, h_dim=4, perturbation=0.0)
-    torch.testing.assert_close(ExactScore(truth)(splits.test), data.score(splits.test))
-    v = splits.test[:3].clone().requires_grad_()
-    log_p = torch.distributions.Normal(0.0, 1.0).log_prob(v).sum()
-    torch.testing.assert_close(torch.autograd.grad(log_p, v)[0], data.score(v).detach())
-
-
 # --- runs -------------------------------------------------------------------------------------------------
 
 NORMAL = ("data=standard_normal", "model=perturbed_grbm", "data.v_dim=6", "data.batch_size=50")
 
 
-def test_the_published_experiment(tmp_path):
-    cfg = configure("experiment=vages_fisher", "data.v_dim=500", f"run_dir={tmp_path}")
-    assert (cfg.model.v_dim, cfg.model.h_dim, cfg.data_energy.v_dim) == (500, 500, 500)
-    assert (cfg.trainer.max_steps, cfg.data.batch_size) == (20_000, 100)
-    method = build(cfg).method
-    assert (method.n_lower_steps, method.n_particles, method.optimizer.lr) == (5, 1, 2e-4)
-    assert method.optimizer.betas == method.groups["lower"].optimizer.betas == (0.9, 0.999)
-    schedule = method.optimizer.schedule
-    assert schedule(2e-4, 19_999, 20_000) == pytest.approx(2e-4)
-    shapes = [tuple(layer.weight.shape) for layer in method.critic.layers if isinstance(layer, nn.Linear)]
-    assert shapes == [(500, 500)] * 3
-    sweep = configure("experiment=vages_fisher", "data.v_dim=7")
-    assert sweep.method.energy.v_dim == sweep.method.critic.v_dim == 7
-
-
-@pytest.mark.parametrize("method", ["fisher_critic", "vages_fisher"])
-def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(method, tmp_path):
-    overrides = [*NORMAL, f"method={method}", "model.perturbation=0.5"]
+def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(tmp_path):
+    overrides = [*NORMAL, "method=vages_fisher", "model.perturbation=0.5"]
     metrics = train(tmp_path / "run", *overrides)
     estimate, truth = metrics["test/fisher_divergence"], metrics["test/fisher_divergence_true"]
     assert metrics["test/fisher_divergence_relative_error"] == pytest.approx(abs(estimate - truth) / truth)
@@ -329,4 +232,4 @@ def test_a_run_reports_estimate_and_truth_and_leaves_the_model_as_it_was(method,
     assert before.keys() == after.keys()
     unmoved = {name for name in after if torch.equal(before[name], after[name])}
     assert unmoved == {name for name in after if name.startswith("energy.")}
-    assert ("posterior.linear.weight" in after) == (method == "vages_fisher")
+    assert "posterior.linear.weight" in after

@@ -10,7 +10,6 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
 from eblvm_lit.methods.latent_discrepancy import LatentEnergyDiscrepancy
 from eblvm_lit.optimizers.sgd import SGD
@@ -41,11 +40,6 @@ def latent(energy, posterior=None, **options):
     return LatentEnergyDiscrepancy(energy=energy, optimizer=RATE, **parts, **options)
 
 
-def live_state(method):
-    params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
-    return method.live_state()._replace(params=params)
-
-
 # --- the exact loss ---------------------------------------------------------------------------------------
 
 
@@ -60,7 +54,7 @@ def test_the_loss_by_hand(m, w, float64):
     for i in range(m):
         total = total + (energy.free_energy(v) - energy.free_energy(v + 0.7 * xi[0] + 0.7 * xi[1 + i])).exp()
     expected = (total / m).log()
-    torch.testing.assert_close(method.loss(live_state(method), v, noise), expected)
+    torch.testing.assert_close(method.loss(iterating.live(method), v, noise), expected)
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
     (found,) = iterating.found(method, iterating.start(method), v, {"model": noise})["model"]
     torch.testing.assert_close(found.loss, expected.mean().detach())
@@ -71,7 +65,7 @@ def expected_loss(precision, s, t, n=60):
     (x, weight), method = hermite(n, 1), ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
     v, xi = (part.flatten(0, 1) for part in (s**0.5 * x.expand(n, n, 1), x.unsqueeze(1).expand(n, n, 1)))
     noise = {"perturbation": torch.cat([xi.unsqueeze(0), x.unsqueeze(1).expand(n, n * n, 1)])}
-    state = live_state(method)
+    state = iterating.live(method)
     differences = method.energy_differences(state, v, method.negatives(v, noise), noise)
     at_v = (differences + weight.log().unsqueeze(1)).logsumexp(0)
     outer = (weight.unsqueeze(1) * weight).flatten()
@@ -99,20 +93,6 @@ def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_a
     assert abs(expected_loss(1 / s, s, t)[1].item()) < 1e-9
 
 
-@pytest.mark.parametrize("n_negatives", [4, 2000])
-def test_the_sampled_loss_tends_to_the_closed_form_as_m_grows_from_below(n_negatives, float64):
-    s, t, precision = 1.0, 0.5, 0.7
-    method = ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n_negatives, w=0.0)
-    v = s**0.5 * torch.randn(2000, 1, generator=keyed_generator(0))
-    losses = method.validation_loss(v, keyed_generator(1))
-    inner = 1 + precision * t
-    closed = precision * s / 2 - math.log(inner) / 2 - precision * (s + t) / (2 * inner)
-    error = losses.std().item() / len(losses) ** 0.5
-    gap = losses.mean().item() - closed
-    assert gap < 4 * error  # by Jensen's inequality; the bias is of order 1 / M
-    assert gap > -4 * error - 1 / n_negatives
-
-
 @pytest.mark.parametrize("shape", [(4,), (1, 2, 2)])
 def test_images_are_vectors(shape, float64):
     flat, method = ed(Precision(0.8, (4,))), ed(Precision(0.8, shape))
@@ -120,7 +100,7 @@ def test_images_are_vectors(shape, float64):
     noise = flat.noise(v, keyed_generator(0))
     shaped = {"perturbation": noise["perturbation"].view(5, 5, *shape)}
     torch.testing.assert_close(
-        method.loss(live_state(method), v.view(5, *shape), shaped), flat.loss(live_state(flat), v, noise)
+        method.loss(iterating.live(method), v.view(5, *shape), shaped), flat.loss(iterating.live(flat), v, noise)
     )
     assert method.noise(v.view(5, *shape), keyed_generator(0))["perturbation"].shape == (5, 5, *shape)
 
@@ -139,8 +119,8 @@ def test_with_the_true_posterior_it_is_the_exact_loss(energy_case, w, float64):
         methods.append(latent(energy, energy_case.exact_posterior(energy), n_particles=4, **options))
     for method in methods:
         noise = method.noise(v, keyed_generator(3))
-        expected = exact.loss(live_state(exact), v, noise)
-        torch.testing.assert_close(method.loss(live_state(method), v, noise), expected, rtol=1e-10, atol=1e-10)
+        expected = exact.loss(iterating.live(exact), v, noise)
+        torch.testing.assert_close(method.loss(iterating.live(method), v, noise), expected, rtol=1e-10, atol=1e-10)
         assert expected.abs().max() > 0.1
     assert list(estimated.groups) == ["model"]
 
@@ -150,7 +130,7 @@ def test_the_estimates_have_the_means_that_are_stated(float64):
     energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
     q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
     method = latent(energy, q, n_particles=1, n_negatives=1, w=0.0)
-    state, noise = live_state(method), method.noise(v, keyed_generator(3))
+    state, noise = iterating.live(method), method.noise(v, keyed_generator(3))
     u = method.negatives(v, noise)
     (h_v, at_v), (h_u, at_u) = bernoulli_nodes(q, v), bernoulli_nodes(q, u[0])
 
@@ -175,47 +155,6 @@ def test_the_estimates_have_the_means_that_are_stated(float64):
     torch.testing.assert_close(mean_at_v, f_v + divergence)
 
 
-def test_more_particles_bring_the_loss_and_its_gradient_to_the_exact_ones(float64):
-    energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
-    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
-    v, options = torch.randn(4000, V_DIM, generator=keyed_generator(0)), {"n_negatives": 1, "w": 1.0}
-    params = list(energy.parameters())
-
-    def loss_and_gradient(method, noise):
-        loss = method.loss(live_state(method), v, noise)
-        return loss, torch.cat([g.flatten() for g in torch.autograd.grad(loss.mean(), params)])
-
-    exact = ed(energy, **options)
-    noise = exact.noise(v, keyed_generator(1))
-    limit, slope = loss_and_gradient(exact, noise)
-    gaps, errors = [], []
-    for n in (1, 5, 500):
-        method = latent(energy, q, n_particles=n, **options)
-        loss, found = loss_and_gradient(method, {**method.noise(v, keyed_generator(2)), **noise})
-        gaps.append(loss - limit)
-        errors.append(float((found - slope).norm() / slope.norm()))
-    means = [float(gap.mean()) for gap in gaps]
-    p_h, q_h = (torch.distributions.Bernoulli(logits=part(v)) for part in (energy.latent_logits, q.logits))
-    assert torch.distributions.kl_divergence(q_h, p_h).sum(-1).mean() > 0.1  # q is not the posterior
-    assert abs(means[0]) > 10 * abs(means[2])
-    assert means[2] == pytest.approx(0, abs=4 * float(gaps[2].std()) / len(v) ** 0.5 + 0.01)
-    assert errors[0] > 2 * errors[1] > 4 * errors[2]
-    assert errors[2] < 0.05
-
-
-def test_the_weights_are_of_bits_where_the_posterior_relaxes(float64):
-    # the mass of a Bernoulli variable is no density of its relaxation: the mean weight would not be exp(-F)
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
-    relaxed, bits = (BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=t) for t in (0.5, 0.0))
-    relaxed.load_state_dict(bits.state_dict())
-    noise = latent(energy, bits).noise(v, keyed_generator(3))
-    losses = [method.loss(live_state(method), v, noise) for method in (latent(energy, relaxed), latent(energy, bits))]
-    torch.testing.assert_close(*losses)
-    h = relaxed.sample_given(relaxed.distribution_params(v), noise["at_data"])
-    assert set(h.unique().tolist()) == {0.0, 1.0}
-    torch.testing.assert_close(h, relaxed.rsample(v, noise["at_data"]).round())
-
-
 def test_the_lower_level_fits_q_at_the_data_and_at_negatives(float64):
     energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     method, v = latent(energy, q, n_lower_steps=2, noise_std=0.5), torch.randn(6, V_DIM)
@@ -227,35 +166,3 @@ def test_the_lower_level_fits_q_at_the_data_and_at_negatives(float64):
         points = torch.cat([v, v + 0.5 * (xi[0] + xi[1])])
         torch.testing.assert_close(found.loss, KL().loss(energy, q, points, u).mean().detach())
     assert not torch.equal(noise["lower"]["perturbation"][0], noise["lower"]["perturbation"][1])
-
-
-def test_the_true_posterior_is_a_constant_to_the_gradient(float64):
-    # else the estimate, which does not depend on h, would have the gradient of F(v) - F(u) twice over
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
-    options = {"noise_std": 0.7, "n_negatives": 2, "w": 0.5}
-    method = latent(energy, n_particles=3, **options)
-    noise = method.draw_noise(v, keyed_generator(3))
-    (found,) = iterating.found(method, iterating.start(method), v, noise)["model"]
-    drawn, total = noise["model"], torch.full((5,), 0.5)
-
-    def log_weights(x, eps):
-        with torch.no_grad():
-            h = energy.draw_latent(x, eps)
-            log_q = energy.free_energy(x) - energy.energy(x, h)
-        return -energy.energy(x, h) - log_q
-
-    u = method.negatives(v, drawn)
-    for i in range(2):
-        at_u = log_weights(u[i], drawn["at_negatives"][:, i]).logsumexp(0) - math.log(3)
-        total = total + (at_u - (log_weights(v, drawn["at_data"]).logsumexp(0) - math.log(3))).exp()
-    loss = (total / 2).log().mean()
-    torch.testing.assert_close(found.loss, loss.detach())
-    for name, p in energy.named_parameters():
-        torch.testing.assert_close(found.grads[name], torch.autograd.grad(loss, p, retain_graph=True)[0])
-
-
-# --- as a run ---------------------------------------------------------------------------------------------
-
-
-def test_mixed_precision_is_left_alone():
-    assert "differences of free energies" in ed(MLPEnergy(v_dim=2)).float32_reason()

@@ -1,15 +1,12 @@
 """The latent-space energy-based prior: closed forms of the Gaussian case, its own training, samples and outliers."""
 
-from unittest import mock
-
 import pytest
 import torch
 from torch import nn
 from torch.distributions import MultivariateNormal
 
 from cases import binary, hermite
-from eblvm_lit.core.functional import params_of, plain_autograd
-from eblvm_lit.data.digits import Digits
+from eblvm_lit.core.functional import params_of
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
@@ -20,7 +17,6 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.scores.variational import Biased, VaES, vages_product
 from helpers import iterating
 from helpers.shell import configured
 
@@ -184,17 +180,6 @@ def model(**options):
     return LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, V]), prior=f, **options)
 
 
-@double
-def test_gradients_in_v_pass_the_generator_once_and_no_way_back():
-    energy, v, h = model(), torch.randn(4, V), torch.randn(5, 4, H)
-    with mock.patch.object(SmoothMLP, "forward", autospec=True, side_effect=SmoothMLP.forward) as passes:
-        with plain_autograd():
-            VaES()(energy, None, v, h)
-        vages_product(energy, v, v, h, h, Biased())
-    assert passes.call_count == 4  # f and g, each once in each, all particles together
-    assert {call.args[1].shape for call in passes.call_args_list} == {(20, H)}
-
-
 def test_the_prior_keeps_its_digits_under_autocast():
     energy, h = model(), torch.randn(4, H)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -221,18 +206,6 @@ def test_an_encoder_of_chains_is_a_function_of_v_alone():
     draws = method.parts.encoding.draws(v[:2], 3)
     assert torch.equal(draws[0], method.parts.encoding(v[:2]))
     assert not torch.equal(draws[0], draws[1])
-
-
-def test_generated_images_start_at_the_prior_of_the_model():
-    data = Digits()
-    data.setup()
-    method, steps = digits_method(), Langevin(n_steps=4, step_size=0.2)
-    source = GeneratedImages(langevin=steps, batch_size=4)
-    images = source.images(method, data, 6)
-    assert images.shape == (6, 1, 8, 8)
-    assert torch.equal(images[:5], GeneratedImages(langevin=steps, batch_size=2).images(method, data, 5))
-    still = GeneratedImages(langevin=Langevin(n_steps=0, step_size=0.2)).images(method, data, 6)
-    assert not torch.equal(images, still)
 
 
 def test_drawn_latents_follow_a_learnt_prior():

@@ -12,7 +12,6 @@ from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.deep import DeepLatentEnergy
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit
 from eblvm_lit.hypergradients.unroll import Unroll
@@ -22,7 +21,6 @@ from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.objectives.sm import SM
-from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
@@ -255,11 +253,6 @@ def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hyper
     assert max(moved.values()) > 1e-4
 
 
-def test_unknown_noise_is_refused():
-    with pytest.raises(ConfigError, match="lower_noise is 'fresh' or 'shared', not 'own'"):
-        make("grbm", "dsm", lower_noise="own")
-
-
 # --- VaGES --------------------------------------------------------------------------------------------------------
 
 
@@ -319,13 +312,11 @@ def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objecti
 @pytest.mark.parametrize(
     ("make_method", "n_shared", "n_fresh"),
     [
-        (lambda **o: make("deep", "mdsm", **o), 1, K + 1),
         (lambda **o: make("deep", "mdsm", "unroll", **o), 1, K + N + 1),
-        (lambda **o: make("deep", "mdsm", "implicit", **o), 1, None),
         (lambda **o: make("deep", "mdsm", "fixed_point", **o), 1, K + 2),
         (lambda **o: vages("deep", "mdsm", particles=REFINED, **o), 1, None),
     ],
-    ids=["none", "unroll", "implicit", "fixed_point", "vages"],
+    ids=["unroll", "fixed_point", "vages"],
 )
 def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
     def passes(**options):
@@ -347,20 +338,3 @@ def test_shared_noise_draws_one_minibatch_and_latents_for_each_step():
     assert noise["lower"]["data"] == noise["hypergradient"]["data"] == {}
     assert noise["lower"]["latent"].shape == (K, 2, 5, H_DIM)
     assert not torch.equal(noise["lower"]["latent"][0], noise["lower"]["latent"][1])
-
-
-def test_live_adam_goes_on_from_the_lower_steps():
-    """Adam's K steps, against torch's, each with the upper level's points."""
-    adam = Adam(lr=LOWER_LR)
-    method, v = make("grbm", "mdsm", lower_optimizer=adam), torch.randn(5, V_DIM)
-    noise = method.draw_noise(v, keyed_generator(0))
-    hand, theta = ByHand(method, v, noise), leaves(method.energy)
-    phi = leaves(method.posterior)
-    twin = torch.optim.Adam(phi.values(), lr=LOWER_LR, betas=(0.9, 0.95))
-    for eps in noise["lower"]["latent"]:
-        for p, g in zip(phi.values(), gradient(hand.lower(theta, phi, eps), phi).values(), strict=True):
-            p.grad = g
-        twin.step()
-    with plain_autograd():
-        end, _ = iterating.run(method, iterating.start(method), v, noise)
-    assert_close(end.phi, {name: p.detach() for name, p in phi.items()})

@@ -40,15 +40,9 @@ def vnce(energy, posterior=None, p_n=None, **options):
     return VNCE(energy=energy, noise_distribution=p_n or StandardNormal(), **options)
 
 
-def live_state(method):
-    """The live parameters, through which autograd differentiates what the method computes."""
-    params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
-    return method.live_state()._replace(params=params)
-
-
 def terms_of(method, v, noise):
     """Both terms of the loss at the live parameters."""
-    return method.terms(live_state(method), v, noise)
+    return method.terms(iterating.live(method), v, noise)
 
 
 # --- NCE --------------------------------------------------------------------------------------------------
@@ -240,12 +234,12 @@ def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
     ones, losses, pairs = 0, 0, 0
     for i in range(len(states)):
         noise = {**p_n, "at_data": u[i].unsqueeze(0), "at_noise": u[i].unsqueeze(0)}
-        one, _ = method.log_densities(live_state(method), v, v, noise)
+        one, _ = method.log_densities(iterating.live(method), v, v, noise)
         ones = ones + weights[i] * one
         losses = losses + weights[i] * terms_of(method, v, noise)[0]
         for j in range(len(states)):
             both = {**noise, "at_noise": torch.stack([u[i], u[j]])}
-            two = pair.log_densities(live_state(pair), v, v, both)[1]
+            two = pair.log_densities(iterating.live(pair), v, v, both)[1]
             pairs = pairs + weights[i] * weights[j] * two
     exact = nce(energy)
     assert (ones + 1e-3 < pairs).all()

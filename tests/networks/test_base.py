@@ -14,6 +14,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.image_mlp import ImageMLP
+from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.networks.vector_field import VectorField
@@ -160,3 +161,13 @@ def test_the_published_posterior_of_images():
 def test_shapes_that_do_not_fit_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+def test_mlp_is_linear_layers_with_leaky_rectifiers(float64):
+    mlp, x = MLP(sizes=[6, 5, 4], negative_slope=0.3), torch.randn(3, 1, 2, 3)
+    expected = x.reshape(3, 6)
+    for i in (0, 2):
+        expected = expected @ mlp.layers[i].weight.T + mlp.layers[i].bias
+        expected = torch.where(expected > 0, expected, 0.3 * expected)
+    torch.testing.assert_close(mlp(x), expected)
+    assert mlp.out_dim == 4

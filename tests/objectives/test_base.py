@@ -147,15 +147,6 @@ def test_denoising_losses_row_by_row(case):
         np.testing.assert_allclose(loss[i], 0.5 * (residual**2).sum())
 
 
-def test_multiscale_with_one_level_is_scaled_denoising():
-    sigma, v = 0.3, torch.randn(5, 2)
-    one, many = DSM(noise_std=sigma), MDSM(sigma_min=sigma, sigma_max=sigma, sigma0=sigma)
-    noise = many.noise(v, (), keyed_generator(0))
-    assert torch.equal(noise["eps"], one.noise(v, (), keyed_generator(0))["eps"])
-    torch.testing.assert_close(many.perturb(v, noise), one.perturb(v, noise))
-    torch.testing.assert_close(many.loss(torch.sin, v, noise), one.loss(torch.sin, v, noise) / sigma**2)
-
-
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
 def test_every_batch_has_its_own_whole_ladder(ladder, size):

@@ -1,7 +1,6 @@
 """What methods with a generator share: passes that steps have in common, statistics of minibatches, and refusals."""
 
 import copy
-from collections import Counter
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ import torch
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.losses import Adversarial
-from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan, vae
 from helpers.iterating import start
@@ -58,33 +56,6 @@ def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
     assert not changed(begin, first)
     weights = {f"omega.generator.{name}" for name, _ in method.generator.named_parameters() if name.endswith("weight")}
     assert weights <= changed(begin, second)
-
-
-PASSES = {
-    # energy: v and v_hat of the upper level, v_hat of the lower; encoder: v and v_hat; generator: h_hat and h
-    "offset": {"energy": 3, "encoder": 2, "generator": 2},
-    "complete": {"energy": 3, "encoder": 3, "generator": 2},
-    "without": {"energy": 3, "encoder": 1, "generator": 2},
-    "vae": {"encoder": 1, "generator": 1},
-    "sngan": {"energy": 11, "generator": 6},
-}
-
-
-@pytest.mark.parametrize("name", PASSES)
-def test_no_pass_is_computed_twice(name, monkeypatch):
-    counted = Counter()
-    for key, kind in {"energy": SpectralConv, "encoder": BatchNormEncoder, "generator": ConvGenerator}.items():
-
-        def forward(self, x, key=key, own=kind.forward):
-            counted[key] += 1
-            return own(self, x)
-
-        monkeypatch.setattr(kind, "forward", forward)
-    method = {"vae": vae, "sngan": sngan}[name]() if name in ("vae", "sngan") else bidvl(name)
-    v, noise = minibatch(method)
-    with plain_autograd():
-        method.run_iteration(start(method), v, noise)
-    assert counted == PASSES[name]
 
 
 def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
