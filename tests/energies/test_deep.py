@@ -10,13 +10,10 @@ from torch import nn
 from cases import VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
-from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.resnet import ResNet
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.scores.exact import Exact
 from helpers.shell import configure
 
@@ -85,15 +82,6 @@ def test_one_pass_through_the_network_serves_all_latents(shape):
     for _ in range(5):
         energy.energy_of_features(features, torch.randn(*shape, 4, 3))
     assert len(calls) == 2
-
-
-def test_the_fisher_divergence_of_many_particles_takes_one_pass():
-    energy, v = deep(), torch.randn(4, 2)
-    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
-    calls = count_calls(energy)
-    with plain_autograd():
-        Fisher(n_particles=10).loss(energy, q, v, q.noise((10,), v, keyed_generator(0)))
-    assert calls == [(4, 2)]
 
 
 class Convolutional(nn.Module):

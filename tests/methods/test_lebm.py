@@ -18,7 +18,6 @@ from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers import iterating
-from helpers.shell import configured
 
 V, H, STD = 2, 3, 0.7
 double = pytest.mark.usefixtures("float64")
@@ -216,17 +215,3 @@ def test_drawn_latents_follow_a_learnt_prior():
     h = source.draw_latents(small(energy), SampleNoise(0, range(400)))
     variance, n = 1 / (2 * (1 - 0.1 * 2 / 4)), 400 * H
     assert abs(h.square().mean() - variance) < 4 * variance * (2 / n) ** 0.5
-
-
-# --- training, and what is refused ----------------------------------------------------------------------------------
-
-
-def test_the_published_run_composes():
-    cfg = configured("method=lebm", "data=svhn")
-    found = (cfg.latent_langevin.n_steps, cfg.latent_langevin.step_size**0.5, cfg.method.posterior_langevin.n_steps)
-    assert found == (60, pytest.approx(0.4), 20)
-    assert cfg.method.posterior_langevin.step_size**0.5 == pytest.approx(0.1)
-    assert (cfg.model.h_dim, cfg.model.std, list(cfg.model.prior.sizes)[1:]) == (100, 0.3, [200, 200, 1])
-    rates = cfg.method.prior_optimizer.lr, cfg.optimizer.lr, cfg.optimizer.schedule.floor
-    assert rates == (2e-5, 1e-4, None)
-    assert list(cfg.optimizer.betas) == list(cfg.method.prior_optimizer.betas) == [0.5, 0.999]

@@ -181,15 +181,13 @@ RESNET = "eblvm_lit.networks.resnet.ResNet"
 SMALL = ["data.size=8", "model.network.n_blocks=1", "model.network.channels=2"]
 
 
-@pytest.mark.parametrize("method", ["vages_mdsm", "mdsm"])
-def test_a_run_on_images_in_bfloat16(method, tmp_path):
+def test_a_run_on_images_in_bfloat16(tmp_path):
     write_images(tmp_path / "images", 12, size=(8, 8))
     data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.test_size=3"]
     short = ["debug=fast", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=2", "callbacks.figures=null"]
-    parts = ["model=deep", f"method={method}", "trainer.precision=bf16-mixed", f"run_dir={tmp_path}"]
+    parts = ["model=deep", "method=vages_mdsm", "trainer.precision=bf16-mixed", f"run_dir={tmp_path}"]
     metrics = run.train(configure(*parts, *data, *SMALL, *short))
     assert metrics["iteration"] == 2
-    assert (method == "mdsm") == ("test/posterior_fisher" not in metrics)
     weights = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert {value.dtype for value in weights.values()} == {torch.float32}
 

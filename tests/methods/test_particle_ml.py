@@ -6,15 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cases import V_DIM, make_gaussian_latent, randomise
+from cases import V_DIM, make_gaussian_latent
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.particle_ml import ParticleML
 from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from helpers import iterating
 from helpers.shell import checkpoint, train
@@ -71,27 +69,6 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
     others = torch.tensor([1, 2, 4, 5, 6])
     assert torch.equal(end.buffers["latents"][others], before["latents"][others])
     assert not torch.isclose(h, before["latents"][indices]).any()
-
-
-@every_backend
-def test_gibbs_particles_by_hand_without_memory_of_data(backend, float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(4, V_DIM)
-    method = make(energy, GibbsChain(n_steps=2))
-    assert sorted(method.persistent_buffers()) == ["chain_h", "chain_started"]
-    state = {"chain_started": torch.tensor(True), "chain_h": (torch.rand(5, 3) < 0.5).double()}
-    start, noise = iterating.start(method)._replace(buffers=state), method.draw_noise(v, keyed_generator(0))
-    with backend():
-        (found,) = iterating.found(method, start, v, noise)["model"]
-        end, _ = iterating.run(method, start, v, noise)
-    with torch.no_grad():
-        h, g = (noise["positive"] < energy.latent_mean(v)).double(), state["chain_h"]
-        for u_v, u_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
-            x = energy.visible_mean(g) + energy.visible_std() * u_v
-            g = (u_h < energy.latent_mean(x)).double()
-    loss = energy.energy(v, h).mean() - energy.energy(x, g).mean()
-    torch.testing.assert_close(found.loss, loss.detach())
-    check_grads(found.grads, iterating.gradient_of(loss, energy))
-    torch.testing.assert_close(end.buffers["chain_h"], g)
 
 
 def test_an_iteration_in_place_is_the_pure_one(float64):

@@ -218,7 +218,6 @@ def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
     ("make", "message"),
     [
         (lambda: SpectralConv(v_shape=[1, 28, 28]), "has no network"),
-        (lambda: BatchNormEncoder(v_shape=[3, 32, 64]), "has no network"),
         (lambda: ConvGenerator(v_shape=[3, 48, 48]), "pad or resize"),
         (lambda: ResidualGenerator(v_shape=[3, 64, 64]), "one width more for each doubling"),
         (lambda: SpectralEnergy(network=MLP(sizes=[2, 4]), output="relu"), "'tanh', 'sigmoid' or 'identity'"),

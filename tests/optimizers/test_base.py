@@ -8,9 +8,10 @@ import torch
 from lightning_fabric.utilities.optimizer import _optimizer_to_device
 
 from cases import OPTIMIZERS, SCHEDULES
+from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.score_matching import ScoreMatching
+from eblvm_lit.objectives.sm import SM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Cosine
 from eblvm_lit.optimizers.sgd import SGD
@@ -181,105 +182,26 @@ def test_ends_of_the_cosine():
     assert schedule(1.0, 0, 0) == 1.0
 
 
-# --- steps of an iteration --------------------------------------------------------------------------------
-
-
-class Quadratic(Method):
-    """n steps of each network p down 1/2 |p - other + noise_step|^2 + 1/2 |v|^2, in a given order."""
-
-    parts = None
-
-    def __init__(self, **steps):
-        super().__init__()
-        self.steps_of = steps  # name: (network, n, optimizer, other)
-
-    def networks(self):
-        return {}
-
-    def param_groups(self):
-        return {name: ParamGroup(network, rule) for name, (network, _, rule, _) in self.steps_of.items()}
-
-    def draw_noise(self, v, generator):
-        return {name: torch.randn(n) for name, (_, n, _, _) in self.steps_of.items()}
-
-    def iteration(self, state, v, noise):
-        for name, (network, n, _, other) in self.steps_of.items():
-            for i in range(n):
-                gaps = {k: p - state.params[other][k] + noise[name][i] for k, p in state.params[network].items()}
-                loss = 0.5 * sum(g.square().sum() for g in gaps.values()) + 0.5 * v.square().sum()
-                state = self.update(state, name, loss, gaps)
-        return state
-
-    def validation_loss(self, v, generator):
-        return v
-
-
-def start_of(method):
-    params = {"phi": some_params(), "theta": some_params()}
-    states = {name: group.optimizer.init(params[group.network]) for name, group in method.groups.items()}
-    return TrainState(params, states, {name: torch.tensor(g.optimizer.lr) for name, g in method.groups.items()})
-
-
 def flatten(prefix, tree):
     if isinstance(tree, dict):
         return {path: x for key, value in tree.items() for path, x in flatten((*prefix, key), value).items()}
     return {prefix: tree}
 
 
-def leaves(state):
-    return {**flatten(("params",), state.params), **flatten(("optimizers",), state.optimizers)}
-
-
-def test_steps_run_in_order_with_their_own_noise_and_the_last_one_is_recorded():
-    steps = {"lower": ("phi", 3, SGD(lr=0.1), "theta"), "upper": ("theta", 2, SGD(lr=0.2), "phi")}
-    v, noise = torch.tensor([2.0]), {"lower": torch.randn(3), "upper": torch.randn(2)}
-    for names in (("lower", "upper"), ("upper", "lower")):
-        method = Quadratic(**{name: steps[name] for name in names})
-        start = start_of(method)
-        end, record = iterating.run(method, start, v, noise)
-        phi, theta = dict(start.phi), dict(start.theta)
-        for name in names:
-            own, other, lr = (phi, theta, 0.1) if name == "lower" else (theta, phi, 0.2)
-            for step in range(steps[name][1]):
-                gaps = {k: own[k] - other[k] + noise[name][step] for k in own}
-                own.update({k: own[k] - lr * gaps[k] for k in own})
-            square = sum(g.square().sum() for g in gaps.values())
-            torch.testing.assert_close(record[f"{name}_loss"], 0.5 * square + 2.0)  # of the last step
-            torch.testing.assert_close(record[f"{name}_grad_norm"], square.sqrt())
-        for k in phi:
-            torch.testing.assert_close(end.phi[k], phi[k])
-            torch.testing.assert_close(end.theta[k], theta[k])
-    none = Quadratic(upper=("theta", 0, SGD(lr=1.0), "phi"))
-    start = start_of(none)
-    assert iterating.run(none, start, v, noise) == (start, {})
-
-
-def test_steps_in_place_end_where_pure_ones_do():
-    method = Quadratic(lower=("phi", 3, Adam(lr=0.1), "theta"), upper=("theta", 2, SGD(lr=0.2), "phi"))
-    start, noise = start_of(method), {"lower": torch.randn(3), "upper": torch.randn(2)}
-    live = copy.deepcopy(start)
-    pure, record = iterating.run(method, start, torch.ones(1), noise)
-    end, same_record = iterating.run(method, live, torch.ones(1), noise, in_place=True)
-    torch.testing.assert_close(same_record, record)
-    for path, x in leaves(pure).items():
-        assert leaves(end)[path] is leaves(live)[path]
-        torch.testing.assert_close(leaves(live)[path], x, **rounding(5))
-
-
 @pytest.mark.parametrize("scale", [0.01, 100.0])
 def test_gradients_are_clipped_over_all_parameters_of_a_step(scale):
-    grads = {"x": scale * torch.randn(2, 3), "y": scale * torch.randn(4)}
-    method = Quadratic(upper=("theta", 1, SGD(lr=1.0, clip_norm=0.5), "phi"))
-    start = start_of(method)
-    end = method.update(start, "upper", torch.zeros(()), grads)
-    twins = [g.clone().requires_grad_() for g in grads.values()]
-    for twin, g in zip(twins, grads.values(), strict=True):
-        twin.grad = g.clone()
-    norm = torch.nn.utils.clip_grad_norm_(twins, 0.5)
-    torch.testing.assert_close(end.record()["upper_grad_norm"], norm)  # before clipping
-    for name, twin in zip(grads, twins, strict=True):
-        torch.testing.assert_close(start.theta[name] - end.theta[name], twin.grad)
-        assert torch.allclose(twin.grad, grads[name]) == (scale == 0.01)
+    energy = GRBM(v_dim=2, h_dim=3)
+    method = ScoreMatching(energy=energy, objective=SM(), optimizer=SGD(lr=1.0, clip_norm=0.5))
+    start = iterating.start(method)
+    grads = {name: scale * torch.randn_like(p) for name, p in start.theta.items()}
+    end = method.update(start, "model", torch.zeros(()), grads)
+    for name, p in energy.named_parameters():
+        p.grad = grads[name].clone()
+    norm = torch.nn.utils.clip_grad_norm_(energy.parameters(), 0.5)
+    torch.testing.assert_close(end.record()["model_grad_norm"], norm)  # before clipping
+    for name, p in energy.named_parameters():
+        torch.testing.assert_close(start.theta[name] - end.theta[name], p.grad)
+        assert torch.allclose(p.grad, grads[name]) == (scale == 0.01)
 
 
 @pytest.mark.parametrize(

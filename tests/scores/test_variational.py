@@ -190,48 +190,6 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
     assert all(value.abs().max() > 1e-4 for value in step.grads.values())
 
 
-def test_a_score_of_separate_sets_is_unbiased_and_a_shared_set_is_not():
-    """DSM's gradient z' VaGES is a product of two estimates: they must not share their noise."""
-    energy, v = GRBMS[0].make(), torch.randn(1, V_DIM)
-    objective, noise = DSM(noise_std=0.3), {"eps": torch.randn(1, V_DIM)}
-    points, theta = objective.perturb(v, noise), params_of(energy)
-    w, states = probabilities(energy.latent_logits(points).detach()).squeeze(-1), binary(H_DIM)
-    exact = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).sum())(theta)
-
-    def expectation(sets):
-        """Over all values of the independent sets of two particles each, drawn by the score's own code."""
-        score = VariationalScore(n_particles=2, sets=sets)
-        n_sets = max(score.sets) + 1
-        pairs = [(w[i] * w[j], states[[i, j]]) for i in range(len(w)) for j in range(len(w))]
-        if n_sets == 1:
-            rows = [(p, h) for p, h in pairs]
-        else:
-            # mean and covariance enter linearly and apart from each other: only the score's set needs its own sum
-            s_mean = sum(p * VaES()(energy, None, points, h.unsqueeze(1)) for p, h in pairs)
-            z = objective.cotangent(s_mean, points, noise)
-            return sum_of(
-                p * c for p, h in pairs for c in [tensors(energy, theta, points, z, h.unsqueeze(1), h.unsqueeze(1))]
-            )
-        total = []
-        for p, h in rows:
-            drawn = tuple(h.unsqueeze(1) for _ in range(3))
-            vaes = VariationalFunction(score, energy, None, drawn)(points)
-            z = objective.cotangent(vaes, points, noise)
-            total.append(p * tensors(energy, theta, points, z, *drawn[1:]))
-        return sum_of(total)
-
-    def tensors(energy, theta, points, z, h, h_cov):
-        grads = torch.func.grad(lambda t: vages_product(bind(energy, t), points, z, h, h_cov, Unbiased()).sum())(theta)
-        return torch.cat([grads[name].flatten() for name in sorted(grads)])
-
-    def sum_of(parts):
-        return torch.stack(list(parts)).sum(0)
-
-    flat = torch.cat([exact[name].flatten() for name in sorted(exact)])
-    torch.testing.assert_close(expectation("separate"), flat, rtol=1e-10, atol=1e-10)
-    assert (expectation("shared") - flat).abs().max() > 1e-2
-
-
 def test_sets_are_what_they_are_called():
     energy, q = GRBMS[0].make(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(5, V_DIM)
