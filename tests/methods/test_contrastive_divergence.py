@@ -1,6 +1,5 @@
 """Contrastive divergence: its gradient, the limit of long chains, and persistent chains."""
 
-import math
 from contextlib import nullcontext
 
 import pytest
@@ -156,23 +155,6 @@ class Hill(VisibleEnergy):
 
 
 @every_backend
-@pytest.mark.parametrize("uniform_start", [None, [-8.0, -6.0]], ids=["from data", "from noise"])
-def test_langevin_chains_of_an_energy_without_latents_reach_its_moments(uniform_start, backend, float64):
-    energy, a, n = Hill(), 0.3, 2000
-    chain, v = LangevinChain(n_steps=40, step_size=a, uniform_start=uniform_start), torch.full((n, 1, 2, 3), 9.0)
-    with backend():
-        positive = chain.start(energy, v, chain.start_noise(energy, v, keyed_generator(0)))
-        noise = chain.noise(energy, n, v, keyed_generator(1))
-        end = chain.run(energy, chain.begin(positive, noise), noise)
-    assert end.keys() == {"v"}
-    precision = math.exp(1.0)
-    variance = 1 / (precision * (1 - a * precision / 4))  # of the chain; that of the model differs by O(a)
-    x = end["v"].flatten()
-    assert (x.mean() - 2).abs() < 5 * (variance / len(x)) ** 0.5
-    assert (x.var() - variance).abs() < 5 * variance * (2 / len(x)) ** 0.5
-
-
-@every_backend
 def test_gradient_of_a_short_run_from_noise(backend, float64):
     energy, v = Hill(), torch.randn(6, 1, 2, 3)
     chain = LangevinChain(n_steps=3, step_size=0.3, uniform_start=[-1.0, 4.0])
@@ -275,7 +257,7 @@ def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(floa
     }
 
 
-# --- short training runs ----------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------
 
 
 def test_validation_loss_is_the_error_of_one_step(float64):
