@@ -19,15 +19,7 @@ from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError
 from helpers.image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
 from helpers.shell import CONF, configure, configured, save_config, tiny, train, with_values
-from helpers.short_runs import (
-    GAN,
-    NARROW,
-    SHORTER,
-    SMALL_DEEP,
-    first_value,
-    names,
-    shorter_deep,
-)
+from helpers.short_runs import GAN, NARROW, SHORTER, SMALL_DEEP, first_value, names, shorter_deep
 
 # Where a group's choice goes, if not under its own name.
 PLACES = {
@@ -39,62 +31,51 @@ PLACES = {
     "criteria": "+criteria@callbacks.evaluation.metrics.fid.criteria",
     "features": "+features@callbacks.evaluation.metrics.fid.features",
 }
-VARIATIONAL_PARTS = [
-    ("score", "vages"),
-    *(("particles", name) for name in ("posterior", "exact")),
-    *(("estimate", name) for name in ("vaes", "control_variate")),
-    *(("covariance", name) for name in ("unbiased", "biased", "none")),
-]
-# What an option needs beside it: parts that fit, and small sizes.
-COMPANIONS = {
-    "divergence=fisher": ["model=gaussian"],
-    "posterior=gaussian": ["model=gaussian"],
-    "posterior=gaussian_mlp": ["model=gaussian"],
-    **{f"model={name}": ["data=mnist", *SMALL_DEEP] for name in ("deep", "deep_small")},
-    "posterior=gaussian_conv": ["model=deep", "data=mnist", *SMALL_DEEP],
-    "model=deep_mlp": ["data=mnist", "data.size=8", "model.network.widths=[8]"],
-    "posterior=gaussian_image_mlp": ["model=deep_mlp", "data=mnist", "data.size=8", "model.network.widths=[8]"],
-    **{f"chain={name}": ["method=cd"] for name in ("gibbs", "langevin")},
-    **{f"score={name}": [f"method={method}"] for name, method in (("exact", "dsm"), ("importance", "is_dsm"))},
-    **{f"{group}={name}": ["method=vages_dsm"] for group, name in VARIATIONAL_PARTS},
-    "particles=refined": ["method=vages_dsm", "model=gaussian"],
-    **{f"noise_distribution={name}": ["method=nce"] for name in ("standard_normal", "fitted_normal")},
-}
-ALL_FIGURES = "figures@callbacks.figures.figures=all"
-COMPANIONS |= {f"mask={name}": ["data=mnist", *SMALL_DEEP, ALL_FIGURES] for name in ("digits", "left_half", "mnist")}
+DEEP_ONE = ["data=mnist", *SMALL_DEEP]
+MLP = ["data=mnist", "data.size=8", "model.network.widths=[8]"]
 # Doubly variational learning: any of its parts with narrow others.
 DOUBLY = ["method=bidvl", "data=cifar10"]
-PARTS = {
-    "loss": ("offset_latent", "full_latent", "no_latent"),
-    "ratio": ("constant", "sigmoid", "clamped_exponential"),
-    "generator": ("conv",),
-    "posterior": ("encoder_conv",),
-    "model": ("spectral_conv",),
-}
 RESIDUAL = ["model=spectral_resnet", "posterior=encoder_residual", "generator=residual"]
-COMPANIONS |= {f"{group}={name}": [*DOUBLY, *NARROW] for group, found in PARTS.items() for name in found}
-COMPANIONS |= {
-    option: [*DOUBLY, *RESIDUAL, "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"] for option in RESIDUAL
-}
-COMPANIONS |= {
-    f"loss={name}": [*DOUBLY, "model=joint_conv", *NARROW] for name in ("symmetric_joint", "canonical_joint")
-}
-COMPANIONS |= {
-    "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
-    "method=bidvl": ["data=cifar10", *NARROW],
-}
-COMPANIONS |= {option: ["data=mnist", "data.size=16"] for option in ("method=lebm", "model=latent_prior")}
-COMPANIONS["method=vae"] = ["data=cifar10", *NARROW[1:]]  # it reads no model
-COMPANIONS |= {"method=sngan": GAN[1:], "method=bidvl_resnet": GAN[1:]}
-OUTLIERS = "callbacks.evaluation.metrics.out_of_distribution.sets"
-COMPANIONS |= {
-    f"outliers={name}": ["data=mnist", *SMALL_DEEP, "evaluation@callbacks.evaluation.metrics=out_of_distribution"]
-    for name in names("outliers")
-}
+WIDTHS = ["model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 FID = "evaluation@callbacks.evaluation.metrics=fid"
-WITHOUT_CLASSES = [FID, "callbacks.evaluation.metrics.fid.criteria.inception_score=null"]
-COMPANIONS |= {"criteria=coverage": [FID], **{f"features={name}": WITHOUT_CLASSES for name in names("features")}}
-COMPANIONS["outliers=image_folder"].append(f"{OUTLIERS}.image_folder.data.path=nowhere")
+OUTLIERS = "evaluation@callbacks.evaluation.metrics=out_of_distribution"
+NOWHERE = "callbacks.evaluation.metrics.out_of_distribution.sets.image_folder.data.path=nowhere"
+# What an option, or all options of a group, need beside them: parts that fit, and small sizes.
+COMPANIONS = {
+    "chain": ["method=cd"],
+    **{key: ["method=vages_dsm"] for key in ("covariance", "estimate", "particles")},
+    "criteria": [FID],
+    "divergence=fisher": ["model=gaussian"],
+    "features": [FID, "callbacks.evaluation.metrics.fid.criteria.inception_score=null"],
+    **{key: [*DOUBLY, *NARROW] for key in ("generator", "loss", "ratio")},
+    "loss=symmetric_joint": [*DOUBLY, "model=joint_conv", *NARROW],
+    "loss=canonical_joint": [*DOUBLY, "model=joint_conv", *NARROW],
+    "mask": [*DEEP_ONE, "figures@callbacks.figures.figures=all"],
+    "method=bidvl": ["data=cifar10", *NARROW],
+    "method=bidvl_resnet": GAN[1:],
+    "method=lebm": ["data=mnist", "data.size=16"],
+    "method=sngan": GAN[1:],
+    "method=vae": ["data=cifar10", *NARROW[1:]],  # it reads no model
+    "model=deep": DEEP_ONE,
+    "model=deep_mlp": MLP,
+    "model=deep_small": DEEP_ONE,
+    "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
+    "model=latent_prior": ["data=mnist", "data.size=16"],
+    "model=spectral_conv": [*DOUBLY, *NARROW],
+    "noise_distribution": ["method=nce"],
+    "outliers": [*DEEP_ONE, OUTLIERS],
+    "outliers=image_folder": [*DEEP_ONE, OUTLIERS, NOWHERE],
+    "particles=refined": ["method=vages_dsm", "model=gaussian"],
+    "posterior=encoder_conv": [*DOUBLY, *NARROW],
+    "posterior=gaussian": ["model=gaussian"],
+    "posterior=gaussian_conv": ["model=deep", *DEEP_ONE],
+    "posterior=gaussian_image_mlp": ["model=deep_mlp", *MLP],
+    "posterior=gaussian_mlp": ["model=gaussian"],
+    "score=exact": ["method=dsm"],
+    "score=importance": ["method=is_dsm"],
+    "score=vages": ["method=vages_dsm"],
+    **{key: [*DOUBLY, *RESIDUAL, *WIDTHS] for key in RESIDUAL},
+}
 # What an experiment computes, if not what all others do.
 DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
 SMALL = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "latent_prior_vages", "deep_mlp")
@@ -113,17 +94,9 @@ RESULTS = {
 }
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 NOT_AXES = ("data", "experiment", "hydra", "published")
-ALONE = (
-    "callbacks",
-    "debug",
-    "divergence",
-    "method",
-    "model",
-    "particles",
-)  # groups whose options have others depend on them
-IMAGE_SETS = [
-    name for name in names("data") if name.startswith(("celeba", "cifar", "image", "svhn")) or "mnist" in name
-]
+# Groups whose options have others depend on them.
+ALONE = ("callbacks", "debug", "divergence", "method", "model", "particles")
+IMAGE_SETS = [name for name in names("data") if re.match("celeba|cifar|image|svhn|(fashion_)?mnist", name)]
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
 OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
 
@@ -133,7 +106,7 @@ def together():
     found = []
     for option in OPTIONS:
         group, _, name = option.partition("=")
-        place, needed = PLACES.get(group, group).format(name=name), COMPANIONS.get(option, [])
+        place, needed = PLACES.get(group, group).format(name=name), COMPANIONS.get(option, COMPANIONS.get(group, []))
         fitting = (chosen for chosen, other in found if other == needed and not {place, *ALONE} & chosen.keys())
         chosen = None if group in ALONE else next(fitting, None)
         if chosen is None:
@@ -235,7 +208,7 @@ def test_every_experiment_runs_two_iterations(name, tmp_path, files, monkeypatch
 @pytest.mark.parametrize("name", [name for name, found in EXPERIMENTS.items() if len(found) > 1])
 def test_the_other_commands_of_an_experiment_compose(name):
     for swept in EXPERIMENTS[name][1:]:
-        assert check_config(configure(f"experiment={name}", *swept, "run_dir=.")) is None
+        assert check_config(configured(f"experiment={name}", *swept, "run_dir=.")) is None
 
 
 # --- published settings -----------------------------------------------------------------------------------
