@@ -93,9 +93,9 @@ def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa,
 
 
 @pytest.mark.parametrize("kappa", [10, 100])
-@pytest.mark.parametrize("name", DESCENTS)
+@pytest.mark.parametrize("name", [*DESCENTS, "penalty"])
 def test_the_rate_of_descent(kappa, name):
-    rows = sweep(ESTIMATORS[name], kappa, 700)
+    rows = sweep(ESTIMATORS[name], kappa, 1_200 if name == "penalty" else 700)
     n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
     # The modes' weights fall with their eigenvalue and each has the factor (1 - eigenvalue)^n: after n steps their mean
     # is within 1 / 2n of the smallest eigenvalue, where all weights are equal. The random ones are within twice that,
@@ -134,13 +134,6 @@ def test_conjugate_gradients_keep_their_bounds(kappa):
         assert error < scale * ESTIMATORS["warm, CG"].factor(kappa) ** n + rounding
 
 
-@pytest.mark.parametrize("kappa", [10])
-@pytest.mark.parametrize("name", ["implicit, CG", "warm, CG"])
-def test_the_rate_of_conjugate_gradients(kappa, name):
-    found, bound = 1 - rate(sweep(ESTIMATORS[name], kappa, 3_000)), 1 - ESTIMATORS[name].factor(kappa)
-    assert bound < found < 1.4 * bound  # near the bound of the worst spectrum, which a logarithmic one is not
-
-
 @every_kappa
 @pytest.mark.parametrize("distance", [0.0, 0.01])
 def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa, distance):
@@ -151,13 +144,6 @@ def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa, 
     found = estimate(ESTIMATORS["penalty"].make(kappa, 1), toy, n, distance)
     # rounding of G's gradient is multiplied by lambda
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14 * multiplier)
-
-
-@pytest.mark.parametrize("kappa", [10, 100])
-def test_the_rate_of_the_penalty(kappa):
-    rows = sweep(ESTIMATORS["penalty"], kappa, 1_200)
-    n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
-    assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

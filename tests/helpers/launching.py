@@ -16,17 +16,12 @@ from eblvm_lit.cli import cli, run
 from eblvm_lit.training import processes
 from helpers.shell import ROOT, tiny
 
-__all__ = ["RUN", "Forked", "Launch", "forked_processes", "gone", "run_script"]
+__all__ = ["RUN", "Forked", "Launch", "gone", "run_script"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
-    *(
-        "trainer.max_steps=18",
-        "n_validations=3",
-        "iterations_per_batch=2",
-        "trainer.log_every_n_steps=2",
-        "data.batch_size=108",
-    ),
+    *("trainer.max_steps=18", "n_validations=3", "iterations_per_batch=2", "trainer.log_every_n_steps=2"),
+    "data.batch_size=108",
     *("callbacks.checkpoints.every=4", "optimizer.lr=0.01", "final_lr=1e-4", "method.compile=false"),
     *("trainer.precision=64-true", "trainer.accelerator=cpu", "show_config=false"),
 )
@@ -53,9 +48,6 @@ class Forked:
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("forked", timeout)
-
-    def kill(self):
-        self._process.kill()
 
 
 def _speak_into(path):
@@ -94,20 +86,16 @@ def run_script(script, *args, folder):
     return process.returncode, (Path(folder) / "said").read_text()
 
 
-def forked_processes(folder, work=processes._work):
-    """Have a run fork its processes, each of which writes its number into a file."""
-
-    def noted(*args):
-        (folder / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
-        return work(*args)
-
-    processes.START_METHOD, processes._work = "fork", noted
-
-
 def _first(folder, overrides, prepare):
     """What the command line does."""
     _speak_into(folder.parent / "said")
-    forked_processes(folder.parent)
+    work = processes._work
+
+    def noted(*args):  # each process writes its number into a file
+        (folder.parent / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
+        return work(*args)
+
+    processes.START_METHOD, processes._work = "fork", noted
     prepare()
     try:
         cli.main(run.train, tiny(folder, *overrides))

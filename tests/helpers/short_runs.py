@@ -8,17 +8,9 @@ NARROW = [f"{part}.width=2" for part in ("model.network", "posterior.network", "
 
 SMALL_DEEP = ["model.network.n_blocks=1", "model.network.channels=2"]
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
-
-
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
-
-
 ERROR = "callbacks.evaluation.metrics.hypergradient_error"
-
-
 PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5, "modes.n_steps": 2}
-
-
 SHORTER = {
     "toy_comparison": [f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()],
     "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
@@ -28,8 +20,10 @@ SHORTER = {
         *(f"{BIAS}.n_terms=3", f"{BIAS}.n_series=3", f"{BIAS}.batch_size=600"),
     ],
 }
-
-
+CLASSIFIER = [
+    f"callbacks.evaluation.metrics.fd_classifier.{option}"
+    for option in ("features.n_steps=2", "n_samples=8", "n_samples_at_validation=8")
+]
 SHORT_CHAINS = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
 
 
@@ -48,10 +42,8 @@ def shorter_deep(cfg):
     if "generator" in cfg.method:
         return shorter_generator(cfg)
     if "prior" in cfg.model:
-        quick = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
-        short = [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in quick.items()]
-        short += ["data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
-        return [*short, *SHORT_CHAINS]
+        short = ["data.val_size=2", "data.batch_size=3", "model.generator.width=2", "latent_langevin.n_steps=2"]
+        return [*CLASSIFIER, *short, *SHORT_CHAINS]
     if "network" not in cfg.model:
         return []
     short = list(SHORT_CHAINS)
@@ -62,8 +54,7 @@ def shorter_deep(cfg):
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
         short += ["callbacks.evaluation.at_validation=[]"]
     if "fd_classifier" in cfg.callbacks.evaluation.metrics:
-        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
-        short += [f"callbacks.evaluation.metrics.fd_classifier.{name}={value}" for name, value in values.items()]
+        short += CLASSIFIER
         short += [f"callbacks.evaluation.intervals.{name}=2" for name in cfg.callbacks.evaluation.intervals]
         values = {"samples.n": 4, "conditional.n": 4, "interpolation.n": 2, "interpolation.n_lines": 2}
         values |= {"inpainting.n": 2, "tsne.n": 4, "energies.n": 4}
@@ -86,6 +77,5 @@ def shorter_generator(cfg):
         short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
         short += ["callbacks.evaluation.at_validation=[reconstruction,stability]"]
     if "fd_classifier" in metrics:
-        values = {"features.n_steps": 2, "n_samples": 8, "n_samples_at_validation": 8}
-        short += [f"{at}.fd_classifier.{name}={value}" for name, value in values.items()]
+        short += CLASSIFIER
     return short

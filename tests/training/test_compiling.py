@@ -1,6 +1,5 @@
 """The compiled iteration: the numbers of the eager one, or a sentence that says why there is none."""
 
-import copy
 import gc
 import logging
 import re
@@ -13,115 +12,42 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
-from eblvm_lit.cli.build import build
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.functional import plain_autograd
-from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training import compiling
 from eblvm_lit.training.compiling import choose
-from helpers import iterating
-from helpers.shell import checkpoint, configured, curves, same, tiny, train
+from helpers.processes import BATCH, CASES, iterate, make
+from helpers.shell import checkpoint, curves, same, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 CPU = torch.device("cpu")
+N_ITERATIONS = 3  # the last on a short minibatch, which runs eagerly
 AUTO = ("method=dsm", "method.compile=auto", "n_validations=1")
 
 
-def start_of(folder, *overrides, n=3):
-    """A method, and some minibatches."""
-    parts = build(tiny(folder, *overrides))
-    parts.data.setup()
-    return parts.method, [parts.data.splits.train[8 * i : 8 * i + 8] for i in range(n)]
+def assert_same(compiled, name, folder):
+    """Hold what compiled iterations have found to what they find without; returns the names of moved buffers."""
+    method, like = make(name, folder)
+    n = operations(method, like.expand(BATCH, *like.shape[1:]), N_ITERATIONS)
+    with bounded(method, reordered(n)) as bounds:
+        eager = iterate(method, like, N_ITERATIONS)
+    assert_same_iterations(compiled[:2], eager[:2], bounds)
+    assert not same(method.state_dict(), eager[0])
+    buffers = dict(method.named_buffers())
+    return {name.rpartition(".")[2] for name, x in buffers.items() if not torch.equal(x, eager[0].get(name, x))}
 
 
-def advance(method, batches, step=None):
-    """State dict and records after an iteration a minibatch, eager or by a compiled step, in double precision."""
-    method.double().keep_examples(24)
-    state = iterating.start(method, lr=0.01)
-    iteration = method.run_iteration if step is None else step(method.run_iteration)
-    records = []
-    for i, v in enumerate(batches):
-        noise = method.draw_noise(v.double(), keyed_generator(0, "test", i))
-        found = state._replace(indices=torch.arange(8 * i, 8 * i + 8)) if method.per_example else state
-        records.append(iteration(found, v.double(), noise))
-    return method.state_dict(), records
+def run_compiled(name, folder):
+    return iterate(*make(name, folder), N_ITERATIONS, compiled=True)
 
 
-def assert_same(compiled, method, batches):
-    """Hold what ``advance`` found with a compiled step to what it finds without; returns the latter."""
-    with bounded(method, reordered(operations(method, batches[0], len(batches)))) as bounds:
-        eager = advance(method, batches)
-    assert_same_iterations(compiled, eager, bounds)
-    return eager
-
-
-def bilevel(k, n):
-    return ("method=bidsm", f"method.n_lower_steps={k}", f"method.n_unroll={n}")
-
-
-def hyper(k, name, *options):
-    return ("method=bidsm", f"method.n_lower_steps={k}", f"hypergradient={name}", *options)
-
-
-def steps(k, *options):
-    return (*options, f"method.n_lower_steps={k}")
-
-
-PARTICLES = ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2")
-SHARED = ("model=deep_toy", "method.lower_noise=shared")
-FEW = ("hypergradient.n_steps=2", "hypergradient.multiplier=100")
-TWO_STEPS = ("method.n_upper_steps=2", "method.fresh_minibatches=false")
-SLOW = {
-    "bidsm-0-1": bilevel(0, 1),
-    "bidsm-1-0": bilevel(1, 0),
-    "bidsm-2-2": bilevel(2, 2),
-    "implicit": ("method=bidsm", "hypergradient=implicit", "hypergradient.n_terms=2"),
-    "fixed-point": hyper(1, "fixed_point", "hypergradient.n_particles=2"),
-    "fixed-point-phi": hyper(1, "fixed_point", "hypergradient.value=phi", "hypergradient.n_steps=2"),
-    "warm": hyper(1, "warm", "hypergradient.reset_every=2"),
-    "finite-difference": hyper(1, "finite_difference"),
-    "penalty": hyper(1, "penalty", *FEW),
-    "bism-sm": steps(1, "method=bism", "objective=sm"),
-    "pcd": ("method=pcd",),
-    "cd-langevin": ("method=cd", "chain=langevin", "chain.n_steps=2"),
-    "nce": ("method=nce", "noise_distribution=fitted_normal"),
-    "vnce": steps(1, "method=vnce"),
-    "vnce-true": ("method=vnce", "method.posterior=null", "method.divergence=null"),
-    "snl": ("method=snl", "method.n_proposals=2"),
-    "vsnl": steps(1, "method=vsnl", "model=gaussian"),
-    "particle-ml": ("method=particle_ml", "method.n_chains=5"),
-    "particle-ml-langevin": (*PARTICLES, "method.n_chains=5"),
-    "ed": ("method=ed", "method.noise_std=0.1"),
-    "ed-latent": steps(1, "method=ed_latent", "method.noise_std=0.1"),
-    "vages-fisher": steps(2, "method=vages_fisher"),
-    "deep": steps(1, "method=bimdsm", "model=deep_toy"),
-    "deep-shared": steps(2, *SHARED, "method=bimdsm"),
-    "vages-shared": steps(2, *SHARED, "method=vages_mdsm"),
-    "lebm": (
-        *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2", "method.posterior_langevin.n_steps=2"),
-        "method.posterior_langevin.step_size=0.001",
-    ),
-}
-
-
-def assert_compiled_is_eager(overrides, folder):
-    method, batches = start_of(folder, *overrides)
-    start = copy.deepcopy(method.double().state_dict())
-    compiled = advance(copy.deepcopy(method), batches, compile_step)
-    eager = assert_same(compiled, method, batches)
-    assert not same(start, eager[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_the_compiled_iteration_of_every_method_is_the_eager_one(name, tmp_path):
-    assert_compiled_is_eager(SLOW[name], tmp_path)
-
-
-def test_a_compiled_iteration_is_the_eager_one(tmp_path):
-    assert_compiled_is_eager(("method=dsm",), tmp_path)
+@pytest.mark.parametrize(
+    "name", ["dsm", *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != "dsm")]
+)
+def test_a_compiled_iteration_is_the_eager_one(name, tmp_path):
+    assert_same(run_compiled(name, tmp_path / "run"), name, tmp_path / "run")
 
 
 FORKED = """
@@ -152,53 +78,18 @@ def traced_only(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "moved"),
+    ("name", "moved"),
     [
-        (hyper(0, "warm", "hypergradient.step_size=0.01", "hypergradient.reset_every=2"), {"adjoint", "adjoint_age"}),
-        (hyper(0, "penalty", *FEW), {"penalty_shift", "penalty_multiplier"}),
-        ((*PARTICLES, "method.n_chains=5"), {"chain_started", "chain_v", "chain_h", "latents"}),
+        ("bidsm warm descent", {"adjoint", "adjoint_age"}),
+        ("bidsm penalty", {"penalty_shift", "penalty_multiplier"}),
+        ("particle_ml langevin", {"chain_started", "chain_v", "chain_h", "latents"}),
+        ("sngan", {"_u", "_v", "running_mean", "running_var"}),
     ],
-    ids=["warm", "penalty", "particles"],
 )
-def test_a_compiled_iteration_keeps_what_an_eager_one_keeps(overrides, moved, traced_only, tmp_path):
-    method, batches = start_of(tmp_path, *overrides)
-    before = {name: value.clone() for name, value in method.double().persistent_buffers().items()}
-    assert_same(advance(copy.deepcopy(method), batches, compile_step), method, batches)
-    after = method.persistent_buffers()
-    assert {name for name, value in before.items() if not torch.equal(value, after[name])} == before.keys() == moved
-
-
-@pytest.mark.skipif(
-    torch.__version__ < (2, 15), reason="before 2.15 torch does not trace spectral norms: compile=auto runs eagerly"
-)
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("method=sngan", "generator=conv", "model=spectral_conv", *TWO_STEPS),
-        pytest.param(("method=bidvl", "loss=full_latent", "posterior.network.width=2"), marks=pytest.mark.slow),
-    ],
-    ids=["sngan", "bidvl"],
-)
-def test_a_compiled_iteration_moves_spectral_norms_and_batch_normalisation_as_the_eager_one_does(
-    overrides, traced_only, tmp_path
-):
-    small = ("data=cifar10", "data.size=8", "model.network.width=2", "generator.width=2")
-    eager = build(configured(*overrides, *small, f"run_dir={tmp_path}", f"outputs_dir={tmp_path}")).method
-    compiled, batches = copy.deepcopy(eager), [torch.rand(4, 3, 8, 8) for _ in range(2)]
-    before = {name: value.clone() for name, value in eager.double().persistent_buffers().items()}
-    assert_same(advance(compiled, batches, compile_step), eager, batches)
-    after = eager.persistent_buffers()
-    moved = {name.rpartition(".")[2] for name, value in after.items() if not torch.equal(value, before[name])}
-    assert {"_u", "_v", "running_mean", "running_var"} <= moved
-
-
-def test_methods_compiled_one_after_the_other_do_not_share_a_graph(traced_only, tmp_path):
-    # Compiled code is kept by code object, and without guards nothing would tell one method's from another's.
-    kinds = {0: bilevel(0, 0), "other noise": (*bilevel(0, 0), "noise.std=1")}
-    results = {kind: advance(*start_of(tmp_path, *overrides), compile_step) for kind, overrides in kinds.items()}
-    for kind, overrides in kinds.items():
-        assert_same(results[kind], *start_of(tmp_path, *overrides))
-    assert not torch.equal(results[0][0]["energy.W"], results["other noise"][0]["energy.W"])
+def test_a_compiled_iteration_keeps_what_an_eager_one_keeps(name, moved, traced_only, tmp_path):
+    if name == "sngan" and torch.__version__ < (2, 15):
+        pytest.skip("before 2.15 torch does not trace spectral norms: compile=auto runs eagerly")
+    assert assert_same(run_compiled(name, tmp_path / "run"), name, tmp_path / "run") >= moved
 
 
 def graph_calls(monkeypatch):
@@ -214,11 +105,15 @@ def graph_calls(monkeypatch):
     return calls
 
 
-def test_after_the_first_call_nothing_is_left_around_the_graph(traced_only, monkeypatch, tmp_path):
-    calls = graph_calls(monkeypatch)
-    compiled = advance(*start_of(tmp_path, *bilevel(1, 1), n=4), compile_step)
-    assert len(calls) == 1
-    assert_same(compiled, *start_of(tmp_path, *bilevel(1, 1), n=4))
+def test_methods_do_not_share_a_graph_around_which_nothing_is_left_after_its_first_call(
+    traced_only, monkeypatch, tmp_path
+):
+    # Compiled code is kept by code object, and without guards nothing would tell one method's from another's.
+    calls, names = graph_calls(monkeypatch), ("bidsm N=0", "bidsm N=2")
+    found = [run_compiled(name, tmp_path / "run") for name in names]
+    assert len(calls) == 2
+    for compiled, name in zip(found, names, strict=True):
+        assert_same(compiled, name, tmp_path / "run")
 
 
 def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only, monkeypatch):

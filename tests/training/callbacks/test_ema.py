@@ -102,9 +102,12 @@ def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
     assert not same(checkpoint(tmp_path / "resumed")["averages"], checkpoint(tmp_path / "crashed")["averages"])
 
 
-def test_averages_begin_where_a_run_without_them_is_gone_on_with(tmp_path, caplog):
+def test_a_run_without_averages_has_no_metrics_of_them_and_they_begin_where_it_resumes(tmp_path, caplog):
     train(tmp_path / "raw", *QUICK, UNTESTED)
-    again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={tmp_path}/raw/checkpoints/last.ckpt"]
+    last = tmp_path / "raw" / "checkpoints" / "last.ckpt"
+    with pytest.raises(ConfigError, match="holds no averages"):
+        evaluate(tmp_path / "e", last, "eval_weights=ema")
+    again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={last}"]
     train(tmp_path / "more", *again, "trainer.max_steps=12")
     assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
     content = checkpoint(tmp_path / "more")
@@ -118,14 +121,11 @@ IMAGES = (
     *("method=vae", "data=cifar10", "posterior.network.width=2", "generator.width=2", "data.val_size=2"),
     *("data.batch_size=3", "trainer.accelerator=cpu", "callbacks=ema", "callbacks.ema.decay=0.9", "logger=none"),
     *("callbacks.figures=null", "callbacks.progress=null", "summary=false", "trainer.max_steps=6", "n_validations=1"),
-    *("method.compile=false", UNTESTED, "callbacks.checkpoints.every=3"),
+    *(
+        "method.compile=false",
+        UNTESTED,
+    ),
 )
-
-
-def train_images(folder, *overrides):
-    """What the last checkpoint holds of a run whose networks have batch normalisation."""
-    run.train(configure(*IMAGES, f"run_dir={folder}", *overrides))
-    return checkpoint(folder)
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +136,12 @@ def images(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EBLVM_DATA", str(folder))
         path = record(patch)
-        return folder, train_images(folder / "run"), path
+        run.train(configure(*IMAGES, f"run_dir={folder}/run"))
+    return checkpoint(folder / "run"), path
 
 
 def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of_the_buffers(images):
-    _, content, path = images
+    content, path = images
     assert len(path) == 7
     averages, state = content["averages"], content["state_dict"]
     statistics = [name for name in state if name.endswith(STATISTICS)]
@@ -150,26 +151,6 @@ def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of
         torch.testing.assert_close(averages[name], expected)
         assert not torch.allclose(expected, state[name], rtol=1e-3)
     assert not any("num_batches" in name for name in averages)
-
-
-def test_averages_are_loaded_with_their_own_statistics(images, monkeypatch):
-    folder, content, _ = images
-    monkeypatch.setenv("EBLVM_DATA", str(folder))
-    method = build(configure(*IMAGES, f"run_dir={folder / 'x'}")).method
-    restore(method, content, "last.ckpt", "ema")
-    for name, value in method.state_dict().items():
-        assert torch.equal(value, content["averages"].get(name, content["state_dict"][name]))
-
-
-def test_a_crashed_run_goes_on_with_the_averages_of_its_statistics_bit_by_bit(images, tmp_path, monkeypatch):
-    folder, whole, _ = images
-    monkeypatch.setenv("EBLVM_DATA", str(folder))
-    with pytest.raises(RuntimeError, match="crashed on purpose"):
-        train_images(tmp_path / "crashed", *CRASH, "+callbacks.crash.iteration=5")
-    last = tmp_path / "crashed" / "checkpoints" / "last.ckpt"
-    assert checkpoint(tmp_path / "crashed")["global_step"] == 3
-    resumed = train_images(tmp_path / "resumed", f"ckpt={last}")
-    assert same(resumed["averages"], whole["averages"])
 
 
 # --- metrics of them --------------------------------------------------------------------------------------
@@ -214,9 +195,6 @@ def test_persistent_chains_are_left_alone(tmp_path):
     assert not torch.equal(method.energy.W, content["state_dict"]["energy.W"])
 
 
-# --- what is refused --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("eval_weights", "ema"), ("eval_weights", "swa"), ("callbacks=ema callbacks.ema.decay", "1.0")]
 )
@@ -224,10 +202,3 @@ def test_refusals_before_the_first_iteration(key, value, tmp_path):
     with pytest.raises(ConfigError, match=key.split()[-1]):
         train(tmp_path, *f"{key}={value}".split())
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_a_checkpoint_without_averages_has_no_metrics_of_them(tmp_path):
-    train(tmp_path, *QUICK, UNTESTED)
-    last = tmp_path / "checkpoints" / "last.ckpt"
-    with pytest.raises(ConfigError, match="holds no averages"):
-        evaluate(tmp_path / "e", last, "eval_weights=ema")

@@ -82,13 +82,6 @@ def test_an_evaluation_is_shown_on_tensorboard(board, accumulator, tmp_path):
     assert scalars(read(accumulator, tmp_path), "test/fisher") == [(10, pytest.approx(metrics["test/fisher"]))]
 
 
-def test_two_loggers_at_once_get_the_same_curves(tmp_path):
-    pytest.importorskip("wandb")
-    train(tmp_path, "logger=[csv,wandb]", "method=dsm", "logger.wandb.offline=true")
-    assert [row["iteration"] for row in curves(tmp_path)] == list(range(1, 11))
-    assert list((tmp_path / "wandb").iterdir())
-
-
 # --- Lightning's own --------------------------------------------------------------------------------------
 
 
@@ -100,13 +93,6 @@ def test_a_logger_of_lightning_gets_the_curves_the_results_and_the_configuration
     assert losses == [(row["iteration"], row["val/loss"]) for row in curves(tmp_path) if "val/loss" in row]
     assert any("test/fisher" in row for row in rows)
     assert yaml.safe_load((tmp_path / "own" / "one" / "hparams.yaml").read_text())["seed"] == 1234
-
-
-def test_a_logger_whose_package_is_missing_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_AVAILABLE", False)
-    monkeypatch.setattr("pytorch_lightning.loggers.mlflow._MLFLOW_SKINNY_AVAILABLE", False, raising=False)
-    with pytest.raises(ConfigError, match=r"^logger.x \(MLFlowLogger\) does not fit: "):
-        train(tmp_path, "method=dsm", lightning("logger", "MLFlowLogger"))
 
 
 def test_early_stopping_of_lightning_ends_a_run_which_is_evaluated_without_it(tmp_path):
