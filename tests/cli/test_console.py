@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli.build import build
-from eblvm_lit.cli.console import next_steps, show_results
+from eblvm_lit.cli.console import CheckOutputFolder, next_steps, show_results
 from eblvm_lit.cli.sentences import conf_folder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
@@ -96,3 +96,13 @@ def test_the_help_of_evaluate_names_every_choice():
     for group in ("evaluation", "figures", "sampler", "logger"):
         for path in (conf_folder() / group).glob("[!_]*.yaml"):
             assert re.search(rf"\b{path.stem}\b", text), f"{group}: {path.stem}"
+
+
+def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
+    found = []
+    for _ in range(3):
+        config = OmegaConf.create({"hydra": {"run": {"dir": f"{tmp_path}/12-00-00"}}, "sweep": {"resume": False}})
+        OmegaConf.set_readonly(config, True)  # as Hydra's is
+        CheckOutputFolder().on_run_start(config)
+        found.append(config.hydra.run.dir.rpartition("/")[2])
+    assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
