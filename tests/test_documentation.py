@@ -455,12 +455,8 @@ def workspace(tmp_path_factory):
 def check_run(folder, words, variables=None):
     """Run Python to its end, as a user in this folder would."""
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
-    paths += [
-        str(ROOT / "tests" / "helpers" / "small_sets"),
-        str(ROOT),
-        str(ROOT / "src"),
-        os.environ.get("PYTHONPATH", ""),
-    ]
+    paths += [str(ROOT / path) for path in ("tests/helpers/small_sets", ".", "src")]
+    paths += [os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "EBLVM_DATA": str(folder / "data"), "PYTHONPATH": os.pathsep.join(paths)}
     result = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
@@ -504,11 +500,8 @@ def shortened(overrides):
     parts = ("estimated_likelihood.hamiltonian_ais", "sandwich.ais")
     few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
     few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20, "points.images.n_steps": 5}
-    few |= (
-        {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}
-        if "+criteria@" in "".join(first)
-        else {}
-    )  # more than k
+    if "+criteria@" in "".join(first):
+        few |= {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}  # more than k
     metrics = cfg.callbacks.evaluation.metrics
     short += [f"{AT}.{key}={n}" for key, n in few.items() if OmegaConf.select(metrics, key) is not None]
     short += ["n_validations=4"] if experiment == "bism_fig3" else []  # the mean of the last three is shown

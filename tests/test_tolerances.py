@@ -45,8 +45,7 @@ def test_a_sum_in_any_order_is_within_its_bound(dtype):
         gamma(10**8, torch.float32)
 
 
-@pytest.mark.parametrize("betas", [(0.9, 0.95), (0.0, 0.9), (0.5, 0.999)])
-@pytest.mark.parametrize("error", [1e-14, 1e-9, 1e-3])
+@pytest.mark.parametrize(("betas", "error"), [((0.9, 0.95), 1e-14), ((0.0, 0.9), 1e-9), ((0.5, 0.999), 1e-3)])
 def test_a_step_of_adam_moves_within_its_bound_and_comes_near_it(betas, error, float64):
     """Gradients from far below Adam's eps to far above it, and errors that are larger than some of them."""
     rule, lr = Adam(lr=0.1, betas=betas), 0.1

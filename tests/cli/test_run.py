@@ -28,7 +28,7 @@ from eblvm_lit.utils.numbers import significant
 from helpers import iterating
 from helpers.image_files import write_mnist
 from helpers.launching import run_script
-from helpers.processes import BATCH, CASES, iterate, make
+from helpers.processes import BATCH, iterate, make
 from helpers.shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
@@ -324,10 +324,6 @@ def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
     assert len(drawn) == len({*drawn}) == 4
 
 
-# Of each method its last case, and those whose steps read the live tensors in other ways.
-LIVE = [*{name.split()[0]: name for name in CASES}.values(), "bidsm N=2", "bidsm L=3", "bidsm clipped", "bidsm warm"]
-
-
 # --- what a level moves -----------------------------------------------------------------------------------
 
 
@@ -378,6 +374,11 @@ def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
     torch.testing.assert_close(snapshot(state), snapshot(after_upper))
     assert same(params_of(method.energy), twin.theta)
     assert same(params_of(method.posterior), twin.phi)
+
+
+# What keeps more than networks and moments from one iteration to the next, or steps a network more than once.
+LIVE = ("bidsm N=2", "bidsm clipped", "bidsm warm", "bidsm finite difference", "bidsm penalty", "bimdsm shared deep")
+LIVE += ("pcd more chains", "particle_ml langevin", "lebm", "bidvl", "bidvl complete N=1", "sngan", "vae")
 
 
 @pytest.mark.parametrize("name", LIVE)
