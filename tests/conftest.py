@@ -37,6 +37,14 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Figures are drawn, and files of their names written, but not rendered: most of the time of a short run."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"drawn"))
+
+
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory):
     """An honest checkpoint's content."""

@@ -111,7 +111,7 @@ def test_every_method_and_model_trains_in_float64(name, files, tmp_path, monkeyp
     ("kind", "options"),
     [("points", ()), ("images", (*TINY_DEEP, "method=bimdsm", f"figures@{FIGURES}=all", *SHORT_CHAINS))],
 )
-def test_every_figure_is_drawn_of_a_run_in_float64(kind, options, files, tmp_path, monkeypatch):
+def test_every_figure_is_drawn_of_a_run_in_float64(kind, options, files, tmp_path, unrendered, monkeypatch):
     """Metrics are computed in float64 where they are compared over processes."""
     train(tmp_path, files, monkeypatch, *options, *(f"{FIGURES}.{size}" for size in DRAWN[kind]))
     drawn = {path.stem.partition("_0")[0] for path in (tmp_path / "figures").glob("*.png")}

@@ -193,7 +193,7 @@ EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_two_iterations(name, tmp_path, files, monkeypatch):
+def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered, monkeypatch):
     monkeypatch.setenv("EBLVM_DATA", str(files))
     swept, *_ = EXPERIMENTS[name]
     found = [f"experiment={name}", "debug=fast", *swept, *SHORTER.get(name, [])]

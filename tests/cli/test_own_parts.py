@@ -118,7 +118,7 @@ def test_the_example_s_commands_work_in_its_folder_and_those_that_a_run_suggests
 
 
 @pytest.mark.usefixtures("clean")
-def test_the_example_is_resumed_and_is_in_the_report(example, monkeypatch):
+def test_the_example_is_resumed_and_is_in_the_report(example, unrendered, monkeypatch):
     monkeypatch.chdir(example)
     longer = ("trainer.max_steps=6", "ckpt=last", "run_dir=outputs/longer")
     assert eblvm_lit.train(["experiment=ring", *SHORT, *longer], config_dir="conf").iteration == 6

@@ -389,7 +389,7 @@ def test_curves_are_means_over_seeds_at_common_iterations(simple):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dsm (n = 2)", "ssm"]
 
 
-def test_a_report_leaves_tables_and_figures_in_its_folder_alone(simple, tmp_path, capsys):
+def test_a_report_leaves_tables_and_figures_in_its_folder_alone(simple, unrendered, tmp_path, capsys):
     curves = {"val/log_likelihood": {10: 1.0, 20: 2.0, 30: 4.0}, "val/../../escaped": {10: 1.0, 20: 2.0}}
     simple("a", curves=curves), simple("b", data="Digits", curves=curves)
     out = tmp_path / "deep" / "out"
