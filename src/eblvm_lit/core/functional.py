@@ -19,9 +19,22 @@ from torch import Tensor, nn
 from eblvm_lit.core.tensors import Params, tree_map
 
 __all__ = [
-    *("Params", "SharedFeatures", "bind", "buffers_of", "clone_buffers", "detached", "divergence", "grad"),
-    *("grad_and_value", "inside_torch_func", "is_plain_first_order", "jacobian_diagonal", "params_of"),
-    *("plain_autograd", "share_features", "vjp"),
+    "Params",
+    "SharedFeatures",
+    "bind",
+    "buffers_of",
+    "clone_buffers",
+    "detached",
+    "divergence",
+    "grad",
+    "grad_and_value",
+    "inside_torch_func",
+    "is_plain_first_order",
+    "jacobian_diagonal",
+    "params_of",
+    "plain_autograd",
+    "share_features",
+    "vjp",
 ]
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -300,8 +313,7 @@ class SharedFeatures(Params):
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
     """The parameters with the features of some points, under :func:`plain_autograd`; else the parameters as they are.
 
-    ``torch.func`` cannot open a gradient before it knows what is differentiated, and a compiler merges equal
-    computations itself. Results are the same.
+    ``torch.func`` cannot open a gradient so early, and a compiler merges equal computations. Results are the same.
 
     Args:
         fn: Maps the parameters and points x (B, *event) to features, a tensor.
@@ -377,16 +389,9 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
 
 
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    r"""Exact divergence of a vector field, the sum of :func:`jacobian_diagonal`.
+    r"""Exact divergence of a vector field, the sum of :func:`jacobian_diagonal`: shape (B,).
 
     .. math:: \sum_i \partial f_i(v) / \partial v_i
-
-    Args:
-        field: Maps (B, *event) to (B, *event), row by row.
-        v: Points, shape (B, *event).
-
-    Returns:
-        Shape (B,).
 
     Example:
         >>> divergence(lambda v: v**2, torch.tensor([[1.0, 2.0]]))
