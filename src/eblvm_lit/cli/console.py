@@ -68,6 +68,7 @@ class CheckOutputFolder(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
         first = Path(config.hydra.run.dir)
+        # Lightning's rank_zero_only reads the same, but takes seconds to import
         later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
         if re.search(r"/\d\d-\d\d-\d\d$", str(first)) and not later:
             _prepare_or_exit(first.parent)

@@ -7,8 +7,6 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-pytest.importorskip("wandb")
-
 from eblvm_lit.training import provenance
 from eblvm_lit.training.provenance import Job
 from helpers.shell import checkpoint, curves, evaluate, train
