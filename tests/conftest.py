@@ -3,12 +3,37 @@
 import copy
 import gc
 import os
+import resource
 
 # Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+
+
+PEAKS = {}  # GB, by worker
+
+
+def peak_memory():
+    """The most that this process, or one that it has waited for, has had in memory, in GB."""
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak_memory"] = peak_memory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    PEAKS[node.gateway.id] = node.workeroutput["peak_memory"] if hasattr(node, "workeroutput") else float("nan")
+
+
+def pytest_terminal_summary(terminalreporter):
+    peaks = PEAKS or {"alone": peak_memory()}
+    figures = ", ".join(f"{worker} {peak:.2f} GB" for worker, peak in sorted(peaks.items()))
+    terminalreporter.write_line(f"peak memory of a worker and its largest child: {figures}")
 
 
 @pytest.fixture(scope="module", autouse=True)
