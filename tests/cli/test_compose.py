@@ -17,71 +17,83 @@ from eblvm_lit.cli.instantiate import LIBRARIES, instantiate, resolve_target, to
 from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread, sentence
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError
-from helpers.image_files import write_celeba, write_cifar10, write_frey, write_images, write_mnist, write_svhn
-from helpers.shell import CONF, configure, configured, save_config, tiny, train, with_values
+from helpers.image_files import write_celeba, write_cifar10, write_frey, write_mnist, write_svhn
+from helpers.shell import CONF, checkpoint, configure, configured, save_config, train, with_values
 from helpers.short_runs import GAN, NARROW, SHORTER, SMALL_DEEP, first_value, names, shorter_deep
 
-# Where a group's choice goes, if not under its own name.
-PLACES = {
-    "schedule": "schedule@optimizer.schedule",
-    "evaluation": "evaluation@callbacks.evaluation.metrics",
-    "figures": "figures@callbacks.figures.figures",
-    "mask": "mask@callbacks.figures.figures.inpainting.mask",
-    "outliers": "+outliers@callbacks.evaluation.metrics.out_of_distribution.sets.{name}",
-    "criteria": "+criteria@callbacks.evaluation.metrics.fid.criteria",
-    "features": "+features@callbacks.evaluation.metrics.fid.features",
-}
-DEEP_ONE = ["data=mnist", *SMALL_DEEP]
-MLP = ["data=mnist", "data.size=8", "model.network.widths=[8]"]
-# Doubly variational learning: any of its parts with narrow others.
-DOUBLY = ["method=bidvl", "data=cifar10"]
-RESIDUAL = ["model=spectral_resnet", "posterior=encoder_residual", "generator=residual"]
-WIDTHS = ["model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
-FID = "evaluation@callbacks.evaluation.metrics=fid"
-OUTLIERS = "evaluation@callbacks.evaluation.metrics=out_of_distribution"
-NOWHERE = "callbacks.evaluation.metrics.out_of_distribution.sets.image_folder.data.path=nowhere"
-# What an option, or all options of a group, need beside them: parts that fit, and small sizes.
-COMPANIONS = {
-    "chain": ["method=cd"],
-    **{key: ["method=vages_dsm"] for key in ("covariance", "estimate", "particles")},
-    "criteria": [FID],
-    "divergence=fisher": ["model=gaussian"],
-    "features": [FID, "callbacks.evaluation.metrics.fid.criteria.inception_score=null"],
-    **{key: [*DOUBLY, *NARROW] for key in ("generator", "loss", "ratio")},
-    "loss=symmetric_joint": [*DOUBLY, "model=joint_conv", *NARROW],
-    "loss=canonical_joint": [*DOUBLY, "model=joint_conv", *NARROW],
-    "mask": [*DEEP_ONE, "figures@callbacks.figures.figures=all"],
-    "method=bidvl": ["data=cifar10", *NARROW],
-    "method=bidvl_resnet": GAN[1:],
-    "method=lebm": ["data=mnist", "data.size=16"],
-    "method=sngan": GAN[1:],
-    "method=vae": ["data=cifar10", *NARROW[1:]],  # it reads no model
-    "model=deep": DEEP_ONE,
-    "model=deep_mlp": MLP,
-    "model=deep_small": DEEP_ONE,
-    "model=joint_conv": [*DOUBLY, "loss=symmetric_joint", *NARROW],
-    "model=latent_prior": ["data=mnist", "data.size=16"],
-    "model=spectral_conv": [*DOUBLY, *NARROW],
-    "noise_distribution": ["method=nce"],
-    "outliers": [*DEEP_ONE, OUTLIERS],
-    "outliers=image_folder": [*DEEP_ONE, OUTLIERS, NOWHERE],
-    "particles=refined": ["method=vages_dsm", "model=gaussian"],
-    "posterior=encoder_conv": [*DOUBLY, *NARROW],
-    "posterior=gaussian": ["model=gaussian"],
-    "posterior=gaussian_conv": ["model=deep", *DEEP_ONE],
-    "posterior=gaussian_image_mlp": ["model=deep_mlp", *MLP],
-    "posterior=gaussian_mlp": ["model=gaussian"],
-    "score=exact": ["method=dsm"],
-    "score=importance": ["method=is_dsm"],
-    "score=vages": ["method=vages_dsm"],
-    **{key: [*DOUBLY, *RESIDUAL, *WIDTHS] for key in RESIDUAL},
-}
+ONE = "method.n_lower_steps=1"
+SMALL = "data.val_size=2 data.batch_size=4"
+DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
+DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
+# Each option of each group, with what it needs beside it, is in one of these runs or below.
+RUNS = [
+    f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",
+    f"method=bism {ONE} data=diamond_blobs objective=sm hypergradient=finite_difference divergence=kl",
+    f"method=bissm {ONE} data=moons objective=ssm hypergradient=fixed_point callbacks=ema",
+    f"method=bimdsm {DEEP} data=celeba32 model=deep posterior=gaussian_conv hypergradient=none",
+    "method=cd data=digits model=perturbed_grbm model.h_dim=3 chain=langevin",
+    "method=dsm data=line_blobs model=grbm score=exact optimizer=sgd schedule@optimizer.schedule=step",
+    "method=ed data=rings schedule@optimizer.schedule=exponential",
+    f"method=ed_latent {ONE} data=two_blobs schedule@optimizer.schedule=warmup",
+    "method=fisher_critic data=triangle_blobs schedule@optimizer.schedule=cosine",
+    "method=is_dsm score=importance",
+    "method=is_ksd data=swiss_roll objective=ksd",
+    "method=ksd data=twenty_five_gaussians callbacks=training_only",
+    "method=nce data=two_spirals noise_distribution=fitted_normal",
+    "method=particle_ml data=standard_normal model=gaussian chain=gibbs",
+    "method=pcd",
+    "method=score_matching data=checkerboard objective=dsm",
+    "method=sm",
+    "method=snl noise_distribution=standard_normal",
+    "method=ssm data=frey_face model.h_dim=3",
+    f"method=vages {ONE} model=latent_prior_toy objective=mdsm particles=refined",
+    f"method=vages_dsm {ONE} model=deep_toy posterior=gaussian_mlp score=vages estimate=control_variate "
+    "covariance=biased particles=posterior",
+    f"method=vages_dsm {ONE} particles=exact",
+    f"method=vages_fisher {ONE}",
+    f"method=vages_ksd {ONE} estimate=vaes covariance=none",
+    f"method=vages_mdsm data=mnist data.size=8 {SMALL} model=deep_mlp model.network.widths=[8] "
+    "posterior=gaussian_image_mlp covariance=unbiased",
+    f"method=vnce {ONE} divergence=iwae",
+    f"method=vsnl {ONE} model=gaussian posterior=gaussian divergence=fisher",
+    f"method=mdsm data=fashion_mnist {SMALL} model=deep_small {' '.join(SMALL_DEEP)}",
+    f"method=lebm data=mnist data.size=16 {SMALL} model=latent_prior latent_langevin.n_steps=2",
+    f"{DOUBLY} model=joint_conv loss=symmetric_joint generator=conv posterior=encoder_conv",
+    f"method=bidvl_resnet {SMALL} {' '.join(GAN[1:])} model=spectral_resnet generator=residual "
+    "posterior=encoder_residual loss=offset_latent ratio=sigmoid",
+    f"method=vae data=svhn {SMALL} {' '.join(NARROW[1:])}",
+    f"method=sngan data=mnist {SMALL} {' '.join(NARROW[::2])} generator=conv model=spectral_conv",
+]
+METRICS, FIGURES = "callbacks.evaluation.metrics", "callbacks.figures.figures"
+SETS = f"{METRICS}.out_of_distribution.sets"
+FID = f"evaluation@{METRICS}=fid {METRICS}.fid.criteria.inception_score=null"
+BUILDS = [
+    f"debug=fast evaluation@{METRICS}=default figures@{FIGURES}=default logger=csv optimizer=adam trainer=default "
+    "callbacks=default",
+    f"debug=profile evaluation@{METRICS}=classifier sampler=annealed hypergradient=implicit trainer=ddp",
+    f"debug=overfit evaluation@{METRICS}=fid +criteria@{METRICS}.fid.criteria=coverage figures@{FIGURES}=annealed "
+    "hypergradient=penalty logger=wandb",
+    f"{FID} +features@{METRICS}.fid.features=clip hypergradient=unroll_next logger=none trainer=slurm",
+    f"{FID} +features@{METRICS}.fid.features=dinov2 hypergradient=unroll_plain logger=tensorboard",
+    f"evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
+    f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",
+    f"{DOUBLY} evaluation@{METRICS}=generator_fid figures@{FIGURES}=none loss=canonical_joint model=joint_conv",
+    f"{DOUBLY} evaluation@{METRICS}=reconstruction loss=no_latent ratio=constant",
+    f"{DEEP} data=mnist evaluation@{METRICS}=out_of_distribution figures@{FIGURES}=all "
+    f"mask@{FIGURES}.inpainting.mask=digits {SETS}.image_folder.data.path=nowhere "
+    + " ".join(f"+outliers@{SETS}.{name}={name}" for name in names("outliers")),
+    f"{DEEP} data=celeba64 evaluation@{METRICS}=points figures@{FIGURES}=all mask@{FIGURES}.inpainting.mask=mnist",
+    f"{DEEP} data=celeba128 evaluation@{METRICS}=probe figures@{FIGURES}=all mask@{FIGURES}.inpainting.mask=left_half",
+    f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
+    f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
+    f"evaluation@{METRICS}=ksd",
+]
 # What an experiment computes, if not what all others do.
-DEEP = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
-SMALL = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "latent_prior_vages", "deep_mlp")
+DEEP_RUNS = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
+SMALL_RUNS = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "latent_prior_vages", "deep_mlp")
 RESULTS = {
-    **dict.fromkeys(DEEP, "test/posterior_fisher"),
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in SMALL},
+    **dict.fromkeys(DEEP_RUNS, "test/posterior_fisher"),
+    **{f"{name}_mnist_small": "test/fd_classifier" for name in SMALL_RUNS},
     **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "bidvl")},
     "bidvl_sweeps_small": "test/fd_classifier",
     **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
@@ -92,27 +104,29 @@ RESULTS = {
     "vages_fisher": "test/fisher_divergence_true",
     "vages_toy_deep": "test/posterior_fisher",
 }
-ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
-NOT_AXES = ("data", "experiment", "hydra", "published")
-# Groups whose options have others depend on them.
-ALONE = ("callbacks", "debug", "divergence", "method", "model", "particles")
-IMAGE_SETS = [name for name in names("data") if re.match("celeba|cifar|image|svhn|(fashion_)?mnist", name)]
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NOT_AXES)
-OPTIONS = [f"{group}={name}" for group in GROUPS for name in names(group)]
+# One of each kind; the others are run where time is no matter.
+QUICK = (
+    "bidvl_mnist_small",
+    "bism_fig1",
+    "bism_table4",
+    "lebm_mnist_small",
+    "toy_comparison",
+    "vages_bias",
+    "vages_fisher",
+)
+ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
 
-def together():
-    """Options that one configuration can have: their groups' places, their words, and what they need beside them."""
-    found = []
-    for option in OPTIONS:
-        group, _, name = option.partition("=")
-        place, needed = PLACES.get(group, group).format(name=name), COMPANIONS.get(option, COMPANIONS.get(group, []))
-        fitting = (chosen for chosen, other in found if other == needed and not {place, *ALONE} & chosen.keys())
-        chosen = None if group in ALONE else next(fitting, None)
-        if chosen is None:
-            found.append((chosen := {}, needed))
-        chosen[place] = name
-    return [([f"{place}={name}" for place, name in chosen.items()], needed) for chosen, needed in found]
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with random images in the forms that they are published in, which is where runs look."""
+    folder = tmp_path_factory.mktemp("files")
+    for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
+        write(folder)
+    write_mnist(folder, folder="FashionMNIST")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EBLVM_DATA", str(folder))
+        yield folder
 
 
 def targets(node, path=""):
@@ -139,35 +153,43 @@ def mismatches(node):
     return found
 
 
-def built(*overrides):
-    """The parts of a configuration that names every argument, and so can be read instead of the code."""
-    cfg = configure(*overrides)
+def composed(words, folder, files):
+    """A configuration that names every argument, and so can be read instead of the code."""
+    cfg = configured(*words.format(files=files).split(), f"run_dir={folder}", f"cache_dir={folder}")
     assert mismatches(save_config(cfg)) == []
+    assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
+    return cfg
+
+
+def test_every_option_of_every_group_is_in_a_run_or_a_build():
+    words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
+    groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
+    assert {(group, name) for group in groups for name in names(group)} - {*words} == set()
+
+
+@pytest.mark.parametrize("words", RUNS)
+def test_every_method_model_and_data_set_trains_in_float64_and_shows_every_argument(words, files, tmp_path):
+    short = ["trainer.max_steps=1", "n_validations=1", "callbacks.figures=null", "callbacks.evaluation=null"]
+    cfg = composed(f"debug=fast trainer.precision=64-true {words}", tmp_path, files)
+    assert run.train(with_values(cfg, *short))["iteration"] == 1
+    tensors = {name: x for name, x in checkpoint(tmp_path)["state_dict"].items() if x.is_floating_point()}
+    assert {name: x.dtype for name, x in tensors.items() if x.dtype != torch.float64} == {}
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("words", BUILDS)
+def test_every_other_option_builds_and_shows_every_argument(words, files, tmp_path):
+    cfg = composed(words, tmp_path, files)
     check_config(cfg)
-    return cfg, build(cfg)
-
-
-@pytest.mark.parametrize(("options", "needed"), together(), ids=" ".join)
-def test_every_option_composes_builds_and_shows_every_argument(options, needed, tmp_path):
-    cfg, parts = built(*options, *needed, f"run_dir={tmp_path}")
-    assert re.match(r"[A-Za-z-]+: .{10}", parts.method.title)
-    assert list(parts.callbacks) == [name for name in ORDER if name != "ema" or options == ["callbacks=ema"]]
-    if {"trainer=ddp", "trainer=slurm"} & {*options} and not torch.cuda.is_available():
+    parts = build(cfg)
+    assert list(parts.callbacks) == ORDER
+    assert parts.data.event_shape == parts.method.event_shape == tuple(to_plain(cfg.sizes)["v_shape"])
+    if re.search("trainer=(ddp|slurm)", words) and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match=r"^trainer"):
             build_trainer(cfg, parts)
         return
-    logger = next((word.partition("=")[2] for word in options if word.startswith("logger=")), "csv")
+    logger = re.search(r"logger=(\w+)|$", words)[1] or "csv"
     assert len(build_trainer(cfg, parts).loggers) == {"none": 0, "csv": 1}.get(logger, 2)
-
-
-@pytest.mark.parametrize("name", names("data"))
-def test_every_data_set_fits_its_model_and_says_what_objectives_need_of_it(name, tmp_path):
-    write_images(tmp_path, 2, size=(16, 16))
-    small = ["model.h_dim=3", "model.network.channels=2", "model.network.n_blocks=1"] if name in IMAGE_SETS else []
-    small += [f"data.path={tmp_path}", "data.size=16", "data.channels=3"] if name == "image_folder" else []
-    cfg, parts = built(f"data={name}", *small, f"run_dir={tmp_path}")
-    assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
-    assert parts.data.event_shape == parts.method.energy.event_shape == tuple(to_plain(cfg.sizes)["v_shape"])
 
 
 def test_no_interpolation_computes():
@@ -192,19 +214,29 @@ def commands(name):
 EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered, monkeypatch):
-    monkeypatch.setenv("EBLVM_DATA", str(files))
+def shortened(name, folder):
+    """What makes the first command of an experiment short: its configuration."""
     swept, *_ = EXPERIMENTS[name]
     found = [f"experiment={name}", "debug=fast", *swept, *SHORTER.get(name, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", "method.compile=false"]
-    small += [f"cache_dir={tmp_path}", f"run_dir={tmp_path}"]
-    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found, *small)).get("model", {}) else []
-    metrics = run.train(with_values(whole, *small, *shorter_deep(whole)))
+    small += [f"cache_dir={folder}", f"run_dir={folder}"]
+    small += ["model.h_dim=3"] if "h_dim" in (whole := configured(*found)).get("model", {}) else []
+    return with_values(whole, *small, *shorter_deep(whole))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in EXPERIMENTS])
+def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered):
+    metrics = run.train(shortened(name, tmp_path))
     assert metrics["iteration"] == 2
     assert RESULTS.get(name, "test/fisher") in metrics
 
 
+@pytest.mark.parametrize("name", sorted({*EXPERIMENTS} - {*QUICK}))
+def test_every_experiment_composes(name):
+    assert check_config(configured(f"experiment={name}", *EXPERIMENTS[name][0], "run_dir=.")) is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, found in EXPERIMENTS.items() if len(found) > 1])
 def test_the_other_commands_of_an_experiment_compose(name):
     for swept in EXPERIMENTS[name][1:]:
@@ -219,7 +251,7 @@ def test_what_is_published_is_of_a_method_on_a_data_set():
     assert {*names("published")} <= pairs
 
 
-@pytest.mark.parametrize("name", sorted({*IMAGE_SETS} - {"image_folder"}))
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "celeba64"])
 def test_settings_of_image_sets_are_the_published_ones(name):
     cfg = configured(f"data={name}")
     grey, colour = (100_000, 1e-4, 0.1, 3.0, "geometric"), (300_000, 5e-5, 0.05, 1.2, "linear")
@@ -252,29 +284,29 @@ def test_images_bring_the_published_doubly_variational_runs():
         assert (upper.lr, lower.lr, upper.weight_decay, lower.weight_decay) == (1e-4, 3e-4, 0, 1e-4)
         assert list(upper.betas) == list(lower.betas) == [0, 0.9]
         assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}
-        assert (cfg.data.batch_size, cfg.data.value_range, cfg.trainer.max_steps) == (
-            batch_size,
-            "symmetric",
-            600 * epoch,
-        )
-        assert (cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim) == (
-            *("softplus", 64, 48, 100),
-        )
+        assert (cfg.data.batch_size, cfg.data.value_range) == (batch_size, "symmetric")
+        assert cfg.trainer.max_steps == 600 * epoch
+        sizes = cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim
+        assert sizes == ("softplus", 64, 48, 100)
         assert cfg.loss._target_.endswith(".OffsetLatentTerm")
         assert (cfg.loss.critic_loss, cfg.loss.latent_weight, cfg.method.n_lower_steps) == ("difference", None, 1)
     assert (cifar10.loss.ratio.scale, celeba64.loss.ratio.scale) == (0.05, 0.1)
     assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
 
 
-EPOCHS = {"mnist": 600, "fashion_mnist": 600, "cifar10": 500, "svhn": 733, "celeba32": 500}  # in minibatches of 100
+EPOCHS = {"mnist": 600, "cifar10": 500, "svhn": 733, "celeba32": 500}  # in minibatches of 100
 
 
-@pytest.mark.parametrize("method", ["bidvl", "vae", "sngan"])
-def test_baselines_of_doubly_variational_learning_have_its_images_and_its_schedule(method):
-    for data, epoch in EPOCHS.items():
+def test_baselines_of_doubly_variational_learning_have_its_images_and_its_schedule():
+    pairs = [
+        ("bidvl", "mnist"),
+        ("bidvl", "svhn"),
+        *((m, d) for m in ("vae", "sngan") for d in ("cifar10", "celeba32")),
+    ]
+    for method, data in pairs:
         cfg = configure(f"method={method}", f"data={data}")
         fivefold = (method, data) == ("sngan", "cifar10")  # published with five minibatches an iteration
-        expected = (epoch // 5, 500) if fivefold else (epoch, 100)
+        expected = (EPOCHS[data] // 5, 500) if fivefold else (EPOCHS[data], 100)
         assert (cfg.optimizer.schedule.every, cfg.data.batch_size) == expected
         if data == "celeba32":
             faces = cfg.data
@@ -293,7 +325,8 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     of_data = OmegaConf.load(CONF / "data" / "_toy.yaml").optimizer.lr
     mine = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
     assert group != of_data == configured().optimizer.lr
-    assert (configure(*mine).optimizer.lr, configure(*mine).n_validations) == (0.5, 3)
+    cfg = configure(*mine)
+    assert (cfg.optimizer.lr, cfg.n_validations) == (0.5, 3)
     cfg = configure(*mine, "optimizer.lr=0.25")
     assert cfg.optimizer.lr == cfg.method.optimizer.lr == 0.25
 
@@ -306,34 +339,20 @@ def test_parts_can_be_composed_anew():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "chain"),
+    ("words", "part", "expected"),
     [
-        (["method=pcd", "data=digits", "model=gaussian"], "Gibbs"),
-        (["method=cd", "data=mnist"], "Langevin"),
-        (["method=cd", "data=mnist", "chain=gibbs"], "Gibbs"),  # which the method will refuse
-        (["method=pcd", "chain=langevin"], "Langevin"),
+        ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
+        ("method=cd data=mnist", "chain", "LangevinChain"),
+        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # which the method will refuse
+        ("model=perturbed_grbm", "posterior", "BernoulliPosterior"),
+        ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
-def test_a_model_brings_the_chain_that_fits_and_the_command_line_has_the_last_word(overrides, chain):
-    assert configure(*overrides).method.chain._target_.endswith(f".{chain}Chain")
-
-
-@pytest.mark.parametrize("model", ["grbm", "coupled_grbm", "perturbed_grbm", "gaussian", "deep_toy"])
-def test_a_model_brings_the_posterior_that_fits_and_a_baseline_has_none(model, tmp_path):
-    bidsm, dsm = (build(tiny(tmp_path, f"method={name}", f"model={model}")).method for name in ("bidsm", "dsm"))
-    assert bidsm.posterior.continuous == bidsm.energy.continuous
-    assert dsm.parts.posterior is None
+def test_a_model_brings_the_parts_that_fit_and_the_command_line_has_the_last_word(words, part, expected):
+    assert configure(*words.split()).method[part]._target_.endswith(f".{expected}")
 
 
 # --- what is refused --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("typo", "named"), [("method=bidsn", "bidsm"), ("dat=digits", "dat"), ("method.n_unrol=3", "n_unrol")]
-)
-def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
-    with pytest.raises(HydraException, match=named):
-        configure(typo)
 
 
 @pytest.mark.parametrize(
@@ -341,14 +360,11 @@ def test_a_typing_error_is_refused_by_name_at_composition(typo, named):
     [
         (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
-        (["+trainer.overfit_batches=0.5"], "overfit_batches"),
         (["data.batch_size=???"], r"data.batch_size"),
         (["data=image_folder"], r"data.path"),
         (["noise.std=???"], "objective.noise_std.*noise.std"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
-        (["method=vae", "data=cifar10", "model=spectral_conv"], "model"),
         (["divergence=fisher"], "divergence=fisher"),
-        (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adagrad}"], "Adagrad"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
         (["data._target_=eblvm_lit.objectives.sm.SM"], r"data \(SM\)"),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
@@ -367,10 +383,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(overrides, named, tmp_path
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["method=cd", "posterior.temperature=1"], "posterior.temperature"),
         (["method=dsm", "score=vages"], "score.estimate"),
         (["method=bidvl"], "images.*data=mnist"),
-        (["method=vae"], "generator.*images"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_before_anything_is_built(overrides, named):
@@ -378,17 +392,14 @@ def test_parts_that_do_not_fit_are_refused_before_anything_is_built(overrides, n
         check_config(configure(*overrides, "run_dir=."))
 
 
-def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken(tmp_path):
+def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken():
     named = {name for name in inspect.signature(pl.Trainer).parameters if re.search("epoch|batches|val_|dev_run", name)}
     assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}  # the only epoch never ends
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):
             refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])
-    values = {"overfit_batches": "1", "max_time": "00:01:00:00"}
-    words = {f"trainer.{name}": values.get(name, "true") for name in TAKEN}
-    errors = {f"{key}={value}": HydraException(f"Could not override '{key}'.") for key, value in words.items()}
-    suggested = [sentence(error, "config", [word]).split()[-1] for word, error in errors.items()]
-    assert train(tmp_path, *suggested)["iteration"] == 10
+    said = sentence(HydraException("Could not override 'trainer.max_time'."), "config", ["trainer.max_time=1"])
+    assert said.endswith("+trainer.max_time=1")
 
 
 def test_a_path_that_needs_quotes_is_shown_as_it_is_pasted():
@@ -397,19 +408,3 @@ def test_a_path_that_needs_quotes_is_shown_as_it_is_pasted():
         compose.composed([f"ckpt={path}"])
     *_, word = shlex.split(str(refusal.value).partition("In bash, write ")[2].partition(" (in ")[0])
     assert OverridesParser.create().parse_override(word).value() == path
-
-
-def test_users_own_package_is_named_only_with_leave(tmp_path):
-    pause = "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 99}"
-    with pytest.raises(ConfigError, match=r"helpers.stopping.CrashAt.*allow_packages"):
-        train(tmp_path, pause)
-    assert train(tmp_path, pause, "allow_packages=[helpers]")["iteration"] == 10
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A folder with random images in the forms that they are published in."""
-    folder = tmp_path_factory.mktemp("files")
-    for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
-        write(folder)
-    return folder
