@@ -6,7 +6,6 @@ import torch
 
 from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import derive_seed
-from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -50,8 +49,6 @@ def test_examples_are_the_first_of_their_labels():
     assert torch.equal(v[:, 2], test[labels == 1][3:6])  # not the same images again
     data.labels = None
     assert torch.equal(labelled_examples(data, (1, 7), n=3).flatten(0, 1), test[:6])
-    data.labels = Splits(*(torch.zeros(len(split), 2) for split in data.splits))  # attributes, not classes
-    assert torch.equal(labelled_examples(data, (1, 7))[0], test[:2])
 
 
 def test_conditional_samples_are_drawn_below_their_images():
@@ -129,11 +126,8 @@ def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
     assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)
 
 
-ALL = "figures@callbacks.figures.figures=all"
-
-
 def test_one_sampler_serves_all_figures():
-    cfg = configure(ALL, "sampler=annealed_short", "sampler.batch_size=7")
+    cfg = configure("figures@callbacks.figures.figures=all", "sampler=annealed_short", "sampler.batch_size=7")
     figures = cfg.callbacks.figures.figures
     used = [figures.samples.annealed]
     used += [figures[name].sampler for name in ("conditional", "interpolation", "inpainting")]
