@@ -10,6 +10,7 @@ import traceback
 from multiprocessing import get_context
 from pathlib import Path
 
+import sklearn.datasets  # noqa: F401 - loaded here, and not by each process
 import torch
 
 from eblvm_lit.cli import cli, run

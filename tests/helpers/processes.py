@@ -5,6 +5,7 @@ import os
 import socket
 from pathlib import Path
 
+import sklearn.datasets  # noqa: F401 - loaded here, and not by each process
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp

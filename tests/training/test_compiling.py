@@ -43,9 +43,8 @@ def run_compiled(name, folder):
     return iterate(*make(name, folder), N_ITERATIONS, compiled=True)
 
 
-@pytest.mark.parametrize(
-    "name", ["dsm", *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != "dsm")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_a_compiled_iteration_is_the_eager_one(name, tmp_path):
     assert_same(run_compiled(name, tmp_path / "run"), name, tmp_path / "run")
 
@@ -80,13 +79,14 @@ def traced_only(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "moved"),
     [
+        ("dsm", set()),
         ("bidsm warm descent", {"adjoint", "adjoint_age"}),
-        ("bidsm penalty", {"penalty_shift", "penalty_multiplier"}),
         ("particle_ml langevin", {"chain_started", "chain_v", "chain_h", "latents"}),
-        ("sngan", {"_u", "_v", "running_mean", "running_var"}),
+        pytest.param("bidsm penalty", {"penalty_shift", "penalty_multiplier"}, marks=pytest.mark.slow),
+        pytest.param("sngan", {"_u", "_v", "running_mean", "running_var"}, marks=pytest.mark.slow),
     ],
 )
-def test_a_compiled_iteration_keeps_what_an_eager_one_keeps(name, moved, traced_only, tmp_path):
+def test_a_traced_iteration_is_the_eager_one_and_keeps_what_it_keeps(name, moved, traced_only, tmp_path):
     if name == "sngan" and torch.__version__ < (2, 15):
         pytest.skip("before 2.15 torch does not trace spectral norms: compile=auto runs eagerly")
     assert assert_same(run_compiled(name, tmp_path / "run"), name, tmp_path / "run") >= moved
@@ -109,7 +109,7 @@ def test_methods_do_not_share_a_graph_around_which_nothing_is_left_after_its_fir
     traced_only, monkeypatch, tmp_path
 ):
     # Compiled code is kept by code object, and without guards nothing would tell one method's from another's.
-    calls, names = graph_calls(monkeypatch), ("bidsm N=0", "bidsm N=2")
+    calls, names = graph_calls(monkeypatch), ("dsm", "sm")
     found = [run_compiled(name, tmp_path / "run") for name in names]
     assert len(calls) == 2
     for compiled, name in zip(found, names, strict=True):
@@ -124,11 +124,9 @@ def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only
     for own[0] in (torch.ones(2), torch.zeros(2)):
         assert torch.equal(elsewhere(x)["sum"], x + own[0])
     twice = compile_step(lambda u, v: {"sum": u + v})  # the first call has one tensor in two places
-    for v in (x, x + 1):
-        assert torch.equal(twice(v, v)["sum"], 2 * v)
-    assert len(calls) == 4
     unchanged = compile_step(lambda v: {"sum": v + 1, "v": v})  # returns what no graph computes
     for v in (x, x + 1):
+        assert torch.equal(twice(v, v)["sum"], 2 * v)
         assert torch.equal(unchanged(v)["v"], v)
     assert len(calls) == 6
 
@@ -162,15 +160,15 @@ def counted(monkeypatch):
 
 
 def test_a_short_batch_runs_eagerly_and_the_rest_compiled_also_in_a_resumed_run(counted, tmp_path):
-    long = ("method=dsm", "trainer.max_steps=44", "n_validations=1")
-    train(tmp_path / "compiled", *long, "method.compile=true")
-    assert counted == [64] * 42  # two of the 44 are the short ends of epochs
-    train(tmp_path / "eager", *long)
+    long = ("method=dsm", "n_validations=1", "data.batch_size=128")
+    train(tmp_path / "compiled", *long, "trainer.max_steps=12", "method.compile=true")
+    assert counted == [128] * 11  # one of the twelve is the short end of an epoch
+    train(tmp_path / "eager", *long, "trainer.max_steps=12")
     assert same(checkpoint(tmp_path / "compiled")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
     del counted[:]
-    train(tmp_path / "first", *long, "trainer.max_steps=21")
-    train(tmp_path / "next", *long, "trainer.max_steps=30", "method.compile=true", "ckpt=last")
-    assert counted == [64] * 8  # the first of the nine is short
+    train(tmp_path / "first", *long)
+    train(tmp_path / "next", *long, "trainer.max_steps=13", "method.compile=true", "ckpt=last")
+    assert counted == [128] * 2  # the first of the three is short
 
 
 def test_a_data_set_smaller_than_a_batch_is_compiled_for_what_there_is(counted, tmp_path):
@@ -194,8 +192,6 @@ def test_auto_without_a_compiler_trains_eagerly(counted, monkeypatch, tmp_path, 
         train(tmp_path / "without", *AUTO)
     assert counted == []
     assert "compile=auto: running eagerly, no compiler for cpu was found." in caplog.text
-    with pytest.raises(ConfigError, match=r"method\.compile=true, but no compiler"):
-        choose(True, CPU, 1)
 
 
 def test_a_resumed_run_compiles_as_the_first_one_did(counted, monkeypatch, tmp_path):

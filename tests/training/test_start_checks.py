@@ -72,17 +72,9 @@ class Column(GRBM):
         return super().free_energy(v)[:, None]
 
 
-class Square(GRBM):
-    """A free energy broadcast against itself."""
-
-    def free_energy(self, v):
-        return super().free_energy(v)[:, None] - 0 * super().free_energy(v)
-
-
-@pytest.mark.parametrize(("kind", "shape"), [(Column, r"\(5, 1\)"), (Square, r"\(5, 5\)")])
-def test_an_energy_of_another_shape_is_refused(kind, shape):
-    with pytest.raises(ConfigError, match=rf"free_energy\(v\) of {kind.__name__} .*{shape}"):
-        fit(contrast(energy=kind(v_dim=2, h_dim=3)))
+def test_an_energy_of_another_shape_is_refused():
+    with pytest.raises(ConfigError, match=r"free_energy\(v\) of Column .*\(5, 1\)"):
+        fit(contrast(energy=Column(v_dim=2, h_dim=3)))
 
 
 class Moving(GRBM):
@@ -112,27 +104,6 @@ def test_a_loss_that_is_not_one_number_for_each_example_is_refused_unless_it_is_
     with pytest.raises(ConfigError, match=r"loss of Own .*\(20, 1\)"):
         fit(contrast(lambda *given: Contrast.loss(*given)[:, None]), num_sanity_val_steps=0)
     assert fit(contrast(lambda *given: Contrast.loss(*given).mean())).iterations_done == 2
-
-
-def test_a_loss_may_use_transforms_of_torch_over_the_score():
-    def jvp(self, state, v, noise):
-        score, slope = torch.func.jvp(bind(self.energy, state.theta).score, (v,), (noise,))
-        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
-
-    def vmap(self, state, v, noise):
-        energy = bind(self.energy, state.theta)
-        jacobian = torch.func.vmap(torch.func.jacrev(lambda x: energy.score(x[None])[0]))(v)
-        score, slope = energy.score(v), (jacobian @ noise[..., None]).squeeze(-1)
-        return 0.5 * score.square().sum(-1) + (noise * slope).sum(-1)
-
-    class Differentiated(GRBM):
-        score = MarginalEnergy.score
-
-    def weights(loss):
-        torch.manual_seed(0)
-        return fit(contrast(loss, Differentiated(v_dim=2, h_dim=3), compile=False)).energy.W
-
-    torch.testing.assert_close(weights(jvp), weights(vmap))
 
 
 def test_an_optimizer_of_torch_is_refused_in_a_sentence():

@@ -55,8 +55,6 @@ def test_a_dear_metric_has_its_own_interval(tmp_path):
     assert {iteration: "val/fisher" in names for iteration, names in found.items()} == {3: 0, 6: 1, 9: 0, 12: 1}
     with pytest.raises(ConfigError, match="fisher is 4, and validations are 3 iterations apart"):
         train(tmp_path / "b", *run, f"{key}=4", "iterations_per_batch=1")
-    with pytest.raises(ConfigError, match="intervals names 'fischer'"):
-        train(tmp_path / "c", *run, "+callbacks.evaluation.intervals.fischer=6")
 
 
 def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsys):
@@ -68,17 +66,12 @@ def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsy
     assert "it/s" not in capsys.readouterr().out
 
 
-def test_in_a_terminal_a_bar_counts_iterations_with_those_of_metrics_below_it(tmp_path, capsys, monkeypatch):
+def test_in_a_terminal_a_bar_counts_iterations(tmp_path, capsys, monkeypatch):
     for name, value in (("COLUMNS", "200"), ("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
         monkeypatch.setenv(name, value)
-    few = (f"callbacks.evaluation.metrics.log_likelihood.{k}" for k in ("max_enumerated=0", "n_chains=3", "n_betas=3"))
-    at_validation = "callbacks.evaluation.at_validation=[log_likelihood]"
-    train(tmp_path, "method=dsm", "callbacks.progress.interval=0", *few, at_validation)
+    train(tmp_path, "method=dsm", "callbacks.progress.interval=0", "callbacks.evaluation=null")
     out = capsys.readouterr().out
-    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out)
-    assert "10/10" in plain
-    assert re.search(r"model_loss: [\d.e+]+", plain)
-    assert "log Z by AIS" in plain
+    assert re.search(r"10/10.*model_loss: [\d.e+]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out))
     assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l") > -1  # the cursor is back
 
 
@@ -92,15 +85,12 @@ def test_figures_can_be_drawn_at_validations(tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
 
 
-def test_the_iteration_that_broke_is_named_though_its_block_went_on(tmp_path):
+def test_what_broke_is_named_by_its_iteration_in_its_block_and_never_saved(tmp_path):
+    broken = ["method=dsm", "optimizer.lr=1e30", "n_validations=1"]
     with pytest.raises(NonFiniteError, match=r"model level's .* at iteration 2: lower optimizer.lr"):
-        train(tmp_path, "method=dsm", "optimizer.lr=1e30", "n_validations=1", "trainer.log_every_n_steps=10")
-
-
-def test_a_check_now_and_then_still_lets_nothing_broken_be_saved(tmp_path):
-    rare = ["method=dsm", "optimizer.lr=1e30", "callbacks.nonfinite.every=100", "callbacks.checkpoints.every=4"]
+        train(tmp_path, *broken, "trainer.log_every_n_steps=10")
     with pytest.raises(NonFiniteError, match="at iteration 4"):
-        train(tmp_path, *rare, "n_validations=1")
+        train(tmp_path, *broken, "callbacks.nonfinite.every=100", "callbacks.checkpoints.every=4")
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists()
 
 

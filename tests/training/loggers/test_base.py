@@ -1,7 +1,6 @@
 """TensorBoard's files, several loggers at once, and Lightning's own loggers and callbacks."""
 
 import pytest
-import torch
 import yaml
 
 from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target
@@ -56,12 +55,6 @@ def test_tensorboard_gets_the_same_curves_as_the_csv_file(board):
         assert scalars(events, name) == written
 
 
-def test_tensorboard_gets_the_figures_under_one_name_over_iterations(board):
-    _, _, events = board
-    assert events.Tags()["images"] == ["figures/filters"]
-    assert [image.step for image in events.Images("figures/filters")] == [5, 10, 10]
-
-
 def test_tensorboard_gets_the_configuration_beside_the_final_metrics(board):
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -74,12 +67,6 @@ def test_tensorboard_gets_the_configuration_beside_the_final_metrics(board):
     assert start.session_start_info.hparams["method/energy/h_dim"].number_value == 3
     shown = {info.name.tag for info in experiment.experiment.metric_infos}
     assert shown == {name for name in metrics if name.startswith("test")}
-
-
-def test_an_evaluation_is_shown_on_tensorboard(board, accumulator, tmp_path):
-    folder, metrics, _ = board
-    evaluate(tmp_path, folder / "checkpoints" / "last.ckpt", "logger=tensorboard")
-    assert scalars(read(accumulator, tmp_path), "test/fisher") == [(10, pytest.approx(metrics["test/fisher"]))]
 
 
 # --- Lightning's own --------------------------------------------------------------------------------------
@@ -105,18 +92,6 @@ def test_early_stopping_of_lightning_ends_a_run_which_is_evaluated_without_it(tm
 def test_a_callback_of_lightning_that_does_not_fit_is_refused_by_its_name(tmp_path):
     with pytest.raises(ConfigError, match=r"\(EarlyStopping\) has no key 'patients'"):
         train(tmp_path, "method=dsm", lightning("callback", "EarlyStopping", monitor="val/loss", patients=3))
-
-
-def test_a_checkpoint_may_name_nothing_of_lightning(content, sentinel, tmp_path):
-    node = {"_target_": "pytorch_lightning.callbacks.early_stopping.os.system", "command": f"touch {sentinel}"}
-    config = content["eblvm_lit"]["config"]["callbacks"]
-    config["evaluation"]["metrics"]["x"] = node
-    torch.save(content, tmp_path / "hostile.ckpt")
-    with pytest.raises(ConfigError, match="may not name"):
-        evaluate(tmp_path / "one", tmp_path / "hostile.ckpt")
-    config["x"] = config["evaluation"]["metrics"].pop("x")  # left out: of use in training alone
-    torch.save(content, tmp_path / "hostile.ckpt")
-    evaluate(tmp_path / "two", tmp_path / "hostile.ckpt")
 
 
 def test_of_lightning_the_command_line_may_name_classes_alone():

@@ -59,12 +59,9 @@ def test_curves_are_those_of_the_csv_file_by_iteration(sweep):
 
 def test_every_metric_has_its_axis_and_its_summary(sweep):
     metrics = runs_of(sweep[0])[1].metrics
-    best = {"val/loss": "min", "test/fisher": "min", "train/model_loss": "min"}
-    best |= {"test/log_likelihood": "max", "train/iterations_per_second": "max"}
-    for name, way in best.items():
-        assert metrics[name].step_metric == "iteration", name
+    for name, way in (("val/loss", "min"), ("test/log_likelihood", "max")):
+        assert metrics[name].step_metric == "iteration"
         assert (metrics[name].summary.min, metrics[name].summary.max) == (way == "min", way == "max"), name
-    assert not metrics["train/model_lr"].summary.min  # neither way is better: W&B's own summary, the last value
 
 
 def test_figures_results_and_checkpoints_are_there(sweep):
@@ -102,9 +99,3 @@ def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp
     assert second.run.resume  # `wandb sync` appends it to what the server has of this id, as of wandb 0.31
     assert (first.exit_code, second.exit_code) == (1, 0)
     assert min(row["iteration"] for row in second.rows) == 11
-
-
-def test_code_of_no_repository_has_no_commit(monkeypatch):
-    monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
-    found = provenance.environment.__wrapped__()
-    assert found["commit"] is None
