@@ -87,7 +87,7 @@ def run_script(script, *args, folder):
     return process.returncode, (Path(folder) / "said").read_text()
 
 
-def _first(folder, overrides, prepare):
+def _first(folder, cfg, prepare):
     """What the command line does."""
     _speak_into(folder.parent / "said")
     work = processes._work
@@ -99,7 +99,7 @@ def _first(folder, overrides, prepare):
     processes.START_METHOD, processes._work = "fork", noted
     prepare()
     try:
-        cli.main(run.train, tiny(folder, *overrides))
+        cli.main(run.train, cfg)
     except SystemExit as leaving:
         os._exit(leaving.code)
     except BaseException:
@@ -121,7 +121,7 @@ class Launch:
             (self.folder / name).unlink(missing_ok=True)
         waiting = (*PAUSE, f"+callbacks.pause.iteration={pause}", f"+callbacks.pause.folder={self.folder}")
         options = (*RUN, f"trainer.devices={n}", *(waiting if pause else ()), *overrides)
-        self.first = Forked(_first, self.run, options, prepare)
+        self.first = Forked(_first, self.run, tiny(self.run, *options), prepare)
 
     def pid(self, rank):
         """Of a process; of the one that starts the others by None."""
