@@ -221,6 +221,28 @@ def tiny_resnet(**options):
     return ResNet(v_shape=IMAGE, n_blocks=1, channels=4, **options)
 
 
+def tiny_mlp():
+    return MLP(sizes=[V_DIM, 5, 4])
+
+
+def deep_latent(network, **options):
+    return DeepLatentEnergy(network=network, h_dim=H_DIM, head_dim=6, **options)
+
+
+def deep_vector():
+    return randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4)
+
+
+def joint_spectral():
+    energy = JointSpectralEnergy(network=tiny_mlp(), h_dim=H_DIM, h_widths=[4, 4], output="identity")
+    return randomise(energy, 0.4).eval()  # with the spectral norms it has: each pass in training moves them
+
+
+def energy_case(name, make, scale=0.4, event_shape=(V_DIM,)):
+    """One whose latents have no closed form, or which has none."""
+    return EnergyCase(name=name, make=lambda: randomise(make(), scale), event_shape=event_shape)
+
+
 ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
@@ -231,49 +253,18 @@ ENERGIES = [
     ),
     coupled_case("coupled-grbm"),
     coupled_case("coupled-grbm-paper", parametrisation="paper"),
-    EnergyCase(
-        name="deep",
-        make=lambda: randomise(DeepLatentEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
-    ),
-    EnergyCase(
-        name="deep-vector",
-        make=lambda: randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4),
-    ),
-    EnergyCase(
-        name="deep-image",
-        make=lambda: randomise(DeepLatentEnergy(network=tiny_resnet(), h_dim=H_DIM, head_dim=6), 0.3),
-        event_shape=IMAGE,
-    ),
+    energy_case("deep", lambda: deep_latent(tiny_mlp())),
+    EnergyCase(name="deep-vector", make=deep_vector),
+    energy_case("deep-image", lambda: deep_latent(tiny_resnet()), 0.3, IMAGE),
     EnergyCase(name="latent-prior", make=lambda: latent_prior(SmoothMLP(sizes=[H_DIM, 5, V_DIM]))),
     EnergyCase(
         name="latent-prior-image",
         make=lambda: latent_prior(TransposedConv(v_shape=IMAGE, h_dim=H_DIM, width=2)),
         event_shape=IMAGE,
     ),
-    EnergyCase(
-        name="deep-visible-terms",
-        make=lambda: randomise(
-            DeepLatentEnergy(
-                network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6, visible_head="quadratic", reference_std=0.7
-            ),
-            0.4,
-        ),
-    ),
-    EnergyCase(
-        name="joint-spectral",  # with the spectral norms it has: each pass in training moves them
-        make=lambda: randomise(
-            JointSpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, h_widths=[4, 4], output="identity"),
-            0.4,
-        ).eval(),
-    ),
-    EnergyCase(
-        name="quadrature",
-        make=lambda: QuadratureMarginal(
-            energy=randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4),
-            half_width=10.0,
-            n_nodes=11,
-        ),
-    ),
+    energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
+    EnergyCase(name="joint-spectral", make=joint_spectral),
+    EnergyCase(name="quadrature", make=lambda: QuadratureMarginal(energy=deep_vector(), half_width=10.0, n_nodes=11)),
     EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
@@ -286,39 +277,24 @@ ENERGIES = [
 SUMMED = [case for case in ENERGIES if case.nodes]
 INFERRED = [case for case in SUMMED if case.exact_posterior]
 
+
+def deep_visible(kind, head):
+    shape, network = {"vector": ((V_DIM,), tiny_mlp), "image": (IMAGE, tiny_resnet)}[kind]
+    return energy_case(f"deep-{head}-{kind}", lambda: DeepEnergy(network=network(), head=head), 0.3, shape)
+
+
+def spectral(hidden):
+    return SpectralEnergy(network=tiny_mlp(), hidden=hidden, output="softplus").eval()
+
+
 # Energies of v alone, which the batteries over E(v, h) are not about (see test_deep.py).
 VISIBLE_ENERGIES = [
-    *(
-        EnergyCase(
-            name=f"deep-{head}-{'image' if len(shape) == 3 else 'vector'}",
-            make=lambda head=head, network=network: randomise(DeepEnergy(network=network(), head=head), 0.3),
-            event_shape=shape,
-        )
-        for head in ("quadratic", "squared_norm")
-        for shape, network in (((V_DIM,), lambda: MLP(sizes=[V_DIM, 5, 4])), (IMAGE, tiny_resnet))
-    ),
-    EnergyCase(
-        name="deep-reference",
-        make=lambda: randomise(DeepEnergy(network=MLP(sizes=[V_DIM, 5, 4]), reference_std=0.7), 0.3),
-    ),
-]
-
-VISIBLE_ENERGIES += [
-    EnergyCase(
-        name=f"spectral-{'hidden' if hidden else 'linear'}",
-        make=lambda hidden=hidden: randomise(
-            SpectralEnergy(network=MLP(sizes=[V_DIM, 5, 4]), hidden=hidden, output="softplus"), 0.4
-        ).eval(),
-    )
-    for hidden in (True, False)
-]
-
-VISIBLE_ENERGIES += [
-    EnergyCase(
-        name="mlp" if base_std is None else "mlp-normal",
-        make=lambda base_std=base_std: randomise(MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=base_std), 0.4),
-    )
-    for base_std in (None, 2.0)
+    *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
+    energy_case("deep-reference", lambda: DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
+    energy_case("spectral-hidden", lambda: spectral(hidden=True)),
+    energy_case("spectral-linear", lambda: spectral(hidden=False)),
+    energy_case("mlp", lambda: MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
+    energy_case("mlp-normal", lambda: MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------
@@ -372,18 +348,15 @@ POSTERIORS = [
     bernoulli_case("bernoulli-relaxed", 0.1, None),
     bernoulli_case("bernoulli-binary", 0.0, bernoulli_nodes),
     gaussian_case("linear-gaussian", lambda: LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
-    gaussian_case("mlp-gaussian", lambda: NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)),
+    gaussian_case("mlp-gaussian", lambda: NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM)),
     gaussian_case(
         "conv-gaussian",
         lambda: NetworkGaussianPosterior(network=ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
         event_shape=IMAGE,
         scale=0.2,
     ),
-    gaussian_case("encoder", lambda: EncoderPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM)),
-    gaussian_case(
-        "encoder-spectral",
-        lambda: SpectralEncoderPosterior(network=MLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM).eval(),
-    ),
+    gaussian_case("encoder", lambda: EncoderPosterior(network=tiny_mlp(), h_dim=H_DIM)),
+    gaussian_case("encoder-spectral", lambda: SpectralEncoderPosterior(network=tiny_mlp(), h_dim=H_DIM).eval()),
 ]
 
 
@@ -421,25 +394,18 @@ def expected_fisher(p, q, free_energy):
     return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # p has unit scale
 
 
+def fisher_case(name, **options):
+    exact = {"expected": expected_fisher, "continuous": True, "at_posterior": torch.zeros_like}
+    return DivergenceCase(name=name, make=lambda: Fisher(**options), **exact)
+
+
 DIVERGENCES = [
-    DivergenceCase(name="kl", make=lambda: KL(), expected=expected_kl),
+    DivergenceCase(name="kl", make=KL, expected=expected_kl),
     DivergenceCase(name="kl-3", make=lambda: KL(n_particles=3), expected=expected_kl),
     DivergenceCase(name="iwae-1", make=lambda: IWAE(n_particles=1), expected=expected_kl),
     DivergenceCase(name="iwae-5", make=lambda: IWAE(n_particles=5)),
-    DivergenceCase(
-        name="fisher",
-        make=lambda: Fisher(),
-        expected=expected_fisher,
-        continuous=True,
-        at_posterior=torch.zeros_like,
-    ),
-    DivergenceCase(
-        name="fisher-2",
-        make=lambda: Fisher(n_particles=2),
-        expected=expected_fisher,
-        continuous=True,
-        at_posterior=torch.zeros_like,
-    ),
+    fisher_case("fisher"),
+    fisher_case("fisher-2", n_particles=2),
 ]
 
 # --- scores -----------------------------------------------------------------------------------------------
@@ -547,42 +513,30 @@ def hermite_nodes(name):
     return nodes
 
 
+def rademacher_nodes(objective, d):
+    return {"u": product([-1.0, 1.0], d)}, torch.full((2**d,), 0.5**d)
+
+
+def sm_case(name, make, nodes):
+    return ObjectiveCase(name=name, make=make, nodes=nodes, gaussian=gaussian_sm, precision=lambda objective: 1.0)
+
+
+def mdsm_case(ladder):
+    return ObjectiveCase(
+        name=f"mdsm-{ladder}",
+        make=lambda: MDSM(sigma_min=0.2, sigma_max=0.4, sigma0=0.3, ladder=ladder),
+        nodes=mdsm_nodes,
+        gaussian=gaussian_mdsm,
+        precision=mdsm_precision,
+    )
+
+
 OBJECTIVES = [
-    ObjectiveCase(
-        name="sm",
-        make=lambda: SM(),
-        nodes=lambda objective, d: ({}, torch.ones(1)),
-        gaussian=gaussian_sm,
-        precision=lambda objective: 1.0,
-    ),
-    ObjectiveCase(
-        name="ssm-rademacher",
-        make=lambda: SSM(),
-        nodes=lambda objective, d: ({"u": product([-1.0, 1.0], d)}, torch.full((2**d,), 0.5**d)),
-        gaussian=gaussian_sm,
-        precision=lambda objective: 1.0,
-    ),
-    ObjectiveCase(
-        name="ssm-gaussian",
-        make=lambda: SSM(projection="gaussian"),
-        nodes=hermite_nodes("u"),
-        gaussian=gaussian_sm,
-        precision=lambda objective: 1.0,
-    ),
-    ObjectiveCase(
-        name="ssm-projected-rademacher",
-        make=lambda: SSM(norm="projected"),
-        nodes=lambda objective, d: ({"u": product([-1.0, 1.0], d)}, torch.full((2**d,), 0.5**d)),
-        gaussian=gaussian_sm,
-        precision=lambda objective: 1.0,
-    ),
-    ObjectiveCase(
-        name="ssm-projected-gaussian",
-        make=lambda: SSM(projection="gaussian", norm="projected"),
-        nodes=hermite_nodes("u"),
-        gaussian=gaussian_sm,
-        precision=lambda objective: 1.0,
-    ),
+    sm_case("sm", SM, lambda objective, d: ({}, torch.ones(1))),
+    sm_case("ssm-rademacher", SSM, rademacher_nodes),
+    sm_case("ssm-gaussian", lambda: SSM(projection="gaussian"), hermite_nodes("u")),
+    sm_case("ssm-projected-rademacher", lambda: SSM(norm="projected"), rademacher_nodes),
+    sm_case("ssm-projected-gaussian", lambda: SSM(projection="gaussian", norm="projected"), hermite_nodes("u")),
     ObjectiveCase(
         name="dsm",
         make=lambda: DSM(noise_std=0.3),
@@ -590,16 +544,8 @@ OBJECTIVES = [
         gaussian=gaussian_dsm,
         precision=lambda objective: 1 / (1 + objective.noise_std**2),
     ),
-    *(
-        ObjectiveCase(
-            name=f"mdsm-{ladder}",
-            make=lambda ladder=ladder: MDSM(sigma_min=0.2, sigma_max=0.4, sigma0=0.3, ladder=ladder),
-            nodes=mdsm_nodes,
-            gaussian=gaussian_mdsm,
-            precision=mdsm_precision,
-        )
-        for ladder in ("linear", "geometric")
-    ),
+    mdsm_case("linear"),
+    mdsm_case("geometric"),
 ]
 
 # Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
@@ -666,67 +612,45 @@ def series(n):
     return inverse
 
 
+def exact_inverse(H, alpha):
+    return H.inverse()
+
+
+def damped_inverse(H, alpha):
+    return (H + 0.3 * torch.eye(len(H))).inverse()
+
+
+def hyper_case(name, make, inverse, n_steps=0):
+    return HypergradientCase(name=name, make=make, n_steps=n_steps, inverse=inverse)
+
+
+def unroll_case(n, plain):
+    def make(alpha):
+        return Unroll(n_unroll=n, descent="plain", step_size=alpha) if plain else Unroll(n_unroll=n)
+
+    return hyper_case(f"unroll-{'plain' if plain else 'live'}-{n}", make, series(n), n_steps=n)
+
+
+def neumann_case(n):
+    return hyper_case(f"implicit-neumann-{n}", lambda a: Implicit(n_terms=n, solver="neumann", step_size=a), series(n))
+
+
+def warm(**options):
+    return Warm(curvature="hessian", preconditioner="none", **options)
+
+
 HYPERGRADIENTS = [
-    *(
-        HypergradientCase(
-            name=f"unroll-plain-{n}",
-            make=lambda alpha, n=n: Unroll(n_unroll=n, descent="plain", step_size=alpha),
-            n_steps=n,
-            inverse=series(n),
-        )
-        for n in (0, 1, 2, 5)
-    ),
-    *(
-        HypergradientCase(
-            name=f"unroll-live-{n}", make=lambda alpha, n=n: Unroll(n_unroll=n), n_steps=n, inverse=series(n)
-        )
-        for n in (0, 1, 3)
-    ),
-    *(
-        HypergradientCase(
-            name=f"implicit-cg-{n}",
-            make=lambda alpha, n=n: Implicit(n_terms=n),
-            n_steps=0,
-            inverse=lambda H, alpha: H.inverse(),
-        )
-        for n in (5, 12)  # phi's dimension is 5: further terms change nothing
-    ),
-    HypergradientCase(
-        name="implicit-cg-damped",
-        make=lambda alpha: Implicit(n_terms=5, damping=0.3),
-        n_steps=0,
-        inverse=lambda H, alpha: (H + 0.3 * torch.eye(len(H))).inverse(),
-    ),
-    *(
-        HypergradientCase(
-            name=f"implicit-neumann-{n}",
-            make=lambda alpha, n=n: Implicit(n_terms=n, solver="neumann", step_size=alpha),
-            n_steps=0,
-            inverse=series(n),
-        )
-        for n in (1, 4)
-    ),
-    HypergradientCase(
-        name="warm-cg-5",
-        make=lambda alpha: Warm(n_steps=5, curvature="hessian", preconditioner="none"),
-        n_steps=0,
-        inverse=lambda H, alpha: H.inverse(),
-    ),
-    *(
-        HypergradientCase(
-            name=f"warm-descent-{n}",
-            make=lambda alpha, n=n: Warm(n_steps=n, step_size=alpha, curvature="hessian", preconditioner="none"),
-            n_steps=0,
-            inverse=series(n),
-        )
-        for n in (1, 4)
-    ),
-    HypergradientCase(
-        name="finite-difference",  # exact: G is quadratic
-        make=lambda alpha: FiniteDifference(adjoint=Implicit(n_terms=5)),
-        n_steps=0,
-        inverse=lambda H, alpha: H.inverse(),
-    ),
+    *(unroll_case(n, plain=True) for n in (0, 1, 2, 5)),
+    *(unroll_case(n, plain=False) for n in (0, 1, 3)),
+    hyper_case("implicit-cg-5", lambda alpha: Implicit(n_terms=5), exact_inverse),
+    hyper_case("implicit-cg-12", lambda alpha: Implicit(n_terms=12), exact_inverse),  # phi's dimension is 5
+    hyper_case("implicit-cg-damped", lambda alpha: Implicit(n_terms=5, damping=0.3), damped_inverse),
+    *(neumann_case(n) for n in (1, 4)),
+    hyper_case("warm-cg-5", lambda alpha: warm(n_steps=5), exact_inverse),
+    hyper_case("warm-descent-1", lambda alpha: warm(n_steps=1, step_size=alpha), series(1)),
+    hyper_case("warm-descent-4", lambda alpha: warm(n_steps=4, step_size=alpha), series(4)),
+    # exact: G is quadratic
+    hyper_case("finite-difference", lambda alpha: FiniteDifference(adjoint=Implicit(n_terms=5)), exact_inverse),
 ]
 
 # Hypergradients that no fixed matrix stands for (see test_fixed_point.py and test_single_loop.py).
@@ -746,52 +670,43 @@ class TwinCase(Case):
     twin: Callable
 
 
+def twin_case(name, make, twin):
+    return TwinCase(name=name, make=make, twin=twin)
+
+
+def adam_case(name, **options):
+    return twin_case(name, lambda: Adam(lr=0.05, **options), lambda ps: torch.optim.Adam(ps, lr=0.05, **options))
+
+
 OPTIMIZERS = [
-    TwinCase(name="sgd", make=lambda: SGD(lr=0.05), twin=lambda ps: torch.optim.SGD(ps, lr=0.05)),
-    TwinCase(
-        name="adam",
-        make=lambda: Adam(lr=0.05),
-        twin=lambda ps: torch.optim.Adam(ps, lr=0.05, betas=(0.9, 0.95)),
-    ),
-    TwinCase(
-        name="adam-decay",
-        make=lambda: Adam(lr=0.05, betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
-        twin=lambda ps: torch.optim.Adam(ps, lr=0.05, betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
-    ),
+    twin_case("sgd", lambda: SGD(lr=0.05), lambda ps: torch.optim.SGD(ps, lr=0.05)),
+    adam_case("adam", betas=(0.9, 0.95)),
+    adam_case("adam-decay", betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
 ]
 
 lr_scheduler = torch.optim.lr_scheduler
 
+
+def warmed_up(o, total):
+    linear = lr_scheduler.LinearLR(o, start_factor=1 / 5, total_iters=4)
+    return lr_scheduler.ChainedScheduler([linear, lr_scheduler.ExponentialLR(o, gamma=0.9)])
+
+
 SCHEDULES = [
-    TwinCase(name="constant", make=Constant, twin=lambda o, total: lr_scheduler.ConstantLR(o, factor=1.0)),
-    TwinCase(
-        name="cosine",
-        make=lambda: Cosine(floor=0.01),
-        twin=lambda o, total: lr_scheduler.CosineAnnealingLR(o, T_max=total, eta_min=0.01),
+    twin_case("constant", Constant, lambda o, total: lr_scheduler.ConstantLR(o, factor=1.0)),
+    twin_case(
+        "cosine",
+        lambda: Cosine(floor=0.01),
+        lambda o, total: lr_scheduler.CosineAnnealingLR(o, T_max=total, eta_min=0.01),
     ),
-    TwinCase(
-        name="step",
-        make=lambda: Step(factor=0.5),
-        twin=lambda o, total: lr_scheduler.StepLR(o, total // 6, gamma=0.5),
+    twin_case("step", lambda: Step(factor=0.5), lambda o, total: lr_scheduler.StepLR(o, total // 6, gamma=0.5)),
+    twin_case(
+        "exponential", lambda: Exponential(factor=0.9), lambda o, total: lr_scheduler.ExponentialLR(o, gamma=0.9)
     ),
-    TwinCase(
-        name="exponential",
-        make=lambda: Exponential(factor=0.9),
-        twin=lambda o, total: lr_scheduler.ExponentialLR(o, gamma=0.9),
+    twin_case(
+        "exponential-every-4",
+        lambda: Exponential(factor=0.9, every=4),
+        lambda o, total: lr_scheduler.StepLR(o, 4, gamma=0.9),
     ),
-    TwinCase(
-        name="exponential-every-4",
-        make=lambda: Exponential(factor=0.9, every=4),
-        twin=lambda o, total: lr_scheduler.StepLR(o, 4, gamma=0.9),
-    ),
-    TwinCase(
-        name="warmup",
-        make=lambda: Warmup(n_iterations=5, schedule=Exponential(factor=0.9)),
-        twin=lambda o, total: lr_scheduler.ChainedScheduler(
-            [
-                lr_scheduler.LinearLR(o, start_factor=1 / 5, total_iters=4),
-                lr_scheduler.ExponentialLR(o, gamma=0.9),
-            ]
-        ),
-    ),
+    twin_case("warmup", lambda: Warmup(n_iterations=5, schedule=Exponential(factor=0.9)), warmed_up),
 ]

@@ -1,6 +1,5 @@
 """A checkpoint or a configuration from a stranger is data: evaluating or resuming it executes nothing."""
 
-import copy
 import pickle
 
 import pytest
@@ -29,23 +28,21 @@ def test_a_pickle_that_runs_a_command_is_refused(content, sentinel, tmp_path):
         train(tmp_path / "t", "method=dsm", f"ckpt={path}")
 
 
+def system(sentinel):
+    return {"_target_": "os.system", "command": f"touch {sentinel}"}
+
+
 def attacks(sentinel):
     """Nodes that would leave the sentinel behind if they were instantiated, and what their refusal names."""
-    touch = f"touch {sentinel}"
-    system = {"_target_": "os.system", "command": touch}
-    fetch = {"_target_": "eblvm_lit.cli.instantiate.resolve_target", "name": "os.system", "extra_packages": ["os"]}
+    attack = system(sentinel)
     return {
-        "a function of os": (system, "os.system"),
-        "os by way of our module": ({**system, "_target_": "eblvm_lit.utils.io.os.system"}, "eblvm_lit.utils.io.os"),
-        "positional arguments": ({**HONEST, "_args_": [system]}, "_args_|os.system"),
+        "a function of os": (attack, "os.system"),
+        "os by way of our module": ({**attack, "_target_": "eblvm_lit.utils.io.os.system"}, "eblvm_lit.utils.io.os"),
+        "positional arguments": ({**HONEST, "_args_": [attack]}, "_args_|os.system"),
         "a partial": ({**HONEST, "_partial_": True}, "_partial_"),
-        "deep inside lists": ({"a": [[{"b": [system]}]]}, "os.system"),
-        "an argument of an honest class": ({**HONEST, "extra": system}, "os.system"),
-        "a function of ours": (
-            {"_target_": "eblvm_lit.core.tensors.tree_map", "fn": fetch, "first": {"a": touch}},
-            "eblvm_lit",
-        ),
-        "a target that is no string": ({"_target_": ["os.system"], "command": touch}, "os.system"),
+        "deep inside lists": ({"a": [[{"b": [attack]}]]}, "os.system"),
+        "a function of ours": ({"_target_": "eblvm_lit.core.tensors.tree_map", "fn": attack}, "eblvm_lit"),
+        "a target that is no string": ({**attack, "_target_": ["os.system"]}, "os.system"),
         "a method": ({"_target_": "eblvm_lit.methods.bism.BiSM.load_from_checkpoint"}, "load_from_checkpoint"),
         "a package that only begins like ours": ({"_target_": "eblvm_lit_evil.module.Class"}, "eblvm_lit_evil"),
         "the loader of a checkpoint": ({"_target_": "torch.load", "f": str(sentinel)}, "torch.load"),
@@ -62,26 +59,19 @@ def test_a_hostile_configuration_is_refused(attack, sentinel):
 
 def write_hostile(folder, content, *place):
     """A checkpoint whose configuration has a function of os at some place, and leave to call it."""
-    config = copy.deepcopy(content)["eblvm_lit"]["config"]
-    parent = config
+    config = parent = content["eblvm_lit"]["config"]
     for key in place[:-1]:
         parent = parent[key]
-    parent[place[-1]] = attacks(folder / "executed")["a function of os"][0]
+    parent[place[-1]] = system(folder / "executed")
     config["allow_packages"] = ["os"]
-    path = folder / "hostile.ckpt"
-    torch.save({**content, "eblvm_lit": {**content["eblvm_lit"], "config": config}}, path)
-    return path
+    torch.save(content, folder / "hostile.ckpt")
+    return folder / "hostile.ckpt"
 
 
-@pytest.mark.parametrize("place", [("data",), ("method", "energy"), ("callbacks", "evaluation", "metrics", "x")])
+@pytest.mark.parametrize("place", [("data",), ("callbacks", "evaluation", "metrics", "x")])
 def test_a_hostile_checkpoint_is_refused_wherever_its_attack_stands(place, content, sentinel, tmp_path):
     with pytest.raises(ConfigError, match=r"os\.system"):
         evaluate(tmp_path / "e", write_hostile(tmp_path, content, *place))
-
-
-@pytest.mark.parametrize("part", ["logger", "hydra"])
-def test_parts_that_evaluation_has_no_use_for_are_not_built(part, content, sentinel, tmp_path):
-    assert evaluate(tmp_path / "e", write_hostile(tmp_path, content, part))["iteration"] == 1
 
 
 def test_of_torch_a_configuration_may_name_what_starts_no_process(sentinel):
@@ -98,7 +88,7 @@ def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
     instantiate([HONEST], "node")
     assert len(built) == 1
     with pytest.raises(ConfigError, match=r"os.system"):
-        instantiate([HONEST, [{"a": attacks(sentinel)["a function of os"][0]}]], "node")
+        instantiate([HONEST, [{"a": system(sentinel)}]], "node")
     assert len(built) == 1
 
 

@@ -49,19 +49,9 @@ def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_pat
     assert trained.iteration == 20
     assert isinstance(trained.method, eblvm_lit.BiSM)
     assert not trained.method.training
-    assert type(trained.energy).__name__ == "GRBM"
-    assert type(trained.posterior).__name__ == "BernoulliPosterior"
+    assert (type(trained.energy).__name__, type(trained.posterior).__name__) == ("GRBM", "BernoulliPosterior")
     assert trained.generator is None
-    assert trained.config.method.n_lower_steps == 5
     assert trained.curves["val/loss"].dropna().index.tolist() == [10, 20]
-    assert all(word in repr(trained) for word in ("BiSM", "20"))
-
-
-def test_a_run_without_a_folder_is_named_by_the_time(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    first, second = (eblvm_lit.train([*SHORT, "method=dsm"]) for _ in range(2))
-    assert first.folder != second.folder
-    assert all(run.folder.parts[0] == "outputs" for run in (first, second))
 
 
 def test_the_log_likelihood_is_that_of_the_metrics(trained):
@@ -69,15 +59,6 @@ def test_the_log_likelihood_is_that_of_the_metrics(trained):
     assert values.shape == (len(trained.data.splits.test),)
     assert values.dtype == torch.float64
     assert values.mean().item() == pytest.approx(trained.metrics["test/log_likelihood"], abs=1e-9)
-
-
-def test_an_estimated_log_partition_is_that_of_the_metrics(tmp_path):
-    estimated = "callbacks.evaluation.metrics.log_likelihood"
-    options = [f"{estimated}.max_enumerated=0", f"{estimated}.n_chains=50", f"{estimated}.n_betas=20"]
-    run = eblvm_lit.train([*SHORT, "method=dsm", *options, f"run_dir={tmp_path}"])
-    assert "test/log_z" in run.metrics
-    found = run.log_likelihood(run.examples()).mean().item()
-    assert found == pytest.approx(run.metrics["test/log_likelihood"], abs=1e-9)
 
 
 def test_samples_and_scores_of_a_tractable_model(trained):
@@ -88,10 +69,9 @@ def test_samples_and_scores_of_a_tractable_model(trained):
     assert torch.equal(trained.score(v), trained.energy.score(v))
     assert not trained.score(v).requires_grad
     assert torch.equal(trained.score(v.numpy()), trained.score(v))
-    for wrong in (torch.zeros(5, 3), torch.zeros(5), torch.zeros(5, 2, 1)):
-        for call in (trained.score, trained.log_likelihood):
-            with pytest.raises(ConfigError, match=r"v has the shape \(5.*\), and this model takes \(B, \*\(2,\)\)"):
-                call(wrong)
+    for call in (trained.score, trained.log_likelihood):
+        with pytest.raises(ConfigError, match=r"v has the shape \(5, 3\)"):
+            call(torch.zeros(5, 3))
     other = trained.sample(7, sampler=Langevin(n_steps=3, step_size=1e-3))
     assert other.shape == (7, 2)
     mean = trained.sample(500, sampler=Gibbs(n_steps=5), mean=True)
@@ -228,38 +208,25 @@ def test_what_is_no_run_is_refused(trained, tmp_path):
 def test_wrong_requests_are_refused_by_name(trained):
     with pytest.raises(ConfigError, match="n >= 1"):
         trained.sample(0)
+    with pytest.raises(ConfigError, match=r"mean=True.*Langevin"):
+        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
     with pytest.raises(ConfigError, match=r"callbacks\.checkpoints"):
         eblvm_lit.train([*SHORT, "callbacks.checkpoints=null"])
-    for override, named in (("metod=dsm", "metod"), ("seed=[1", r"seed=\[1")):
-        with pytest.raises(ConfigError, match=named):
-            composed([override])
-    for words, option in ((["-m", "seed=0,1"], "-m"), ("--cfg", "--cfg")):
-        with pytest.raises(ConfigError, match=f"^{option}: "):
-            eblvm_lit.train(words)
-
-
-def test_a_folder_of_configurations_of_yours(tmp_path):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 77\n")
-    assert composed(["experiment=mine"], config_dir=tmp_path).seed == 77
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_folder_of_configurations_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=rf"{tmp_path}/confx.*config_dir"):
-        composed(["data=mine"], config_dir=tmp_path / "confx")
+    with pytest.raises(ConfigError, match="metod"):
+        composed(["metod=dsm"])
+    with pytest.raises(ConfigError, match=r"^-m: "):
+        eblvm_lit.train(["-m", "seed=0,1"])
 
 
 def test_training_and_loading_leave_the_random_numbers_of_the_caller_alone(tmp_path):
     def drawn():
         return torch.rand(1).item(), np.random.rand(), random.random()
 
-    for seed in (1, 2):
-        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
-        expected = drawn()
-        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
-        eblvm_lit.load(eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={tmp_path / str(seed)}"]).folder)
-        assert drawn() == expected
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    expected = drawn()
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    eblvm_lit.load(eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={tmp_path}"]).folder)
+    assert drawn() == expected
 
 
 def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
@@ -301,27 +268,6 @@ def test_the_log_likelihood_is_of_the_present_parameters(trained, monkeypatch):
     assert torch.equal(run.log_likelihood(v), found[-1])
 
 
-def test_a_run_that_trains_on_is_saved_and_is_loaded(trained, tmp_path):
-    run, trainer = eblvm_lit.load(trained.folder), pl.Trainer(max_steps=3, **OPTIONS)
-    trainer.fit(run.method, run.data)
-    trainer.save_checkpoint(tmp_path / "on.ckpt")
-    on = eblvm_lit.load(tmp_path / "on.ckpt")
-    assert torch.equal(on.energy.W, run.energy.W)
-    assert not torch.equal(on.energy.W, trained.energy.W)
-    assert on.config.method == trained.config.method
-    assert on.iteration == 3
-    longer = [*SHORT, f"ckpt={tmp_path / 'on.ckpt'}", f"run_dir={tmp_path / 'more'}"]
-    assert eblvm_lit.train(longer).iteration == 20
-
-
-def test_averages_that_train_on_are_the_parameters_of_what_is_saved(tmp_path):
-    folder = eblvm_lit.train([*SHORT, "method=dsm", "callbacks=ema", f"run_dir={tmp_path / 'run'}"]).folder
-    run, trainer = eblvm_lit.load(folder, eval_weights="ema"), pl.Trainer(max_steps=1, **OPTIONS)
-    trainer.fit(run.method, run.data)
-    trainer.save_checkpoint(tmp_path / "on.ckpt")
-    assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
-
-
 @pytest.mark.parametrize("name", sorted(loading.MODELS))
 def test_what_a_bundled_model_gives_needs_no_gradient(name):
     run = eblvm_lit.load(name)
@@ -336,19 +282,11 @@ def test_what_a_bundled_model_gives_needs_no_gradient(name):
 
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(trained, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
-    for where, device in ((trained.folder, "gpu"), ("grbm_digits", "cuda:99"), (trained.folder, "tpu0")):
+    for device in ("gpu", "cuda:99", "tpu0"):
         with pytest.raises(ConfigError, match=rf"^device={device}: ") as caught:
-            eblvm_lit.load(where, device=device)
+            eblvm_lit.load(trained.folder, device=device)
         assert "\n" not in str(caught.value)
-    with pytest.raises(SystemExit, match="ERROR: device=gpu: "):
-        sample.main([str(trained.folder), "--device", "gpu"])
-
-
-def test_the_device_auto_is_the_accelerator_or_the_cpu(trained, monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
     assert eblvm_lit.load(trained.folder, device="auto").method.device.type == "cpu"
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cpu"))
-    assert eblvm_lit.load(trained.folder, device="gpu").method.device.type == "cpu"
 
 
 @pytest.mark.parametrize(("dtype", "whole"), [(torch.float64, True), (torch.bfloat16, False)])
@@ -363,22 +301,3 @@ def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
     assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == dtype
     assert run.log_likelihood(v).dtype == torch.float64
     assert run.examples().dtype == dtype
-
-
-def test_scores_of_an_energy_in_double_precision_with_its_posterior_in_single(deep):
-    run = eblvm_lit.load(deep.folder)
-    v = run.examples()[:4]
-    expected = run.score(v)
-    run.energy.double()
-    torch.testing.assert_close(run.score(v), expected.double(), rtol=1e-4, atol=1e-4)
-
-
-def test_means_are_refused_where_samples_have_none(trained):
-    with pytest.raises(ConfigError, match=r"mean=True.*Langevin"):
-        trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
-
-
-def test_a_number_of_samples_is_any_integer(trained):
-    quick = Gibbs(n_steps=2)
-    for n in (np.int64(3), torch.tensor(3)):
-        assert torch.equal(trained.sample(n, sampler=quick), trained.sample(3, sampler=quick))
