@@ -8,7 +8,7 @@ import pytest
 import torch
 from benchmarks.bilevel_quadratic import BIASES, KAPPAS, descend, order, rate, reached, sweep
 from benchmarks.quadratic_estimators import ESTIMATORS, OUTER
-from benchmarks.quadratics import Quadratic, relative_error
+from benchmarks.quadratics import Quadratic
 
 from benchmarks import bilevel_quadratic
 from eblvm_lit.core.functional import plain_autograd
@@ -58,9 +58,8 @@ def test_closed_forms_of_the_problem(kappa, quartic):
 
 
 @every_kappa
-@pytest.mark.parametrize("distance", [0.0, 0.01])
-def test_the_closed_form_of_the_penalty(kappa, distance):
-    toy, multiplier = Quadratic(kappa), 30.0
+def test_the_closed_form_of_the_penalty(kappa):
+    toy, multiplier, distance = Quadratic(kappa), 30.0, 0.01
     shift, gradient = toy.penalised(multiplier, distance)
     theta, phi = {"theta": toy.theta}, {"phi": toy.optimum(distance)}
     slope = torch.func.grad(toy.lower, argnums=1)
@@ -92,31 +91,14 @@ def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa,
         torch.testing.assert_close(found, toy.hypergradient() - left, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("kappa", [10, 100])
 @pytest.mark.parametrize("name", [*DESCENTS, "penalty"])
-def test_the_rate_of_descent(kappa, name):
-    rows = sweep(ESTIMATORS[name], kappa, 1_200 if name == "penalty" else 700)
+def test_the_rate_of_descent(name):
+    kappa, rows = 10, sweep(ESTIMATORS[name], 10, 500)
     n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
     # The modes' weights fall with their eigenvalue and each has the factor (1 - eigenvalue)^n: after n steps their mean
     # is within 1 / 2n of the smallest eigenvalue, where all weights are equal. The random ones are within twice that,
     # and the mean over the later half of the steps within twice that again.
     assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
-
-
-@every_kappa
-@pytest.mark.parametrize("n", [1, 3, 8])
-def test_conjugate_gradients_find_the_best_of_their_krylov_space(kappa, n):
-    toy = Quadratic(kappa)
-    outer, columns = toy.outer(toy.optimum()), []
-    for _ in range(n):
-        vector = toy.H @ columns[-1] if columns else outer
-        for column in (*columns, *columns):  # twice: orthogonal to rounding
-            vector = vector - column @ vector * column
-        columns.append(vector / torch.linalg.vector_norm(vector))
-    space = torch.stack(columns, 1)
-    w = -space @ torch.linalg.solve(space.T @ toy.H @ space, space.T @ outer)
-    expected = toy.direct(toy.optimum()) - toy.B.T @ w
-    torch.testing.assert_close(estimate(Implicit(n_terms=n), toy), expected, rtol=1e-9, atol=1e-9)
 
 
 @every_kappa
@@ -135,9 +117,8 @@ def test_conjugate_gradients_keep_their_bounds(kappa):
 
 
 @every_kappa
-@pytest.mark.parametrize("distance", [0.0, 0.01])
-def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa, distance):
-    toy, n, multiplier = Quadratic(kappa), 60, 1e4 * kappa
+def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa):
+    toy, n, multiplier, distance = Quadratic(kappa), 60, 1e4 * kappa, 0.01
     shift, limit = toy.penalised(multiplier, distance)
     left = -toy.of_hessian(lambda eigenvalues: (1 - eigenvalues - 1 / multiplier) ** n) @ shift  # y - z starts at zero
     expected = limit + toy.R.T @ left - multiplier * toy.B.T @ left
@@ -180,16 +161,6 @@ def test_the_orders_of_biases(name):
 
 
 @every_kappa
-def test_the_limit_of_the_finite_difference(kappa):
-    made = ESTIMATORS["finite difference, CG"]
-    toy = Quadratic(kappa, quartic=1.0)
-    bias = relative_error(made.limit(toy), toy.hypergradient())
-    found = estimate(made.make(kappa, 250), toy)
-    assert bias > 1e-7
-    assert relative_error(found, made.limit(toy)) < 0.05 * bias
-
-
-@every_kappa
 def test_what_phi_lacks_biases_the_implicit_gradient_and_the_penalty_and_unrolling_mends_it(kappa):
     toy, distance, n = Quadratic(kappa), 0.01, 50
     off = toy.optimum(distance) - toy.optimum()
@@ -221,26 +192,20 @@ def test_which_hypergradients_find_the_solution():
     assert rows["N = 1"][-1]["error"] > 0.5
     assert rows["warm, descent"][-1]["error"] < 1e-3
     assert rows["penalty"][-1]["error"] < 0.02  # kappa / lambda is 0.01
-    assert descend(OUTER["penalty, 10 steps"](10), 10, 100)[1]["evaluations"] == 23
-    assert rows["penalty"][1]["evaluations"] == 5
     errors = [row["error"] for row in rows["implicit, CG"]]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.2
-    # one lower step; 10 products and the mixed one
-    assert rows["implicit, CG"][1]["evaluations"] == 12
-    assert rows["N = 1"][1]["evaluations"] == 3
+    assert rows["implicit, CG"][1]["evaluations"] == 12  # one lower step; 10 products and the mixed one
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_the_command(tmp_path, monkeypatch, capsys, unrendered):
     for name, value in (("KAPPAS", (10, 30)), ("SMALL_KAPPAS", (10,)), ("enough", lambda _: 10)):
         monkeypatch.setattr(bilevel_quadratic, name, value)
     monkeypatch.setattr(sys, "argv", ["bilevel_quadratic", "--budget", "40", "--out", str(tmp_path)])
     bilevel_quadratic.main()
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "bilevel_quadratic.json").read_text())
-    assert [*found] == ["budget", "errors", "away", "biases", "outer"]
     assert [*found["errors"]["30"]] == [*ESTIMATORS]
     for name in (*ESTIMATORS, *BIASES, *OUTER):
         assert any(line.startswith(f"| {name} ") for line in printed.splitlines()), name
-    for name in ("bilevel_quadratic", "bilevel_quadratic_outer"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    assert {path.stem for path in tmp_path.glob("*.png")} == {"bilevel_quadratic", "bilevel_quadratic_outer"}

@@ -44,31 +44,21 @@ def gradient_penalty(params):
 
 # What is computed, and what is expected where it is known.
 EXPRESSIONS = {
-    "first": (lambda: grad(lambda x: (x**3).sum())(X), 3 * X**2),
-    "second": (lambda: grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
     "third": (lambda: grad(lambda x: grad(lambda y: grad(lambda z: z**4)(y))(x))(Y[0]), 24 * Y[0]),
-    "only-own-use": (lambda: grad(lambda b: (b * X).sum())(X), X),
     "closure": (lambda: grad(inner_times_outer)(X), 6 * X**2),
     "one-tensor-twice": (lambda: grad(lambda a, b: (a**2 * b).sum(), argnums=(0, 1))(X, X), (2 * X**2, X**2)),
-    "second-argument": (lambda: grad(lambda a, b: (a * b**2).sum(), argnums=1)(X, Y), 2 * X * Y),
     "unused": (
         lambda: grad_and_value(lambda p: p["a"].sum())({"a": X, "b": Y}),
         ({"a": torch.ones_like(X), "b": torch.zeros_like(Y)}, X.sum()),
     ),
     "constant": (lambda: grad_and_value(lambda x: (Y**2).sum())(X), (torch.zeros_like(X), (Y**2).sum())),
-    "slope-of-linear": (
-        lambda: grad(lambda x: grad(lambda y: (y * Y).sum())(x).sum())(X),
-        torch.zeros_like(X),
-    ),
     "unused-outside": (lambda: grad(lambda x: grad(lambda y: (y**2).sum())(Y).sum())(X), torch.zeros_like(X)),
-    "aux": (lambda: grad(lambda x: ((x**2).sum(), {"x": 3 * x}), has_aux=True)(X), (2 * X, {"x": 3 * X})),
     "both": (
         lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X),
         (2 * X, ((X**2).sum(), 3 * X)),
     ),
     "inside-jvp": (lambda: torch.func.jvp(grad(lambda y: (y**3).sum()), (X,), (Y,))[1], 6 * X * Y),
     "inside-vmap": (lambda: torch.func.vmap(grad(lambda y: y**3))(X), 3 * X**2),
-    "inside-torch-s-grad": (lambda: torch.func.grad(lambda x: grad(lambda y: (y**3).sum())(x).sum())(X), 6 * X),
     "around-and-inside": (
         lambda: grad(lambda x: torch.func.jvp(grad(lambda y: (y**4).sum()), (x,), (Y,))[1].sum())(X),
         24 * X * Y,
@@ -85,14 +75,6 @@ EXPRESSIONS = {
     "divergence-of-a-gradient": (
         lambda: grad(lambda a: divergence(lambda v: grad(lambda w: (w**3 * a).sum())(v), X[None]).sum())(Y),
         6 * X,
-    ),
-    "divergence-at-the-argument": (
-        lambda: grad(lambda a: divergence(lambda v: v**2 * a.sum(), a[None]).sum())(X),
-        torch.full_like(X, 2 * 3.0 + 2 * 3.0),
-    ),
-    "two-inner": (
-        lambda: grad(lambda x: (grad(lambda y: (y**2).sum())(x) * grad(lambda y: (y**3).sum())(x)).sum())(X),
-        18 * X**2,
     ),
 }
 
@@ -182,7 +164,7 @@ def named(end):
     ("objective", "hypergradient", "model"),
     [
         *(("sm", name, "gaussian") for name in HYPERGRADIENTS),
-        *(("dsm", name, "grbm") for name in HYPERGRADIENTS if name != "fixed-point-stepped"),
+        *(("dsm", name, "grbm") for name in ("unroll", "cg", "fixed-point", "warm-descent")),
         *((name, "unroll", "grbm") for name in ("ssm", "mdsm")),
     ],
 )
@@ -198,7 +180,6 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
         divergence=rule,
         hypergradient=HYPERGRADIENTS[hypergradient](),
         optimizer=Adam(lr=0.05, clip_norm=0.5),
-        lower_optimizer=Adam(lr=0.05),
         n_lower_steps=2,
     )
     start = starting_state(method)

@@ -19,18 +19,17 @@ pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason
 
 # One of each kind of exchange, and in four processes those whose weights differ; all of them, slowly.
 FAST = [
-    *("dsm", "bidsm N=2", "bidsm cg", "bidsm fixed point phi", "bidsm warm", "bidsm finite difference"),
-    *("bidsm penalty", "bimdsm shared deep", "vages_fisher", "vages_ksd all", "vages_dsm refined", "pcd more chains"),
-    *("lebm", "vnce", "vsnl", "particle_ml langevin", "ed_latent", "fisher_critic", "bidvl"),
+    *("dsm", "bidsm N=2", "bidsm cg", "bidsm fixed point phi", "bidsm warm", "bidsm penalty", "bimdsm shared deep"),
+    *("vages_fisher", "vages_ksd all", "pcd more chains", "lebm", "vnce", "particle_ml langevin", "ed_latent", "bidvl"),
 ]
 # In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
 EXCHANGES = {
     **{"dsm": 1, "bidsm N=2": 3 + 2 * 2, "vages_fisher": 2, "ed_latent": 2},
     # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
-    **{"bidsm warm": 2 + 1 + 2, "bidsm finite difference": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
+    **{"bidsm warm": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
 }
 GROUPS = {"fast": {2: FAST, 4: ["pcd more chains"]}, "slow": {2: [*CASES], 4: [*CASES]}}
-COMPILED = ["bism"]  # unrolled, with gathered rows
+COMPILED = ["score_matching"]  # with gathered rows
 N_ITERATIONS = {"fast": 3, "slow": 20}  # the third minibatch is short
 
 
@@ -47,8 +46,8 @@ def test_every_method_is_among_the_cases():
     assert methods - named == set()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
-@pytest.mark.parametrize("n", [16, 17, 100])
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("n", [16, 17])
 def test_every_row_belongs_to_one_process_and_pairs_stay_together(n, size):
     shards = [_shard(n, rank, size, torch.device("cpu")) for rank in range(size)]
     assert sorted(torch.cat([shard.rows for shard in shards]).tolist()) == list(range(n))
@@ -92,16 +91,11 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
 
 
 def test_statistics_of_one_process_are_refused(tmp_path):
-    def refused(kind):
-        method = make("bidvl", tmp_path)[0]
-        method.omega["generator"].extra = kind(3)
-        try:
-            refuse_local_statistics(method)
-        except ConfigError as error:
-            return str(error)
-
-    assert refused(BatchNorm2d) is None
-    assert "extra is torch's BatchNorm1d, whose statistics would be those of one" in refused(torch.nn.BatchNorm1d)
+    method = make("bidvl", tmp_path)[0]
+    refuse_local_statistics(method)
+    method.omega["generator"].extra = torch.nn.BatchNorm1d(3)
+    with pytest.raises(ConfigError, match="extra is torch's BatchNorm1d"):
+        refuse_local_statistics(method)
 
 
 def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():

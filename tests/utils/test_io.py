@@ -7,17 +7,13 @@ import os
 import resource
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot as plt
 
 from eblvm_lit.data.prepared_files import decode_once
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.figures.base import Picture
-from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.training.loggers.csv import CSVCurves
 from eblvm_lit.utils.io import copy_whole, write_json
@@ -43,15 +39,6 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
 # --- full disks -------------------------------------------------------------------------------------------
 
 
-class Noise(Picture):
-    """A figure that needs some room."""
-
-    def draw(self, method, data, generator):
-        figure, axes = plt.subplots()
-        axes.imshow(np.random.default_rng(0).random((200, 200)))
-        return figure
-
-
 def write_checkpoint(folder, size):
     AtomicCheckpointIO().save_checkpoint({"w": torch.rand(size)}, folder / "last.ckpt")
     return folder / "last.ckpt"
@@ -62,11 +49,6 @@ def write_curves(folder, size):
     logger.rows = {i: {"val/loss": i / 7} for i in range(size)}
     logger.save()
     return folder / "metrics.csv"
-
-
-def write_figures(folder, size):
-    method = SimpleNamespace(seed=0, device="cpu")
-    return Figures(figures={"noise": Noise()}, save_dir=str(folder)).draw(method, None)[0]
 
 
 def write_copy(folder, size):
@@ -82,7 +64,7 @@ def limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("write", [write_checkpoint, write_curves, write_figures, write_copy])
+@pytest.mark.parametrize("write", [write_checkpoint, write_curves, write_copy])
 def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
     for size in (10, 10_000):
         (tmp_path / f"source_{size}").write_bytes(bytes(100 * size))
@@ -101,21 +83,19 @@ def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
 # --- checkpoints that are kept ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10]), ("null", [2, 4, 6, 8, 10])])
+@pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10])])
 def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, tmp_path):
     options = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}", "n_validations=1")
     train(tmp_path / "run", *options)
     folder = tmp_path / "run" / "checkpoints"
-    assert {path.name for path in folder.iterdir()} == {f"{name}.ckpt" for name in ("last", "best", *names(kept))}
+    assert {path.name for path in folder.iterdir()} == {
+        f"{name}.ckpt" for name in ("last", "best", *(f"iteration_{i}" for i in kept))
+    }
     for i in kept:
         assert checkpoint(tmp_path / "run", f"iteration_{i}")["global_step"] == i
     if kept:
         train(tmp_path / "again", *options, f"ckpt={folder / f'iteration_{kept[0]}.ckpt'}")
         assert same_state(tmp_path / "again", tmp_path / "run")
-
-
-def names(kept):
-    return [f"iteration_{i}" for i in kept]
 
 
 def test_what_a_killed_process_has_left_half_written_is_swept_up(tmp_path):
