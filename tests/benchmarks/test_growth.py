@@ -47,12 +47,6 @@ def test_the_smallest_size_of_an_axis_can_be_built(axis):
     assert method.groups
 
 
-def test_its_axes_are_listed_and_an_unknown_one_is_refused(capsys):
-    assert growth.main("--list") == 0
-    assert capsys.readouterr().out.split() == [axis.name for axis in growth.AXES]
-    assert growth.main("--only", "nothing") == 1
-
-
 def test_a_quick_run_leaves_numbers_a_table_and_a_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "BLOCK_SECONDS", 0.0)
     narrow = Axis("v_dim", "d", (8, 16, 32), "data.v_dim", growth.BIDSM, 10, 1)

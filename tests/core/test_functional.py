@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 from cases import ENERGIES, POSTERIORS, V_DIM
 from eblvm_lit.core.functional import divergence, grad, grad_and_value, plain_autograd, vjp
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.tensors import sum_event, tree_map
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.divergences.kl import KL
 from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
@@ -53,10 +53,7 @@ EXPRESSIONS = {
     ),
     "constant": (lambda: grad_and_value(lambda x: (Y**2).sum())(X), (torch.zeros_like(X), (Y**2).sum())),
     "unused-outside": (lambda: grad(lambda x: grad(lambda y: (y**2).sum())(Y).sum())(X), torch.zeros_like(X)),
-    "both": (
-        lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X),
-        (2 * X, ((X**2).sum(), 3 * X)),
-    ),
+    "both": (lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X), (2 * X, ((X**2).sum(), 3 * X))),
     "inside-jvp": (lambda: torch.func.jvp(grad(lambda y: (y**3).sum()), (X,), (Y,))[1], 6 * X * Y),
     "inside-vmap": (lambda: torch.func.vmap(grad(lambda y: y**3))(X), 3 * X**2),
     "around-and-inside": (
@@ -68,10 +65,7 @@ EXPRESSIONS = {
         3 * X**2,
     ),
     "penalty": (lambda: grad(gradient_penalty)({"W": torch.outer(X, Y), "c": X / 7}), None),
-    "divergence": (
-        lambda: divergence(lambda v: v**2 * v.sum(-1, keepdim=True), X[None]),
-        torch.tensor([23.0]),
-    ),
+    "divergence": (lambda: divergence(lambda v: v**2 * v.sum(-1, keepdim=True), X[None]), torch.tensor([23.0])),
     "divergence-of-a-gradient": (
         lambda: grad(lambda a: divergence(lambda v: grad(lambda w: (w**3 * a).sum())(v), X[None]).sum())(Y),
         6 * X,
@@ -118,14 +112,6 @@ def test_divergence_of_an_image_field():
     field = lambda x: (x.flatten(1) @ A).tanh().view_as(x)  # noqa: E731
     jacobian = torch.func.vmap(torch.func.jacrev(lambda x: (x @ A).tanh()))(v.flatten(1))
     torch.testing.assert_close(divergence(field, v), jacobian.diagonal(dim1=1, dim2=2).sum(-1))
-
-
-def test_sum_event_and_tree_map():
-    x = torch.randn(3, 4, 1, 2)
-    torch.testing.assert_close(sum_event(x), x.sum((1, 2, 3)))
-    torch.testing.assert_close(sum_event(x, batch_dims=2), x.sum((2, 3)))
-    assert torch.equal(sum_event(x[:, 0, 0, 0]), x[:, 0, 0, 0])
-    assert torch.equal(tree_map(torch.sub, {"a": X}, {"a": Y})["a"], X - Y)
 
 
 # --- whole iterations -------------------------------------------------------------------------------------

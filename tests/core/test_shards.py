@@ -28,9 +28,13 @@ EXCHANGES = {
     # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
     **{"bidsm warm": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
 }
-GROUPS = {"fast": {2: FAST, 4: ["pcd more chains"]}, "slow": {2: [*CASES], 4: [*CASES]}}
-COMPILED = ["score_matching"]  # with gathered rows
-N_ITERATIONS = {"fast": 3, "slow": 20}  # the third minibatch is short
+COMPILED = "score_matching"  # with gathered rows
+# By the number of processes: methods; and the number of iterations, the third of which has a short minibatch.
+GROUPS = {
+    "fast": ({2: FAST, 4: ["pcd more chains"]}, 3),
+    "compiled": ({2: [COMPILED]}, 3),
+    "slow": ({2: [*CASES], 4: [*CASES]}, 20),
+}
 
 
 def distance(one, other):
@@ -105,23 +109,27 @@ def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
     assert norm.minibatch is WHOLE
 
 
-def compare(group, folder):
+def compare(group, folder, compiled=False):
     """What some iterations make of methods in one process, and in several: everything that differs."""
-    names = GROUPS[group][2]
-    methods = {name: make(name, folder / "run") for name in names}  # composed once, before processes part
+    groups, n_iterations = GROUPS[group]
+    methods = {name: make(name, folder / "run") for name in groups[2]}  # composed once, before processes part
 
     def work(names):
-        return lambda rank: {name: iterate(*methods[name], N_ITERATIONS[group]) for name in names}
+        def iterated(name):
+            if compiled:
+                torch.compiler.reset()
+            return iterate(*methods[name], n_iterations, compiled)
+
+        return lambda rank: {name: iterated(name) for name in names}
 
     one, bounds, wrong = {}, {}, {}
     for name, (method, like) in methods.items():
-        n = operations(method, like.expand(BATCH, *like.shape[1:]), N_ITERATIONS[group])
+        n = operations(method, like.expand(BATCH, *like.shape[1:]), n_iterations)
         with bounded(method, reordered(n)) as bounds[name]:
-            one[name] = iterate(method, like, N_ITERATIONS[group])
-    for name, found in one.items():
-        if distance(methods[name][0].state_dict(), found[0]) < 1e-3:
+            one[name] = iterate(method, like, n_iterations)
+        if distance(method.state_dict(), one[name][0]) < 1e-3:
             wrong[name] = "has not moved"
-    several = {size: in_processes(size, folder, work(names)) for size, names in GROUPS[group].items()}
+    several = {size: in_processes(size, folder, work(names)) for size, names in groups.items()}
     for size, ranks in several.items():
         for name, first in ranks[0].items():
             try:
@@ -136,7 +144,7 @@ def compare(group, folder):
 def test_processes_that_share_minibatches_are_one_process(tmp_path):
     methods, first, wrong = compare("fast", tmp_path)
     assert wrong == {}
-    n_iterations = N_ITERATIONS["fast"]
+    n_iterations = GROUPS["fast"][1]
     for name, n in EXCHANGES.items():
         _, record, calls, n_bytes = first[name]
         assert calls == n * n_iterations, name
@@ -150,31 +158,6 @@ def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare("slow", tmp_path)[2] == {}
 
 
-def compare_compiled(names, sizes, n_iterations, folder):
-    """What compiled iterations in several processes make of methods, beside compiled ones in one: what differs."""
-    methods = {name: make(name, folder / "run") for name in names}
-
-    def work(rank):
-        found = {}
-        for name, parts in methods.items():
-            torch.compiler.reset()
-            found[name] = iterate(*parts, n_iterations, compiled=True)
-        return found
-
-    wrong = {}
-    one = in_processes(1, folder, work)[0]
-    for size in sizes:
-        first, *others = in_processes(size, folder, work)
-        for name in names:
-            if (far := distance(one[name][0], first[name][0])) > 1e-10:
-                wrong[name, size] = f"states differ by {far:.1e}"
-            if not all(same(other[name][:2], first[name][:2]) for other in others):
-                wrong[name, size] = "processes differ"
-            if not first[name][2]:
-                wrong[name, size] = "nothing was exchanged"
-    return wrong
-
-
 @pytest.fixture
 def traced_only(monkeypatch):
     """The first stage of compilation alone, whose modules are loaded before processes part."""
@@ -182,14 +165,17 @@ def traced_only(monkeypatch):
     compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)})(torch.ones(2))
 
 
-def test_compiled_processes_are_one_compiled_process(traced_only, tmp_path):
-    assert compare_compiled(COMPILED, (2,), N_ITERATIONS["fast"], tmp_path) == {}
+def test_compiled_processes_are_one_process(traced_only, tmp_path):
+    _, first, wrong = compare("compiled", tmp_path, compiled=True)
+    assert wrong == {}
+    assert first[COMPILED][2] > 0  # exchanges
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_two_and_four_compiled_processes_are_one(name, tmp_path):
-    assert compare_compiled([name], (2, 4), N_ITERATIONS["slow"], tmp_path) == {}
+def test_two_and_four_compiled_processes_are_one(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(GROUPS, name, ({2: [name], 4: [name]}, 20))
+    assert compare(name, tmp_path, compiled=True)[2] == {}
 
 
 def test_exchanges_keep_their_order_and_are_never_merged():

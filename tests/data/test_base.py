@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from hydra.utils import get_class
 from hypothesis import given
@@ -84,8 +83,6 @@ def test_stream_resumed_anywhere_equals_uninterrupted(n, batch_size, position, m
 def test_streams_do_not_disturb_each_other_and_batches_are_safe_to_keep():
     array = torch.arange(10.0)
     stream = BatchStream(array, batch_size=4, seed=2)
-    with pytest.raises(TypeError):
-        len(stream)
     one, other = iter(stream), iter(stream)
     kept = [next(one) for _ in range(3)]
     for batch in (next(other) for _ in range(30)):
@@ -93,48 +90,6 @@ def test_streams_do_not_disturb_each_other_and_batches_are_safe_to_keep():
     for batch in OrderedBatches(array, batch_size=3):
         batch.zero_()
     assert sorted(torch.cat(kept).tolist()) == array.tolist() == list(range(10))
-
-
-class Recorder(pl.LightningModule):
-    """Trains nothing; notes the batches and saves a checkpoint in the middle of the second epoch."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.automatic_optimization = False
-        self.path = path
-        self.seen = []
-
-    def training_step(self, batch, batch_idx):
-        self.seen.append(batch.tolist())
-        self.optimizers().step()
-
-    def on_train_batch_end(self, *_):
-        if self.global_step == 7:
-            self.trainer.save_checkpoint(self.path)
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.0)
-
-
-def lightning_batches(path, max_steps, ckpt_path=None):
-    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    data = Rows(torch.arange(30, dtype=torch.uint8).view(10, 3), batch_size=2, seed=4)
-    module = Recorder(path)
-    trainer = pl.Trainer(max_steps=max_steps, max_epochs=-1, accelerator="cpu", **dict.fromkeys(quiet, False))
-    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
-    return module.seen
-
-
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and loggers
-def test_resume_under_lightning_repeats_and_omits_no_batch(tmp_path):
-    whole = lightning_batches(tmp_path / "middle.ckpt", 13)
-    resumed = lightning_batches(tmp_path / "again.ckpt", 13, ckpt_path=tmp_path / "middle.ckpt")
-    assert len(whole) == 13
-    assert resumed == whole[7:]
-    # Bytes arrive as floats in [0, 1].
-    values = sorted(itertools.chain(*itertools.chain(*whole[:5])))
-    torch.testing.assert_close(torch.tensor(values), torch.arange(30) / 255)
 
 
 def test_data_are_loaded_once_and_evaluation_keeps_the_order():

@@ -199,16 +199,6 @@ def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(own, tmp_p
     assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
 
 
-def test_the_small_model_brings_a_short_run_to_folders_and_published_data(own):
-    deep, doubly = (configure(*own[:2], f"method={name}") for name in ("bimdsm", "bidvl"))
-    assert (deep.model.network.channels, deep.trainer.max_steps, deep.method.compile) == (16, 1000, False)
-    assert doubly.model._target_.endswith(".SpectralEnergy")
-    published, small = (configure("method=bimdsm", "data=mnist", *words) for words in ([], ["model=deep_small"]))
-    assert (published.model.network.channels, published.trainer.max_steps) == (64, 100_000)
-    assert (small.model.network.channels, small.trainer.max_steps) == (16, 1000)
-    assert (small.noise, small.data) == (published.noise, published.data)
-
-
 def test_flattened_images_train_a_model_of_vectors(tmp_path):
     write_mnist(tmp_path, n_train=30, n_test=8)
     data = ["data=mnist", f"data.root={tmp_path}", "data.flatten=true", "data.size=8", "data.val_size=0.1"]

@@ -97,10 +97,7 @@ def test_svhn_is_transposed_and_ten_means_zero(tmp_path):
     assert data.labels.test.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [(MNIST, "MNIST/raw/train-images-idx3-ubyte.gz"), (Textures, "dtd/dtd")],
-)
+@pytest.mark.parametrize(("make", "name"), [(MNIST, "MNIST/raw/train-images-idx3-ubyte.gz"), (Textures, "dtd/dtd")])
 def test_what_is_missing_offline_is_named(make, name, tmp_path):
     message = refusal(make(root=tmp_path / "data"))
     assert message.startswith(f"{tmp_path}/data/{name} is missing")

@@ -57,13 +57,6 @@ def test_curves_are_those_of_the_csv_file_by_iteration(sweep):
         assert list(by_iteration.values()) == curves(folder / name)
 
 
-def test_every_metric_has_its_axis_and_its_summary(sweep):
-    metrics = runs_of(sweep[0])[1].metrics
-    for name, way in (("val/loss", "min"), ("test/log_likelihood", "max")):
-        assert metrics[name].step_metric == "iteration"
-        assert (metrics[name].summary.min, metrics[name].summary.max) == (way == "min", way == "max"), name
-
-
 def test_figures_results_and_checkpoints_are_there(sweep):
     folder, metrics = sweep
     one, other, evaluation = runs_of(folder)
