@@ -130,13 +130,16 @@ class EnergyCase(Case):
     binary: bool = False
 
 
+def exact_linear(q, weight, bias):
+    with torch.no_grad():
+        q.linear.weight.copy_(weight)
+        q.linear.bias.copy_(bias)
+    return q
+
+
 def grbm_case(name, **options):
     def exact_posterior(energy):
-        q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
-        with torch.no_grad():
-            q.linear.weight.copy_(energy.coupling().T)
-            q.linear.bias.copy_(energy.c)
-        return q
+        return exact_linear(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.coupling().T, energy.c)
 
     return EnergyCase(
         name=name,
@@ -205,11 +208,7 @@ def gaussian_nodes(energy):
 
 
 def exact_gaussian_posterior(energy):
-    q = LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)
-    with torch.no_grad():
-        q.linear.weight.copy_(energy.W.T)
-        q.linear.bias.copy_(energy.c)
-    return q
+    return exact_linear(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.W.T, energy.c)
 
 
 def latent_prior(generator):

@@ -37,17 +37,11 @@ FOREIGN = {ATEN: "default", ONEDNN: "SSE41", "MKL_CBWR": "COMPATIBLE"}
 CELLS = {
     "native": Cell("this", {THREADS: "1"}),
     "native-2": Cell("this", {THREADS: "2"}),
-    "aten-default": Cell("this", {ATEN: "default", THREADS: "1"}),
     "aten-avx2": Cell("this", {ATEN: "avx2", THREADS: "1"}),
-    "onednn-sse41": Cell("this", {ONEDNN: "SSE41", THREADS: "1"}),
-    "onednn-avx2": Cell("this", {ONEDNN: "AVX2", THREADS: "1"}),
-    "mkl-compatible": Cell("this", {"MKL_CBWR": "COMPATIBLE", THREADS: "1"}),
     "foreign": Cell("this", {**FOREIGN, THREADS: "1"}),
     "foreign-2": Cell("this", {**FOREIGN, THREADS: "2"}),
     "oldest-python": Cell("oldest", {THREADS: "1"}),
-    "oldest-python-foreign": Cell("oldest", {**FOREIGN, THREADS: "1"}),
     "newest-python": Cell("newest", {THREADS: "1"}),
-    "newest-python-foreign": Cell("newest", {**FOREIGN, THREADS: "1"}),
     "lower-bounds": Cell("lower", {THREADS: "1"}),
     "lower-bounds-foreign": Cell("lower", {**FOREIGN, THREADS: "1"}),
 }

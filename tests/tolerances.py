@@ -48,11 +48,10 @@ def reordered(n, dtype=torch.float64, condition=1.0):
 def operations(method, v, n_iterations):
     r"""Length of the longest chain of operations in some iterations of a method.
 
-    A forward pass sums over the inputs of each unit of each layer, a backward pass over its outputs, and both together
-    over no more than there are parameters P, whichever way the layers are connected; the gradient of a parameter is a
-    sum over the rows and positions of the minibatch v. That is 2 P + |v| an evaluation. The evaluations of an iteration
-    (K lower steps, N unrolled ones, one upper step) and the iterations themselves start where those before end. A step
-    of a linear system, or of the iteration of a fixed point, is the derivative of an evaluation: two.
+    A forward and a backward pass sum over no more than there are parameters P; the gradient of a parameter is a sum over
+    the rows and positions of the minibatch v: 2 P + |v| an evaluation. The evaluations of an iteration (K lower steps,
+    N unrolled ones, one upper step) and the iterations start where those before end. A step of a linear system, or of
+    the iteration of a fixed point, is the derivative of an evaluation: two.
     """
     n_parameters = sum(p.numel() for network in method.networks().values() for p in network.parameters())
     hypergradient = getattr(method, "hypergradient", None)
@@ -64,24 +63,15 @@ def operations(method, v, n_iterations):
 def adam_step(rule, lr, error, state, name):
     r"""Largest change of a step of Adam, by element, where no gradient so far is off by more than ``error``.
 
-    With weights :math:`a_i, b_i` of the moments, which sum to 1, the step is
-    :math:`\alpha\, m / (r + \varepsilon), m = \sum_i a_i g_i, r = (\sum_i b_i g_i^2)^{1/2}`. An error
-    :math:`\delta` moves m by at most :math:`\delta`, and r, a norm, by at most :math:`\delta` too. By Cauchy-Schwarz
+    The step is :math:`\alpha\, m / (r + \varepsilon), m = \sum_i a_i g_i, r = (\sum_i b_i g_i^2)^{1/2}` with weights
+    that sum to 1. An error :math:`\delta` moves m and r, a norm, by at most :math:`\delta`. By Cauchy-Schwarz
     :math:`|m| \le C r, C^2 = \sum_i a_i^2 / b_i`. So
 
     .. math:: \left| \frac{m'}{r' + \varepsilon} - \frac{m}{r + \varepsilon} \right|
         \le \frac{|m' - m|}{r + \varepsilon} + \frac{|m'|}{r' + \varepsilon} \frac{|r - r'|}{r + \varepsilon}
         \le (1 + C) \frac{\delta}{r + \varepsilon},
 
-    and it is never more than the two steps together, :math:`2 C`. Where a gradient is as small as :math:`\varepsilon`,
-    rounding is larger by :math:`1 / \varepsilon` in the step than in the gradient: no relative tolerance covers that.
-
-    Args:
-        rule: The optimizer.
-        lr: Its learning rate.
-        error: Bound on the error of each gradient.
-        state: Its state after the step.
-        name: The parameter.
+    and it is never more than the two steps together, :math:`2 C`; ``state`` is that after the step.
     """
     (beta1, beta2), t = rule.betas, int(state["step"])
     weights = [((1 - beta1) * beta1**i / (1 - beta1**t), (1 - beta2) * beta2**i / (1 - beta2**t)) for i in range(t)]
@@ -173,15 +163,10 @@ def bounded(method, relative):
 
 
 def assert_same_iterations(found, expected, bounds):
-    """Hold a run to the same run in another order.
+    """Hold a run (state dict, and a record or several) to the same one in another order, inside of :func:`bounded`.
 
     Buffers and records have no step of their own: they are held to the relative bound, of the largest number of a
     tensor or a record, because the others may be differences of such numbers.
-
-    Args:
-        found: State dict, and a record or several.
-        expected: The same of a run inside of :func:`bounded`.
-        bounds: What that gave.
     """
     (state, records), (wanted, wanted_records) = found, expected
     assert state.keys() == wanted.keys()

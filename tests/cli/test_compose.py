@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.cli import compose, run
 from eblvm_lit.cli.build import build, build_trainer
-from eblvm_lit.cli.instantiate import LIBRARIES, instantiate, resolve_target, to_plain
+from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target, to_plain
 from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread, sentence
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError
@@ -89,31 +89,20 @@ BUILDS = [
     f"evaluation@{METRICS}=ksd",
 ]
 # What an experiment computes, if not what all others do.
-DEEP_RUNS = ("bism_mnist", "bism_table2", "bism_table4", "vages_cifar10", "vages_table3")
-SMALL_RUNS = ("bimdsm", "bidvl", "vae", "lebm", "latent_prior", "latent_prior_vages", "deep_mlp")
 RESULTS = {
-    **dict.fromkeys(DEEP_RUNS, "test/posterior_fisher"),
-    **{f"{name}_mnist_small": "test/fd_classifier" for name in SMALL_RUNS},
-    **{f"{name}_mnist": "test/fd_classifier" for name in ("bimdsm", "bidvl")},
-    "bidvl_sweeps_small": "test/fd_classifier",
-    **{f"bidvl_{name}": "test_best/rmse" for name in ("table1", "table2", "table3", "table5")},
+    "bism_(mnist|table2|table4)$|vages_(cifar10|table3|toy_deep)": "test/posterior_fisher",
+    ".*mnist(_small)?$|bidvl_sweeps_small": "test/fd_classifier",
     "bidvl_table4": "test/auroc_celeba",
+    "bidvl_table": "test_best/rmse",
     "bism_table2_mdsm": "iteration",
     "bism_table3": "train/iterations_per_second",
     "vages_bias": "test/score_bias_vaes_t0",
     "vages_fisher": "test/fisher_divergence_true",
-    "vages_toy_deep": "test/posterior_fisher",
+    "": "test/fisher",
 }
 # One of each kind; the others are run where time is no matter.
-QUICK = (
-    "bidvl_mnist_small",
-    "bism_fig1",
-    "bism_table4",
-    "lebm_mnist_small",
-    "toy_comparison",
-    "vages_bias",
-    "vages_fisher",
-)
+QUICK = ["bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "toy_comparison", "vages_bias"]
+QUICK += ["vages_fisher"]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
 
@@ -228,7 +217,7 @@ def shortened(name, folder):
 def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered):
     metrics = run.train(shortened(name, tmp_path))
     assert metrics["iteration"] == 2
-    assert RESULTS.get(name, "test/fisher") in metrics
+    assert next(found for pattern, found in RESULTS.items() if re.match(pattern, name)) in metrics
 
 
 @pytest.mark.parametrize("name", sorted({*EXPERIMENTS} - {*QUICK}))
@@ -244,11 +233,6 @@ def test_the_other_commands_of_an_experiment_compose(name):
 
 
 # --- published settings -----------------------------------------------------------------------------------
-
-
-def test_what_is_published_is_of_a_method_on_a_data_set():
-    pairs = {f"{method}_{data}" for method in names("method") for data in names("data")}
-    assert {*names("published")} <= pairs
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "celeba64"])
@@ -285,11 +269,11 @@ def test_images_bring_the_published_doubly_variational_runs():
         assert list(upper.betas) == list(lower.betas) == [0, 0.9]
         assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}
         assert (cfg.data.batch_size, cfg.data.value_range) == (batch_size, "symmetric")
-        assert cfg.trainer.max_steps == 600 * epoch
+        assert (cfg.trainer.max_steps, cfg.method.n_lower_steps) == (600 * epoch, 1)
         sizes = cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim
         assert sizes == ("softplus", 64, 48, 100)
-        assert cfg.loss._target_.endswith(".OffsetLatentTerm")
-        assert (cfg.loss.critic_loss, cfg.loss.latent_weight, cfg.method.n_lower_steps) == ("difference", None, 1)
+        loss = cfg.loss._target_.rpartition(".")[2], cfg.loss.critic_loss, cfg.loss.latent_weight
+        assert loss == ("OffsetLatentTerm", "difference", None)
     assert (cifar10.loss.ratio.scale, celeba64.loss.ratio.scale) == (0.05, 0.1)
     assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
 
@@ -329,13 +313,6 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     assert (cfg.optimizer.lr, cfg.n_validations) == (0.5, 3)
     cfg = configure(*mine, "optimizer.lr=0.25")
     assert cfg.optimizer.lr == cfg.method.optimizer.lr == 0.25
-
-
-def test_parts_can_be_composed_anew():
-    cfg = configure("method=bism", "objective=mdsm", "hypergradient=implicit", "data=digits")
-    method = instantiate(cfg.method, "method")
-    assert (type(method.objective).__name__, type(method.hypergradient).__name__) == ("MDSM", "Implicit")
-    assert method.objective.sigma_min == cfg.noise.sigma_min == 0.2
 
 
 @pytest.mark.parametrize(

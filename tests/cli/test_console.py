@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli.build import build
-from eblvm_lit.cli.console import CheckOutputFolder, next_steps, show_results
+from eblvm_lit.cli.console import CheckOutputFolder, next_steps
 from eblvm_lit.cli.sentences import conf_folder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
@@ -47,14 +47,6 @@ def test_a_run_whose_rate_has_come_down_is_not_resumed(overrides, words, tmp_pat
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
     cfg = tiny(tmp_path, "method=dsm", *overrides.split())
     assert [line.split()[0] for line in next_steps(cfg, build(cfg).method)] == words.split()
-
-
-def test_numbers_have_significant_digits_and_units(tmp_path, capsys):
-    show_results({"iteration": 12000, "test/log_likelihood": 2.6e-5, "train/iterations_per_second": 1906.4}, tmp_path)
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "/" in line or "iteration" in line]
-    assert rows[0] == ["test/log_likelihood", "2.6e-05", "nats"]
-    assert ["iteration", "12,000"] in rows
-    assert ["train/iterations_per_second", "1,906", "iterations/s"] in rows
 
 
 def test_long_work_prints_lines_off_a_terminal_and_short_work_none(capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -38,10 +39,8 @@ def write_run(folder, cfg, overrides, metrics, curves, hydra):
         OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
         chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
         choices = {key: value for key, value in chosen.items() if "." not in key}
-        OmegaConf.save(
-            {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}},
-            folder / ".hydra" / "hydra.yaml",
-        )
+        said = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}}
+        OmegaConf.save(said, folder / ".hydra" / "hydra.yaml")
     if metrics is not None:
         (folder / "metrics.json").write_text(json.dumps(metrics))
     if curves is not None:
@@ -380,14 +379,12 @@ def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
 @pytest.fixture
 def sweep(simple):
     """Two values of N and three of K with two seeds each; one pair has no results."""
-    for n in (0, 5):
-        for k in (1, 5, 10):
-            for seed in range(2):
-                final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
-                steps = {"method__n_unroll": n, "method__n_lower_steps": k}
-                folder = simple(f"{n}_{k}_{seed}", "bidsm", seed=seed, metrics=final, **steps)
-                if (n, k) == (5, 10):
-                    (folder / "metrics.json").unlink()
+    for n, k, seed in itertools.product((0, 5), (1, 5, 10), range(2)):
+        final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
+        steps = {"method__n_unroll": n, "method__n_lower_steps": k}
+        folder = simple(f"{n}_{k}_{seed}", "bidsm", seed=seed, metrics=final, **steps)
+        if (n, k) == (5, 10):
+            (folder / "metrics.json").unlink()
     return simple.root
 
 
@@ -414,14 +411,11 @@ def test_brighter_is_better_whichever_way_is_up(sweep, metric):
 
 
 def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path):
-    for n in (1, 2, 3):
-        for k in (1, 2, 4):
-            for lr in (0.1, 0.2):
-                keys = {"method__n_unroll": n, "method__n_lower_steps": k, "optimizer__lr": lr}
-                simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
-    grids = list(find_grids(groups_of(simple.root)))
-    assert [grid.title for grid in grids] == ["checkerboard, bidsm, lr=0.1", "checkerboard, bidsm, lr=0.2"]
-    assert [len(grid.cells) for grid in grids] == [9, 9]
+    for n, k, lr in itertools.product((1, 2, 3), (1, 2, 4), (0.1, 0.2)):
+        keys = {"method__n_unroll": n, "method__n_lower_steps": k, "optimizer__lr": lr}
+        simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
+    grids = [(grid.title, len(grid.cells)) for grid in find_grids(groups_of(simple.root))]
+    assert grids == [("checkerboard, bidsm, lr=0.1", 9), ("checkerboard, bidsm, lr=0.2", 9)]
     star = Simple(tmp_path / "star")  # one setting at a time
     for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
         star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
