@@ -15,57 +15,15 @@ import numpy as np
 import torch
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, register_kl
 
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.divergences.kl import IWAE, KL
-from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.latent_prior import LatentPriorEnergy
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.energies.perturbed import PerturbedGRBM
-from eblvm_lit.energies.quadrature import QuadratureMarginal
-from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
-from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference
-from eblvm_lit.hypergradients.fixed_point import FixedPoint
-from eblvm_lit.hypergradients.implicit import Implicit
-from eblvm_lit.hypergradients.penalty import Penalty
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.hypergradients.warm import Warm
-from eblvm_lit.networks.conv_encoder import ConvEncoder
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.networks.resnet import ResNet
+import eblvm_lit as eb
+from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.ksd import KSD
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.objectives.ssm import SSM
-from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import (
-    EncoderPosterior,
-    LinearGaussianPosterior,
-    NetworkGaussianPosterior,
-    SpectralEncoderPosterior,
-)
-from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.exact import Exact, ExactScore
-from eblvm_lit.scores.importance import Importance, ImportanceScore
-from eblvm_lit.scores.particles import ExactParticles, PosteriorParticles, RefinedParticles
-from eblvm_lit.scores.variational import (
-    Biased,
-    ControlledVaES,
-    Dropped,
-    Unbiased,
-    VaES,
-    VariationalFunction,
-    VariationalScore,
-)
+from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
+from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
+from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VariationalFunction
 
 V_DIM, H_DIM = 2, 3
 IMAGE = (1, 8, 8)
@@ -139,11 +97,11 @@ def exact_linear(q, weight, bias):
 
 def grbm_case(name, **options):
     def exact_posterior(energy):
-        return exact_linear(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.coupling().T, energy.c)
+        return exact_linear(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.coupling().T, energy.c)
 
     return EnergyCase(
         name=name,
-        make=lambda: randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM, **options)),
+        make=lambda: randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM, **options)),
         nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
         conditional=lambda energy, v: bernoulli(energy.latent_logits(v)),
         exact_posterior=exact_posterior,
@@ -180,7 +138,7 @@ def coupled_bits(energy, v):
 def coupled_case(name, **options):
     return EnergyCase(
         name=name,
-        make=lambda: randomise(CoupledGRBM(v_dim=V_DIM, h_dim=H_DIM, **options), 0.8),
+        make=lambda: randomise(eb.CoupledGRBM(v_dim=V_DIM, h_dim=H_DIM, **options), 0.8),
         nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
         conditional=coupled_bits,
         binary=True,
@@ -196,7 +154,7 @@ def normal(mean, std):
 
 
 def make_gaussian_latent():
-    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM, weight_scale=0.9)
+    energy = eb.GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM, weight_scale=0.9)
     for p, scale in ((energy.b, 0.6), (energy.c, 0.6), (energy.log_std, 0.2)):
         torch.nn.init.normal_(p, std=scale)
     return energy
@@ -208,28 +166,28 @@ def gaussian_nodes(energy):
 
 
 def exact_gaussian_posterior(energy):
-    return exact_linear(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.W.T, energy.c)
+    return exact_linear(eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.W.T, energy.c)
 
 
 def latent_prior(generator):
     prior = SmoothMLP(sizes=[H_DIM, 5, 1])
-    return randomise(LatentPriorEnergy(h_dim=H_DIM, generator=generator, prior=prior, std=0.8), 0.5)
+    return randomise(eb.LatentPriorEnergy(h_dim=H_DIM, generator=generator, prior=prior, std=0.8), 0.5)
 
 
 def tiny_resnet(**options):
-    return ResNet(v_shape=IMAGE, n_blocks=1, channels=4, **options)
+    return eb.ResNet(v_shape=IMAGE, n_blocks=1, channels=4, **options)
 
 
 def tiny_mlp():
-    return MLP(sizes=[V_DIM, 5, 4])
+    return eb.MLP(sizes=[V_DIM, 5, 4])
 
 
 def deep_latent(network, **options):
-    return DeepLatentEnergy(network=network, h_dim=H_DIM, head_dim=6, **options)
+    return eb.DeepLatentEnergy(network=network, h_dim=H_DIM, head_dim=6, **options)
 
 
 def deep_vector():
-    return randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4)
+    return randomise(eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=H_DIM, head_dim=6, widths=[5, 4]), 0.4)
 
 
 def joint_spectral():
@@ -248,7 +206,7 @@ ENERGIES = [
     grbm_case("grbm-fixed-std", learn_std=False),
     replace(
         grbm_case("grbm-perturbed"),
-        make=lambda: PerturbedGRBM(v_dim=V_DIM, h_dim=H_DIM, perturbation=0.6, perturbation_seed=1),
+        make=lambda: eb.PerturbedGRBM(v_dim=V_DIM, h_dim=H_DIM, perturbation=0.6, perturbation_seed=1),
     ),
     coupled_case("coupled-grbm"),
     coupled_case("coupled-grbm-paper", parametrisation="paper"),
@@ -263,7 +221,9 @@ ENERGIES = [
     ),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
     EnergyCase(name="joint-spectral", make=joint_spectral),
-    EnergyCase(name="quadrature", make=lambda: QuadratureMarginal(energy=deep_vector(), half_width=10.0, n_nodes=11)),
+    EnergyCase(
+        name="quadrature", make=lambda: eb.QuadratureMarginal(energy=deep_vector(), half_width=10.0, n_nodes=11)
+    ),
     EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
@@ -279,21 +239,21 @@ INFERRED = [case for case in SUMMED if case.exact_posterior]
 
 def deep_visible(kind, head):
     shape, network = {"vector": ((V_DIM,), tiny_mlp), "image": (IMAGE, tiny_resnet)}[kind]
-    return energy_case(f"deep-{head}-{kind}", lambda: DeepEnergy(network=network(), head=head), 0.3, shape)
+    return energy_case(f"deep-{head}-{kind}", lambda: eb.DeepEnergy(network=network(), head=head), 0.3, shape)
 
 
 def spectral(hidden):
-    return SpectralEnergy(network=tiny_mlp(), hidden=hidden, output="softplus").eval()
+    return eb.SpectralEnergy(network=tiny_mlp(), hidden=hidden, output="softplus").eval()
 
 
 # Energies of v alone, which the batteries over E(v, h) are not about (see test_deep.py).
 VISIBLE_ENERGIES = [
     *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
-    energy_case("deep-reference", lambda: DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
+    energy_case("deep-reference", lambda: eb.DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
     energy_case("spectral-hidden", lambda: spectral(hidden=True)),
     energy_case("spectral-linear", lambda: spectral(hidden=False)),
-    energy_case("mlp", lambda: MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
-    energy_case("mlp-normal", lambda: MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
+    energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
+    energy_case("mlp-normal", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------
@@ -327,7 +287,7 @@ def bernoulli_nodes(q, v):
 def bernoulli_case(name, temperature, nodes):
     return PosteriorCase(
         name=name,
-        make=lambda: randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=temperature)),
+        make=lambda: randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=temperature)),
         distribution=lambda q, v: bernoulli(q.logits(v)),
         nodes=nodes,
     )
@@ -346,11 +306,11 @@ def gaussian_case(name, make, event_shape=(V_DIM,), scale=0.4):
 POSTERIORS = [
     bernoulli_case("bernoulli-relaxed", 0.1, None),
     bernoulli_case("bernoulli-binary", 0.0, bernoulli_nodes),
-    gaussian_case("linear-gaussian", lambda: LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
-    gaussian_case("mlp-gaussian", lambda: NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM)),
+    gaussian_case("linear-gaussian", lambda: eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM)),
+    gaussian_case("mlp-gaussian", lambda: eb.NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM)),
     gaussian_case(
         "conv-gaussian",
-        lambda: NetworkGaussianPosterior(network=ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
+        lambda: eb.NetworkGaussianPosterior(network=eb.ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
         event_shape=IMAGE,
         scale=0.2,
     ),
@@ -395,14 +355,14 @@ def expected_fisher(p, q, free_energy):
 
 def fisher_case(name, **options):
     exact = {"expected": expected_fisher, "continuous": True, "at_posterior": torch.zeros_like}
-    return DivergenceCase(name=name, make=lambda: Fisher(**options), **exact)
+    return DivergenceCase(name=name, make=lambda: eb.Fisher(**options), **exact)
 
 
 DIVERGENCES = [
-    DivergenceCase(name="kl", make=KL, expected=expected_kl),
-    DivergenceCase(name="kl-3", make=lambda: KL(n_particles=3), expected=expected_kl),
-    DivergenceCase(name="iwae-1", make=lambda: IWAE(n_particles=1), expected=expected_kl),
-    DivergenceCase(name="iwae-5", make=lambda: IWAE(n_particles=5)),
+    DivergenceCase(name="kl", make=eb.KL, expected=expected_kl),
+    DivergenceCase(name="kl-3", make=lambda: eb.KL(n_particles=3), expected=expected_kl),
+    DivergenceCase(name="iwae-1", make=lambda: eb.IWAE(n_particles=1), expected=expected_kl),
+    DivergenceCase(name="iwae-5", make=lambda: eb.IWAE(n_particles=5)),
     fisher_case("fisher"),
     fisher_case("fisher-2", n_particles=2),
 ]
@@ -423,7 +383,7 @@ class ScoreCase(Case):
 
 
 def make_bilevel(case, energy, v, noise):
-    return BilevelScore(energy, case.exact_posterior(energy), v, noise)
+    return eb.BilevelScore(energy, case.exact_posterior(energy), v, noise)
 
 
 def make_controlled(case, energy, v, noise):
@@ -433,25 +393,27 @@ def make_controlled(case, energy, v, noise):
 
 
 def make_importance(case, energy, v, noise):
-    return ImportanceScore(energy, case.nodes(energy)[0].unsqueeze(1).expand(-1, len(v), -1))
+    return eb.ImportanceScore(energy, case.nodes(energy)[0].unsqueeze(1).expand(-1, len(v), -1))
 
 
 SCORES = [
     ScoreCase(
         name="exact",
-        classes=(Exact, ExactScore),
-        make=lambda case, energy, v, noise: Exact().function(energy, None, v, None),
+        classes=(eb.Exact, eb.ExactScore),
+        make=lambda case, energy, v, noise: eb.Exact().function(energy, None, v, None),
     ),
-    ScoreCase(name="bilevel", classes=(BilevelScore,), make=make_bilevel),
+    ScoreCase(name="bilevel", classes=(eb.BilevelScore,), make=make_bilevel),
     ScoreCase(
         name="variational",
         classes=(
-            *(VariationalScore, VariationalFunction, VaES, ControlledVaES, Unbiased, Biased, Dropped),
-            *(PosteriorParticles, RefinedParticles, ExactParticles),
+            *(eb.VariationalScore, VariationalFunction, eb.VaES, ControlledVaES, Unbiased, Biased, Dropped),
+            *(eb.PosteriorParticles, RefinedParticles, ExactParticles),
         ),
         make=make_controlled,
     ),
-    ScoreCase(name="importance", classes=(Importance, ImportanceScore), make=make_importance, of_real_latents=False),
+    ScoreCase(
+        name="importance", classes=(eb.Importance, eb.ImportanceScore), make=make_importance, of_real_latents=False
+    ),
 ]
 
 # --- objectives -------------------------------------------------------------------------------------------
@@ -523,7 +485,7 @@ def sm_case(name, make, nodes):
 def mdsm_case(ladder):
     return ObjectiveCase(
         name=f"mdsm-{ladder}",
-        make=lambda: MDSM(sigma_min=0.2, sigma_max=0.4, sigma0=0.3, ladder=ladder),
+        make=lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.4, sigma0=0.3, ladder=ladder),
         nodes=mdsm_nodes,
         gaussian=gaussian_mdsm,
         precision=mdsm_precision,
@@ -531,14 +493,14 @@ def mdsm_case(ladder):
 
 
 OBJECTIVES = [
-    sm_case("sm", SM, lambda objective, d: ({}, torch.ones(1))),
-    sm_case("ssm-rademacher", SSM, rademacher_nodes),
-    sm_case("ssm-gaussian", lambda: SSM(projection="gaussian"), hermite_nodes("u")),
-    sm_case("ssm-projected-rademacher", lambda: SSM(norm="projected"), rademacher_nodes),
-    sm_case("ssm-projected-gaussian", lambda: SSM(projection="gaussian", norm="projected"), hermite_nodes("u")),
+    sm_case("sm", eb.SM, lambda objective, d: ({}, torch.ones(1))),
+    sm_case("ssm-rademacher", eb.SSM, rademacher_nodes),
+    sm_case("ssm-gaussian", lambda: eb.SSM(projection="gaussian"), hermite_nodes("u")),
+    sm_case("ssm-projected-rademacher", lambda: eb.SSM(norm="projected"), rademacher_nodes),
+    sm_case("ssm-projected-gaussian", lambda: eb.SSM(projection="gaussian", norm="projected"), hermite_nodes("u")),
     ObjectiveCase(
         name="dsm",
-        make=lambda: DSM(noise_std=0.3),
+        make=lambda: eb.DSM(noise_std=0.3),
         nodes=hermite_nodes("eps"),
         gaussian=gaussian_dsm,
         precision=lambda objective: 1 / (1 + objective.noise_std**2),
@@ -549,8 +511,8 @@ OBJECTIVES = [
 
 # Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
 PAIRED_OBJECTIVES = [
-    Case(name="ksd", make=lambda: KSD(bandwidth=0.7)),
-    Case(name="ksd-one-sided", make=lambda: KSD(bandwidth=0.7, pairs="one_sided")),
+    Case(name="ksd", make=lambda: eb.KSD(bandwidth=0.7)),
+    Case(name="ksd-one-sided", make=lambda: eb.KSD(bandwidth=0.7, pairs="one_sided")),
 ]
 
 # --- noise_distributions --------------------------------------------------------------------------------------------
@@ -625,38 +587,40 @@ def hyper_case(name, make, inverse, n_steps=0):
 
 def unroll_case(n, plain):
     def make(alpha):
-        return Unroll(n_unroll=n, descent="plain", step_size=alpha) if plain else Unroll(n_unroll=n)
+        return eb.Unroll(n_unroll=n, descent="plain", step_size=alpha) if plain else eb.Unroll(n_unroll=n)
 
     return hyper_case(f"unroll-{'plain' if plain else 'live'}-{n}", make, series(n), n_steps=n)
 
 
 def neumann_case(n):
-    return hyper_case(f"implicit-neumann-{n}", lambda a: Implicit(n_terms=n, solver="neumann", step_size=a), series(n))
+    return hyper_case(
+        f"implicit-neumann-{n}", lambda a: eb.Implicit(n_terms=n, solver="neumann", step_size=a), series(n)
+    )
 
 
 def warm(**options):
-    return Warm(curvature="hessian", preconditioner="none", **options)
+    return eb.Warm(curvature="hessian", preconditioner="none", **options)
 
 
 HYPERGRADIENTS = [
     *(unroll_case(n, plain=True) for n in (0, 1, 2, 5)),
     *(unroll_case(n, plain=False) for n in (0, 1, 3)),
-    hyper_case("implicit-cg-5", lambda alpha: Implicit(n_terms=5), exact_inverse),
-    hyper_case("implicit-cg-12", lambda alpha: Implicit(n_terms=12), exact_inverse),  # phi's dimension is 5
-    hyper_case("implicit-cg-damped", lambda alpha: Implicit(n_terms=5, damping=0.3), damped_inverse),
+    hyper_case("implicit-cg-5", lambda alpha: eb.Implicit(n_terms=5), exact_inverse),
+    hyper_case("implicit-cg-12", lambda alpha: eb.Implicit(n_terms=12), exact_inverse),  # phi's dimension is 5
+    hyper_case("implicit-cg-damped", lambda alpha: eb.Implicit(n_terms=5, damping=0.3), damped_inverse),
     *(neumann_case(n) for n in (1, 4)),
     hyper_case("warm-cg-5", lambda alpha: warm(n_steps=5), exact_inverse),
     hyper_case("warm-descent-1", lambda alpha: warm(n_steps=1, step_size=alpha), series(1)),
     hyper_case("warm-descent-4", lambda alpha: warm(n_steps=4, step_size=alpha), series(4)),
     # exact: G is quadratic
-    hyper_case("finite-difference", lambda alpha: FiniteDifference(adjoint=Implicit(n_terms=5)), exact_inverse),
+    hyper_case("finite-difference", lambda alpha: eb.FiniteDifference(adjoint=eb.Implicit(n_terms=5)), exact_inverse),
 ]
 
 # Hypergradients that no fixed matrix stands for (see test_fixed_point.py and test_single_loop.py).
 OTHER_HYPERGRADIENTS = [
-    Case(name="fixed-point", make=lambda alpha: FixedPoint()),
-    Case(name="adam-adjoint", make=lambda alpha: AdamAdjoint(scale=alpha)),
-    Case(name="penalty", make=lambda alpha: Penalty(step_size=alpha, preconditioner="none")),
+    Case(name="fixed-point", make=lambda alpha: eb.FixedPoint()),
+    Case(name="adam-adjoint", make=lambda alpha: eb.AdamAdjoint(scale=alpha)),
+    Case(name="penalty", make=lambda alpha: eb.Penalty(step_size=alpha, preconditioner="none")),
 ]
 
 # --- optimizers and schedules -----------------------------------------------------------------------------
@@ -674,11 +638,11 @@ def twin_case(name, make, twin):
 
 
 def adam_case(name, **options):
-    return twin_case(name, lambda: Adam(lr=0.05, **options), lambda ps: torch.optim.Adam(ps, lr=0.05, **options))
+    return twin_case(name, lambda: eb.Adam(lr=0.05, **options), lambda ps: torch.optim.Adam(ps, lr=0.05, **options))
 
 
 OPTIMIZERS = [
-    twin_case("sgd", lambda: SGD(lr=0.05), lambda ps: torch.optim.SGD(ps, lr=0.05)),
+    twin_case("sgd", lambda: eb.SGD(lr=0.05), lambda ps: torch.optim.SGD(ps, lr=0.05)),
     adam_case("adam", betas=(0.9, 0.95)),
     adam_case("adam-decay", betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
 ]

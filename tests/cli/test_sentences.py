@@ -30,6 +30,19 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
+        (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
+        (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
+        (["data.batch_size=???"], r"data.batch_size"),
+        (["data=image_folder"], r"data.path"),
+        (["noise.std=???"], "objective.noise_std.*noise.std"),
+        (["method=dsm", "posterior=bernoulli"], "posterior"),
+        (["method=dsm", "score=vages"], "score.estimate"),
+        (["divergence=fisher"], "divergence=fisher"),
+        (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
+        (["data._target_=eblvm_lit.objectives.sm.SM"], r"data \(SM\)"),
+        (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
+        (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best.*callbacks.checkpoints"),
+        (["model.v_dim=63"], r"\(63,\).*\(64,\)"),
         (["method.n_lower_steps=-1"], r"n_lower_steps.*-1"),
         (["trainer.precision=16-mixed"], "precision=16-mixed.*bf16-mixed"),
         (["trainer.devices=many"], "trainer.*devices"),
@@ -45,7 +58,7 @@ def trained(tmp_path_factory):
         (["hypergradient=implicit", "model=gaussian", "divergence=fisher"], "curvature=fisher.*curvature=hessian"),
     ],
 )
-def test_a_value_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):
+def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):
     with pytest.raises(EblvmError, match=named) as refusal:
         train(tmp_path / "run", *overrides)
     assert "\n" not in str(refusal.value)
