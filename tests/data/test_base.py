@@ -207,9 +207,6 @@ def test_swiss_roll_follows_the_law_of_scikit_learn():
     reference = torch.from_numpy(make_swiss_roll(50_000, random_state=0)[0][:, [0, 2]])
     grid = [torch.histogramdd(x.double(), bins=[8, 8], range=[-12.0, 15.0, -12.0, 15.0]).hist for x in (v, reference)]
     assert (grid[0] - grid[1]).abs().sum() / 50_000 < 0.05
-    radius = v.norm(dim=1) / torch.pi  # uniform on [1.5, 4.5]
-    assert radius.mean().item() == pytest.approx(3.0, abs=0.02)
-    assert radius.var().item() == pytest.approx(0.75, abs=0.02)
 
 
 @pytest.mark.parametrize("n", [7, 1000])
@@ -298,6 +295,4 @@ def test_every_data_file_names_a_class_and_all_its_arguments(path, monkeypatch, 
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"
     assert getattr(data, "sample_name", path.stem) == path.stem
-    assert options.get("size") in (None, data.event_shape[-1])
-    assert data.image_shape is None or np.prod(data.image_shape) == np.prod(data.event_shape)
     assert (data.bounds is not None) == (data.event_shape == (2,))

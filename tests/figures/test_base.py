@@ -284,20 +284,16 @@ def test_the_hypergradient_bias_has_one_curve_a_k():
     assert draw_bias({"test/fisher": 1.0}) is None
 
 
-CASES = [(Density(n_cells=20), Plane, 2), (Samples(n=4, n_steps=2), Images, 6), (Filters(), Images, 6)]
-
-
-@pytest.mark.parametrize(("picture", "data", "v_dim"), CASES, ids=lambda x: getattr(x, "name", None))
-def test_figures_touch_nothing_global_and_save_as_png(picture, data, v_dim):
-    model = GRBM(v_dim=v_dim, h_dim=3)
+@pytest.mark.parametrize("picture", [Samples(n=4, n_steps=2), Filters()], ids=lambda picture: picture.name)
+def test_figures_touch_nothing_global(picture):
+    model = GRBM(v_dim=6, h_dim=3)
 
     def state():
         return pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state().tolist()
 
-    before, file = state(), io.BytesIO()
-    picture.draw(*setting(data(), model)).savefig(file, format="png")
+    before = state()
+    picture.draw(*setting(Images(), model)).savefig(io.BytesIO(), format="png")
     assert state() == before
-    assert file.getvalue().startswith(b"\x89PNG")
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 

@@ -1,18 +1,12 @@
 """Disks that are full, processes that are killed: one sentence, and what was there before stays."""
 
-import itertools
 import json
-import multiprocessing
 import os
 import resource
-import signal
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from eblvm_lit.data.prepared_files import decode_once
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.training.loggers.csv import CSVCurves
@@ -98,15 +92,6 @@ def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, 
         assert same_state(tmp_path / "again", tmp_path / "run")
 
 
-def test_what_a_killed_process_has_left_half_written_is_swept_up(tmp_path):
-    train(tmp_path, "method=dsm")
-    leftover = tmp_path / "checkpoints" / ".last.ckpt.4711.tmp"
-    leftover.write_bytes(b"half of it")
-    train(tmp_path, "method=dsm", "ckpt=last", "trainer.max_steps=20", "n_validations=2")
-    assert not leftover.exists()
-    assert checkpoint(tmp_path)["global_step"] == 20
-
-
 # --- what is left of killed processes, damaged or another's -------------------------------------------------
 
 
@@ -121,29 +106,6 @@ def test_a_checkpoint_that_is_cut_off_of_another_version_or_foreign_is_refused(c
         torch.save(odd, path)
         with pytest.raises(DataError, match=named):
             load_checkpoint(path)
-
-
-def prepare(target, kill_at=None):
-    """Prepare twelve images, and die in the middle if told to."""
-    done = itertools.count()
-
-    def decode(path):
-        if next(done) == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return np.full((1, 64, 64), int(path.name), np.uint8)
-
-    return decode_once(target, [Path(str(i)) for i in range(12)], decode, (1, 64, 64))
-
-
-def test_a_preparation_that_was_killed_is_done_again(tmp_path):
-    target = tmp_path / "prepared" / "set.npy"
-    process = multiprocessing.get_context("fork").Process(target=prepare, args=(target, 7))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    assert not target.exists()
-    assert list(target.parent.iterdir())  # what it has left is not taken for the whole
-    assert prepare(target)[:, 0, 0, 0].tolist() == list(range(12))
 
 
 def test_no_run_takes_the_folder_of_another(tmp_path):

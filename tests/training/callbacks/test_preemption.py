@@ -9,7 +9,6 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.core import fast_paths
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.training.callbacks.preemption import InterruptedRunError
 from helpers.launching import RUN, Launch
 from helpers.shell import checkpoint, curves, same_state, train
@@ -17,7 +16,6 @@ from helpers.shell import checkpoint, curves, same_state, train
 forking = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
 DSM = (*RUN, "method=dsm")
-BIDSM = (*RUN, "method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1")
 
 
 @pytest.fixture(scope="module")
@@ -96,36 +94,3 @@ def test_a_second_signal_does_what_python_does(tmp_path):
     started = Launch(tmp_path, *DSM, n=1, prepare=prepare)
     assert started.wait() == 1, started.said
     assert checkpoint(started.run)["global_step"] == 8  # no further one
-
-
-@pytest.fixture(scope="module")
-def one_by_one(tmp_path_factory):
-    """An uninterrupted run without blocks."""
-    folder = tmp_path_factory.mktemp("one_by_one")
-    train(folder, *BIDSM, "iterations_per_batch=1")
-    return folder
-
-
-@pytest.mark.parametrize(("at", "before", "after"), [(11, 6, 3), (12, 1, 6)])
-def test_a_signal_ends_a_block_early_and_the_run_resumes_in_blocks_of_any_size(at, before, after, one_by_one, tmp_path):
-    draw = BiSM.draw_noise
-
-    def draw_and_send(self, v, generator):
-        if self.iterations_done == at:
-            signal.raise_signal(signal.SIGTERM)
-        return draw(self, v, generator)
-
-    def in_blocks(n):
-        return (*BIDSM, f"iterations_per_batch={n}", f"trainer.log_every_n_steps={n}", "callbacks.checkpoints.every=6")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BiSM, "draw_noise", draw_and_send)
-        with pytest.raises(InterruptedRunError, match=f"Stopped by SIGTERM after iteration {at + 1}; "):
-            train(tmp_path, *in_blocks(before))
-    assert checkpoint(tmp_path)["global_step"] == at + 1
-    train(tmp_path, *in_blocks(after), "ckpt=last")
-    for name in ("last", "best"):
-        assert same_state(tmp_path, one_by_one, name)
-    validated, wanted = ([row for row in curves(run) if "val/loss" in row] for run in (tmp_path, one_by_one))
-    for row, all_of_it in zip(validated, wanted, strict=True):
-        assert row.items() <= all_of_it.items()
