@@ -78,7 +78,9 @@ def traced_only(monkeypatch):
     ("name", "moved"),
     [
         ("bidsm warm descent", {"adjoint", "adjoint_age"}),
-        ("particle_ml langevin", {"chain_started", "chain_v", "chain_h", "latents"}),
+        pytest.param(
+            "particle_ml langevin", {"chain_started", "chain_v", "chain_h", "latents"}, marks=pytest.mark.slow
+        ),
         pytest.param("bidsm penalty", {"penalty_shift", "penalty_multiplier"}, marks=pytest.mark.slow),
         pytest.param("sngan", {"_u", "_v", "running_mean", "running_var"}, marks=pytest.mark.slow),
     ],
