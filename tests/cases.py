@@ -67,6 +67,12 @@ def randomise(module, scale=0.6):
     return module
 
 
+def enumerated_free_energy(case, energy, v):
+    """F(v), shape (B,), from E alone."""
+    h, log_weight = case.nodes(energy)
+    return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
+
+
 # --- energies ---------------------------------------------------------------------------------------------
 
 

@@ -17,13 +17,10 @@ DIRECTIONS = {
 FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, CLIPFeatures, RawValues]
 
 
-@pytest.mark.parametrize("way", DIRECTIONS)
-def test_directions(way):
-    assert {direction(f"test/{name}") for name in DIRECTIONS[way]} == {way}
-    assert [
-        direction(name)
-        for name in ("val/log_likelihood (last 3)", "train/iterations_per_second", "val/posterior_fisher")
-    ] == [1, 1, -1]
+def test_directions():
+    for way, names in DIRECTIONS.items():
+        assert {direction(f"test/{name}") for name in names} == {way}
+    assert [direction(name) for name in ("val/log_likelihood (last 3)", "train/iterations_per_second")] == [1, 1]
 
 
 @pytest.mark.parametrize("kind", FEATURES)

@@ -22,15 +22,8 @@ from eblvm_lit.scores.exact import ExactScore
 @pytest.fixture
 def method():
     torch.manual_seed(0)
-    energy, posterior = GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4)
-    return BiSM(
-        energy=energy,
-        posterior=posterior,
-        objective=DSM(noise_std=0.5),
-        divergence=KL(),
-        n_unroll=1,
-        optimizer=Adam(lr=1e-2),
-    )
+    model = {"energy": GRBM(v_dim=3, h_dim=4), "posterior": BernoulliPosterior(v_dim=3, h_dim=4)}
+    return BiSM(**model, objective=DSM(noise_std=0.5), divergence=KL(), n_unroll=1, optimizer=Adam(lr=1e-2))
 
 
 @pytest.fixture
@@ -55,12 +48,11 @@ def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
         return method.objective.loss(ExactScore(bind(method.energy, theta)), points, noise["data"]).mean()
 
     torch.testing.assert_close(reference, gradient, rtol=1e-5, atol=1e-6)
-    for name, value in grad(loss)(theta).items():
-        torch.testing.assert_close(reference[name], value, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient, grad(loss)(theta))
 
 
 def test_the_bias_falls_with_n_and_phi_approaches_with_k(method, v):
-    study = HypergradientBias(n_unrolls=[0, 5, 20, 50, 80], n_lower_steps=[0, 20, 100], n_terms=60)
+    study = HypergradientBias(n_unrolls=[0, 5, 20, 50, 80], n_lower_steps=[0, 20, 100], n_series=80)
     found = study.compute(method, v, torch.Generator().manual_seed(2))
     distances = [found[f"phi_distance_k{k}"] for k in (0, 20, 100)]
     assert distances == sorted(distances, reverse=True)
@@ -79,7 +71,7 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
     off_centre = v + 5  # as the mean of images: plain descent is slow in all other directions
     found = {}
     for whiten in (False, True):
-        study = HypergradientBias(n_unrolls=[0, 5, 10, 20, 40], n_lower_steps=[0, 20], n_terms=200, whiten=whiten)
+        study = HypergradientBias(n_unrolls=[0, 5, 10, 20, 40], n_lower_steps=[0, 20], n_series=40, whiten=whiten)
         found[whiten] = study.compute(method, off_centre, torch.Generator().manual_seed(2))
     at_optimum = [found[True][f"hypergradient_bias_optimum_n{n}"] for n in (5, 10, 20, 40)]
     assert at_optimum == sorted(at_optimum, reverse=True)
@@ -94,9 +86,8 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
 
 def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
     unrolls, steps = (0, 2, 20), (0, 5, 60)
-    study = HypergradientBias(
-        n_unrolls=unrolls, n_lower_steps=steps, start="uniform", step_size=0.3, n_terms=60, whiten=True
-    )
+    options = {"start": "uniform", "step_size": 0.3, "n_series": 20, "whiten": True}
+    study = HypergradientBias(n_unrolls=unrolls, n_lower_steps=steps, **options)
     found = study.compute(method, v, torch.Generator().manual_seed(2))
     best = params_of(method.energy)
     norm = torch.cat([best["W"].flatten(), best["c"]]).norm()
@@ -109,18 +100,18 @@ def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
         assert row == sorted(row, reverse=True), k
 
 
-def test_the_series_is_unrolling_from_the_optimum(method, v):
-    for whiten in (False, True):
-        study = HypergradientBias(n_unrolls=[0, 3], n_lower_steps=[300], n_terms=60, whiten=whiten)
-        found = study.compute(method, v, torch.Generator().manual_seed(2))
-        for n in (0, 3):
-            exact = found[f"hypergradient_bias_optimum_n{n}"]
-            assert found[f"hypergradient_bias_k300_n{n}"] == pytest.approx(exact, rel=1e-3)
+@pytest.mark.parametrize("whiten", [False, True])
+def test_the_series_is_unrolling_from_the_optimum(whiten, method, v):
+    study = HypergradientBias(n_unrolls=[0, 3], n_lower_steps=[300], n_series=3, whiten=whiten)
+    found = study.compute(method, v, torch.Generator().manual_seed(2))
+    for n in (0, 3):
+        exact = found[f"hypergradient_bias_optimum_n{n}"]
+        assert found[f"hypergradient_bias_k300_n{n}"] == pytest.approx(exact, rel=1e-3)
 
 
 def test_the_study_takes_training_examples_and_moves_nothing(method, v):
     before = {name: p.clone() for name, p in method.named_parameters()}
-    study = HypergradientBias(n_unrolls=[1], n_lower_steps=[1], n_reference_steps=2, n_terms=5)
+    study = HypergradientBias(n_unrolls=[1], n_lower_steps=[1], n_series=1)
     data = SimpleNamespace(splits=Splits(v, v[:2], v[:2]), as_float=lambda x: x)
     expected = study.compute(method, v, torch.Generator().manual_seed(2))
     assert study.evaluate(method, data, "test", torch.Generator().manual_seed(2)) == expected

@@ -19,8 +19,18 @@ from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
 from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
 from eblvm_lit.samplers.hmc import HMC
-from helpers.models import F64, Confined, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
-from helpers.shell import evaluate, of_checkpoint, train
+from helpers.models import (
+    F64,
+    Confined,
+    LatentOnly,
+    check_moments,
+    exact_moments,
+    generator,
+    method_of,
+    normal,
+    random_gaussian_model,
+    random_grbm,
+)
 
 
 def quartic(x):
@@ -73,11 +83,10 @@ def test_adapted_step_sizes_have_the_acceptance_that_is_asked_for():
     betas = torch.linspace(0, 1, 200).tolist()
     sizes = step_sizes(quartic, hmc, betas, torch.randn(200, 4, generator=g, dtype=F64), g)
     x = torch.randn(2000, 4, generator=g, dtype=F64)
-    for _ in range(100):
+    for _ in range(30):
         move = hmc.move(quartic, x, hmc.noise(x, g), sizes[-1])
         x = move.x
     assert abs(move.acceptance.mean() - 0.8) < 0.1
-    assert hmc.step_size == 5.0
 
 
 def test_the_base_is_the_normal_distribution_of_the_examples():
@@ -94,20 +103,18 @@ def test_data_with_constant_values_do_not_bias_log_z():
     # a pixel that is always 0 says nothing about the width of the model there
     v = normal(500, 4)
     v[:, :2] = 0
-    found = HamiltonianAIS(n_chains=300, n_betas=300).estimate(Bowl(4, std=0.3), v, generator(3))
+    found = HamiltonianAIS(n_chains=200, n_betas=200).estimate(Bowl(4, std=0.3), v, generator(3))
     assert 0 < found.standard_error < 0.05
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
 
 
-@pytest.mark.parametrize("n", [2, 200])
-def test_few_chains_that_count_are_warned_of(n, caplog):
-    one = torch.full((n,), -50.0, dtype=F64)
-    one[0] = 0.0
+def test_few_chains_that_count_are_warned_of(caplog):
+    one = torch.tensor([0.0, *[-50.0] * 199], dtype=F64)
     assert estimate_from_log_weights(one, 0.0).ess == pytest.approx(1)
     assert len(caplog.records) == 1
-    half = torch.tensor([0.0, -50.0], dtype=F64).repeat(n // 2)
-    assert estimate_from_log_weights(half, 0.0).ess == pytest.approx(n // 2)
-    assert len(caplog.records) == 1 + (n == 2)
+    half = torch.tensor([0.0, -50.0], dtype=F64).repeat(100)
+    assert estimate_from_log_weights(half, 0.0).ess == pytest.approx(100)
+    assert len(caplog.records) == 1
 
 
 def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
@@ -144,30 +151,11 @@ def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
         assert float(log_w.mean()) < log_mean - 0.05  # Jensen: the mean log weight is a bound, and not the value
 
 
-@pytest.mark.parametrize("make", [lambda: random_grbm(3, 5), lambda: random_grbm(3, 5, "paper")])
-def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(make):
-    model, n = make(), 40_000
-    h = model.latent_states() if hasattr(model, "latent_states") else model._states(0, 2**5)
-    pull = h @ model.coupling().T
-    std = model.visible_std()
-    p = (model._of_latents(h) + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
-    means = model.visible_mean(h)
-    mean = p @ means
-    covariance = (p[:, None] * (means - mean)).T @ (means - mean) + std.square().diag()
-    v = model.sample_exact(n, generator(5))
-    error = (covariance.diagonal() / n).sqrt()
-    assert ((v.mean(0) - mean).abs() < 4 * error).all()
-    z = torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), (v - mean).T, upper=False).T
-    assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n) * math.sqrt(2)
-
-
-def test_exact_samples_of_the_gaussian_model_are_of_its_marginal():
-    model, n = random_gaussian_model(), 40_000
-    truth = model.marginal()
-    v = model.sample_exact(n, generator(6))
-    z = torch.linalg.solve_triangular(truth.scale_tril, (v - truth.loc).T, upper=False).T
-    assert z.mean(0).abs().max() < 4 / math.sqrt(n)
-    assert (torch.cov(z.T) - torch.eye(3)).abs().max() < 6 / math.sqrt(n)
+@pytest.mark.parametrize("parametrisation", ["code", "paper"])
+def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(parametrisation):
+    model = random_grbm(3, 5, parametrisation)
+    mean, covariance = exact_moments(model)
+    check_moments(model.sample_exact(40_000, generator(5)), mean[:3], covariance[:3, :3])
 
 
 def coupled():
@@ -184,13 +172,7 @@ def far_gaussian():
     return model
 
 
-MODELS = {
-    "far gaussian": far_gaussian,
-    "grbm": lambda: random_grbm(3, 6),
-    "grbm, paper": lambda: random_grbm(3, 6, "paper"),
-    "coupled grbm": coupled,
-    "gaussian": random_gaussian_model,
-}
+MODELS = {"far gaussian": far_gaussian, "grbm, paper": lambda: random_grbm(3, 6, "paper"), "coupled grbm": coupled}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -212,17 +194,6 @@ def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
     for side in (lower, upper):
         assert 0 < side.standard_error < 0.04
         assert abs(side.log_z - exact(model)) < 4 * side.standard_error
-
-
-def test_the_sides_are_bounds_where_there_are_few_temperatures_and_chains():
-    """Over runs of two chains, log Z_hat lies below log Z on the mean, and the upper side above: by Jensen."""
-    model, v = random_grbm(4, 6, scale=1.3), normal(200, 4)
-    ais = HamiltonianAIS(n_chains=2, n_betas=3, n_adapting=10)
-    runs = [ais.sandwich(model, v, generator(seed)) for seed in range(200)]
-    for side, sign in (("lower", -1), ("upper", 1)):
-        gaps = torch.tensor([getattr(run, side).log_z for run in runs], dtype=F64) - exact(model)
-        error = float(gaps.std()) / math.sqrt(len(gaps))
-        assert sign * float(gaps.mean()) > 4 * error
 
 
 def test_the_sandwich_is_given_where_there_are_exact_samples():
@@ -256,12 +227,8 @@ class Tail(VisibleEnergy):
         return self.rate * (0.01 + (v - 0.5).square()).sqrt().sum(-1)
 
 
-HEAVY = (2, 0.1, 1e-6)  # dimensions, rate and tolerance that ask for more nodes than there may be
-
-
-@pytest.mark.parametrize("case", [(1, 0.1, 1e-6), (1, 3.0, 1e-6), (2, 0.1, 1e-4), (2, 0.7, 1e-6)], ids=str)
-def test_quadrature_holds_the_tails(case):
-    dim, rate, tolerance = case
+@pytest.mark.parametrize(("dim", "rate", "tolerance"), [(1, 0.1, 1e-6), (1, 3.0, 1e-6), (2, 0.1, 1e-4)])
+def test_quadrature_holds_the_tails(dim, rate, tolerance):
     # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
     z = 0.2 * float(torch.special.modified_bessel_k1(torch.tensor(0.1 * rate, dtype=F64)))
     v = torch.rand(50, dim, generator=generator(), dtype=F64)
@@ -270,39 +237,21 @@ def test_quadrature_holds_the_tails(case):
 
 
 def test_quadrature_refuses_what_it_does_not_resolve():
-    dim, rate, tolerance = HEAVY
-    with pytest.raises(ConfigError, match="tolerance"):
-        VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), torch.rand(9, dim, dtype=F64))
+    with pytest.raises(ConfigError, match="tolerance"):  # more nodes than there may be
+        VisibleQuadrature(tolerance=1e-6).log_partition(Tail(0.1, 2), torch.rand(9, 2, dtype=F64))
 
 
-@pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("std", [0.01, 100.0])
 def test_quadrature_finds_a_model_that_is_wider_than_the_data(std):
-    examples = torch.tensor([[0.4, 0.4], [0.6, 0.5]]) if std == 1 else torch.zeros(1, 2)
-    found = VisibleQuadrature().log_partition(Bowl(2, std=std), examples.double())
+    found = VisibleQuadrature().log_partition(Bowl(2, std=std), torch.zeros(1, 2).double())
     assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    "free_energy",
-    [
-        lambda v: 0 * v.sum(-1),
-        lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square(),  # flat along a line to infinity
-        lambda v: -v.norm(dim=-1),
-    ],
-    ids=["flat", "ridge", "falling"],
-)
-def test_quadrature_says_where_log_z_grows_with_the_box(free_energy, caplog):
+def test_quadrature_says_where_log_z_grows_with_the_box(caplog):
     model = Bowl(2)
-    model.free_energy = free_energy
+    model.free_energy = lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()  # flat along a line to infinity
     assert VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
     assert len(caplog.records) == 1
-
-
-def test_quadrature_finds_the_modes_in_the_box_of_the_examples():
-    model, centres = Bowl(1), torch.tensor([0.0, 50.0])
-    model.free_energy = lambda v: -(-0.5 * (v - centres).square()).logsumexp(-1)
-    found = VisibleQuadrature().log_partition(model, torch.cat([normal(50, 1), 50 + normal(50, 1)]))
-    assert found == pytest.approx(0.5 * math.log(2 * math.pi) + math.log(2), abs=2e-6)
 
 
 def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
@@ -312,25 +261,17 @@ def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
     by_hand = float((-model.free_energy(grid)).logsumexp(0) + 2 * (axis[1] - axis[0]).log())
     v = normal(300, 2)
     assert VisibleQuadrature(tolerance=1e-4).log_partition(model, v) == pytest.approx(by_hand, abs=1e-3)
-    for base in ("fitted", "standard"):
-        found = HamiltonianAIS(n_chains=1000, n_betas=80, base=base).estimate(model, v, generator(10))
-        assert 0 < found.standard_error < 0.05
-        assert abs(found.log_z - by_hand) < 4 * found.standard_error
+    found = HamiltonianAIS(n_chains=1000, n_betas=80).estimate(model, v, generator(10))
+    assert 0 < found.standard_error < 0.05
+    assert abs(found.log_z - by_hand) < 4 * found.standard_error
 
 
 @pytest.fixture(scope="module")
 def joint():
     """A model of v and h, its free energy and log Z by quadrature, and points."""
     model, v = ConfinedJoint(), normal(400, 2)
-    marginal = QuadratureMarginal(energy=model, half_width=12.0, n_nodes=401)
+    marginal = QuadratureMarginal(energy=model, half_width=12.0, n_nodes=201)
     return model, marginal, VisibleQuadrature(tolerance=1e-4, n_nodes=61).log_partition(marginal, v), v
-
-
-def test_latents_that_are_not_summed_out_move_together_with_v(joint):
-    model, _, log_z, v = joint
-    found = HamiltonianAIS(n_chains=1000, n_betas=80).estimate(model, v, generator(11))
-    assert 0 < found.standard_error < 0.05
-    assert abs(found.log_z - log_z) < 4 * found.standard_error
 
 
 def test_the_free_energy_at_given_v_is_unbiased_and_bounds_from_above(joint):
@@ -348,9 +289,10 @@ def test_the_free_energy_at_given_v_is_unbiased_and_bounds_from_above(joint):
 
 def test_the_log_likelihood_says_how_it_was_found(joint):
     model, marginal, log_z, v = joint
-    ais = HamiltonianAIS(n_chains=1000, n_betas=80)
     known = LogLikelihood(n_chains=200, n_betas=50)
-    metric = EstimatedLogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-4), hamiltonian_ais=ais)
+    metric = EstimatedLogLikelihood(
+        quadrature=VisibleQuadrature(tolerance=1e-4), hamiltonian_ais=HamiltonianAIS(n_chains=20, n_betas=10)
+    )
     expected = {
         "log Z by enumeration": random_grbm(2, 4),
         "log Z by a closed form": random_gaussian_model(2, 3),
@@ -365,6 +307,7 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
         assert one.describe(method, None) == {"log_likelihood": words}
         assert "log_likelihood" in one.compute(method, x, generator())
         assert other.compute(method, x, generator()) == other.describe(method, None) == {}  # no number has two sources
+    metric = EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS(n_chains=1000, n_betas=80))
     found = metric.compute(method_of(model), v, generator(12))
     by_quadrature = -float(marginal.free_energy(v).mean()) - log_z
     assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
@@ -376,9 +319,9 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
         model = random_gaussian_model(3, 3)
     joint = LatentOnly(model)
     joint.continuous = True
-    v = 4 * model.sample_exact(100, generator())  # latents far from N(0, I): most of the error is in F
+    v = 4 * model.sample_exact(50, generator())  # latents far from N(0, I): most of the error is in F
     exact_value = -float(model.free_energy(v).mean()) - exact(model)
-    ais = HamiltonianAIS(n_chains=100, n_betas=25, base="standard", n_adapting=20)
+    ais = HamiltonianAIS(n_chains=400, n_betas=20, base="standard", n_adapting=20)
     metric = EstimatedLogLikelihood(hamiltonian_ais=ais)
     runs = [metric.compute(method_of(joint), v, generator(seed)) for seed in range(16)]
     names = ("log_likelihood", "log_likelihood_standard_error", "log_z_standard_error")
@@ -395,14 +338,3 @@ def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     assert error == pytest.approx(std / math.sqrt(2 * n), rel=0.02)
     assert abs(value) < 4 * error + std**4 / 4  # of next order
     assert float(one.mean()) > 20 * error
-
-
-def test_evaluation_finds_the_numbers_of_a_run_again(tmp_path):
-    node = "callbacks.evaluation.metrics"
-    parts = (f"{node}.estimated_likelihood.hamiltonian_ais", f"{node}.sandwich.ais")
-    small = [f"{part}.{key}=20" for part in parts for key in ("n_chains", "n_betas", "n_adapting")]
-    chosen = ["evaluation@callbacks.evaluation.metrics=likelihood", *small]
-    metrics = train(tmp_path / "run", "data=checkerboard", "method=dsm", *chosen)
-    assert {"test/log_z_lower", "test/log_z_upper", "test/log_likelihood"} < set(metrics)
-    again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
-    assert again == of_checkpoint(metrics)

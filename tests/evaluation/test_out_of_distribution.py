@@ -5,7 +5,6 @@ import torch
 
 from eblvm_lit.cli import run
 from eblvm_lit.data.base import Splits
-from eblvm_lit.data.torchvision_sets import MNIST
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.spectral import SpectralEnergy
@@ -20,9 +19,10 @@ from eblvm_lit.evaluation.out_of_distribution import (
 )
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from helpers.image_files import write_images, write_mnist, write_svhn
+from helpers.image_files import write_images, write_svhn
 from helpers.models import method_of
 from helpers.shell import configure, evaluate, of_checkpoint
+from helpers.short_runs import SMALL_DEEP
 
 
 def by_definition(inside, outside):
@@ -41,9 +41,8 @@ def test_detection_is_what_it_is_defined_to_be(rounded):
     if rounded:
         inside, outside = inside.round(), outside.round()
     found = detection(inside, outside)
-    expected = by_definition(inside.double(), outside.double())
-    assert found["auroc"] == pytest.approx(expected["auroc"], abs=1e-6)  # torchmetrics divides in float32
-    assert found["fpr95"] == pytest.approx(expected["fpr95"], abs=1e-6)
+    for name, value in by_definition(inside.double(), outside.double()).items():
+        assert found[name] == pytest.approx(value, abs=1e-6)  # torchmetrics divides in float32
 
 
 def test_only_ranks_count_at_energies_of_any_size():
@@ -51,7 +50,9 @@ def test_only_ranks_count_at_energies_of_any_size():
     for a, b in ((1.0, 1e4), (1e4, 0.0), (1e-4, -50.0)):
         assert detection(a * inside + b, a * outside + b) == detection(inside, outside)
     assert detection(torch.tensor([60.0, 61.0]), torch.tensor([50.0, 51.0])) == {"auroc": 1, "aupr": 1, "fpr95": 0}
-    assert detection(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]))["auroc"] == 0  # a positive score means data
+    inside, outside = torch.tensor([1.0, 2.0, torch.inf]), torch.tensor([-torch.inf, 1.5, -torch.inf])
+    finite = detection(inside.nan_to_num(posinf=9.0), outside.nan_to_num(neginf=-9.0))
+    assert detection(inside, outside) == finite
 
 
 def test_a_model_of_the_data_finds_noise_and_constants():
@@ -63,13 +64,6 @@ def test_a_model_of_the_data_finds_noise_and_constants():
     assert found["auroc_noise"] > 0.99
     assert found["auroc_flat"] == found["aupr_flat"] == 1
     assert found["fpr95_flat"] == 0
-
-
-def test_infinite_scores_have_the_first_and_the_last_rank():
-    inside, outside = torch.tensor([1.0, 2.0, torch.inf]), torch.tensor([-torch.inf, 1.5, -torch.inf])
-    finite = detection(inside.nan_to_num(posinf=9.0), outside.nan_to_num(neginf=-9.0))
-    assert detection(inside, outside) == finite
-    assert finite["auroc"] == pytest.approx(8 / 9)
 
 
 class Given(OutlierSet):
@@ -157,16 +151,6 @@ def test_another_data_set_is_brought_to_size_and_channels():
     assert (small[..., 1:] > small[..., :-1]).all()
 
 
-@pytest.mark.parametrize(("size", "value_range"), [(8, "symmetric"), (32, "unit")])
-def test_the_same_images_at_another_size_are_no_outliers(size, value_range, tmp_path):
-    write_mnist(tmp_path)
-    options = {"root": str(tmp_path), "val_size": 2, "batch_size": 4, "eval_batch_size": 4}
-    data, others = MNIST(size=size, value_range=value_range, **options), MNIST(size=32, **options)
-    data.setup()
-    v = data.as_float(data.splits.test)
-    assert torch.equal(DataSet(data=others, value_range=value_range).draw(v, None), v)
-
-
 def test_another_data_set_is_brought_to_the_scale_of_the_data():
     symmetric = type("Symmetric", (Pictures,), {"value_range": "symmetric", "as_float": lambda self, x: x / 127.5 - 1})
     v = torch.zeros(7, 3, 6, 6)
@@ -183,29 +167,16 @@ def test_sets_named_on_the_command_line_are_outliers_and_are_found_again_in_anot
     write_svhn(tmp_path / "root")
     write_images(tmp_path / "images", 12, size=(8, 8))
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path / "root"))
-    data = [
-        "data=image_folder",
-        f"data.path={tmp_path / 'images'}",
-        "data.size=8",
-        "data.test_size=4",
-        "data.val_size=3",
-    ]
-    model = ["method=mdsm", "model.network.n_blocks=1", "model.network.channels=2", "data.batch_size=4"]
-    tiny = [
-        "debug=fast",
-        "trainer.max_steps=2",
-        "n_validations=1",
-        "callbacks.figures=null",
-        f"run_dir={tmp_path / 'run'}",
-    ]
+    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", "data.size=8", "data.test_size=4"]
+    model = ["method=mdsm", *SMALL_DEEP, "data.val_size=3", "data.batch_size=4"]
     chosen = ["evaluation@callbacks.evaluation.metrics=out_of_distribution", f"+outliers@{SETS}.svhn=svhn"]
-    metrics = run.train(configure(*data, *model, *tiny, *chosen, f"{SETS}.constant=null"))
+    short = ["debug=fast", "trainer.max_steps=2", "callbacks.figures=null", f"run_dir={tmp_path / 'run'}"]
+    metrics = run.train(configure(*data, *model, *short, *chosen, f"{SETS}.constant=null"))
     assert {name for name in metrics if "auroc" in name} == {"test/auroc_noise", "test/auroc_svhn"}
     (tmp_path / "root").rename(tmp_path / "moved")
     moved = f"data_root={tmp_path / 'moved'}"
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt", moved)
     assert again == of_checkpoint(metrics)
-    assert not (tmp_path / "root").exists()
 
 
 def test_outliers_are_on_the_scale_of_the_data_of_the_run():

@@ -41,14 +41,10 @@ class Joint(LatentOnly):
     continuous = True
 
 
-def of(energy):
-    return StandIn(energy=energy)
-
-
-def numbers(metric, energy, data, split="test", seed=0):
+def numbers(metric, energy, data, split="test"):
     if data.splits is None:
         data.setup()
-    return metric.evaluate(of(energy), data, split, torch.Generator().manual_seed(seed))
+    return metric.evaluate(StandIn(energy=energy), data, split, torch.Generator().manual_seed(0))
 
 
 def test_the_cells_tile_the_window_and_what_is_around_it():
@@ -70,19 +66,11 @@ def test_the_log_likelihood_is_that_of_enumeration(split):
     data, energy = TwoBlobs(), randomise(GRBM(v_dim=2, h_dim=3), 0.3)
     found = numbers(PlaneQuadrature(n_cells=60, scale=5), energy, data, split)
     v = getattr(data.splits, split)
-    exact = LogLikelihood().compute(of(energy), v, torch.Generator())["log_likelihood"]
+    exact = LogLikelihood().compute(StandIn(energy=energy), v, torch.Generator())["log_likelihood"]
     assert found["quadrature_log_likelihood"] == pytest.approx(exact, abs=1e-9)
-    # the divergence is the negative entropy of the data less the expected log-likelihood
-    stds = torch.tensor(data.stds).double()
-    entropy = math.log(2) + (1 + math.log(2 * math.pi)) + stds.log().mean().item() * 2  # the blobs are far apart
-    draws = data.sample(200_000, torch.Generator().manual_seed(1)).double()
-    with torch.no_grad():
-        expected = -energy.double().free_energy(draws) - energy.log_partition()
-    error = expected.std().item() / len(draws) ** 0.5
-    assert found["kl"] == pytest.approx(-entropy - expected.mean().item(), abs=4 * error)
 
 
-@pytest.mark.parametrize("data", [TwoBlobs(), TwentyFiveGaussians(), Checkerboard()], ids=lambda d: d.sample_name)
+@pytest.mark.parametrize("data", [TwoBlobs(), Checkerboard()], ids=lambda d: d.sample_name)
 def test_the_divergence_of_the_truth_is_zero_whatever_the_constant(data):
     inside = data.log_density if isinstance(data, Blobs) else lambda v: data.log_density(v).clamp(min=-50)
     for c in (0.0, 37.0):
@@ -147,25 +135,16 @@ def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
     assert wide["samples_at_modes"] < 0.4  # 1 - exp(-(3 / 4)^2 / 2) = 0.245
 
 
-APART = [TriangleBlobs, TwoBlobs]
-
-
-@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
-def test_one_gaussian_finds_no_mode_and_the_truth_finds_all(kind):
-    data = loaded(kind())
+def test_one_gaussian_finds_no_mode_and_the_truth_finds_all():
+    data = loaded(TriangleBlobs())
     v = data.splits.train
     gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
-    one = numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)
-    assert one["modes"] == 0
-    # one mode is one Gaussian, but not that of all data
-    rest = numbers(Modes(n_steps=300), mixture(data.centres[1:], std=data.stds[0]), data)
-    assert rest["modes"] == len(data.centres) - 1
-    assert numbers(Modes(n_steps=300), OfDensity(data.log_density), data)["modes"] == len(data.centres)
+    assert numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)["modes"] == 0
+    assert numbers(Modes(n_steps=300), OfDensity(data.log_density), data)["modes"] == 3
 
 
-@pytest.mark.parametrize("kind", APART, ids=lambda kind: kind.sample_name)
-def test_the_share_of_one_gaussian_is_that_of_its_samples(kind):
-    data, n = kind(), 400_000
+def test_the_share_of_one_gaussian_is_that_of_its_samples():
+    data, n = TriangleBlobs(), 400_000
     v = data.sample(n, torch.Generator().manual_seed(0)).double()
     gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
     torch.manual_seed(0)

@@ -105,16 +105,6 @@ def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_
     assert (whole > 0.95) == (not train_on_val)
 
 
-def test_pixels_are_reduced_to_as_many_principal_components_as_there_are_latents():
-    second = Points(lambda v: (v[:, 1] > 0).long())  # the first component, of the larger variance, knows nothing of it
-    one, two = (probe(Means(lambda v: v, n), second) for n in (1, 2))
-    assert one["probe_accuracy_pixels"] == two["probe_accuracy_pixels"] == 1
-    assert one["probe_accuracy_pixels_reduced"] < 0.75
-    assert two["probe_accuracy_pixels_reduced"] == 1
-    # more latents than pixels
-    assert probe(Means(lambda v: v, 5), second)["probe_accuracy_pixels_reduced"] == 1
-
-
 def test_accuracies_on_real_digits_are_those_of_scikit_learn():
     data = Digits()
     torch.manual_seed(0)

@@ -25,22 +25,15 @@ from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
 from eblvm_lit.evaluation.samples.point_samples import PointSamples
-from helpers.fake_images import Noise, RandomFeatures, textures
+from helpers.fake_images import RandomFeatures, textures
 from helpers.image_metrics import moments_of, normal, quality
 from helpers.models import random_gaussian_model
 from helpers.shell import train
 from helpers.stand_in import StandIn, loaded
 
 
-def values(metric, split="test", data=None):
-    return metric.evaluate(StandIn(), data or textures(), split, torch.Generator())
-
-
-def test_distance_of_independent_coordinates_is_that_of_their_means_and_deviations():
-    a, b = torch.tensor([1.0, 4.0, 0.0]).double(), torch.tensor([9.0, 0.25, 4.0]).double()
-    p, q = Gaussian(normal(3), a.diag()), Gaussian(normal(3, seed=1), b.diag())
-    expected = (p.mean - q.mean).square().sum() + (a.sqrt() - b.sqrt()).square().sum()
-    assert frechet_distance(p, q) == pytest.approx(float(expected), abs=1e-12)
+def values(metric, split="test", data=None, energy=None):
+    return metric.evaluate(StandIn(energy=energy), data or textures(), split, torch.Generator())
 
 
 def test_distance_of_any_two_normal_distributions_by_the_root_of_a_matrix():
@@ -58,15 +51,6 @@ def test_distance_of_a_set_from_itself_is_zero(n):
     assert frechet_distance(truth, Gaussian(truth.mean + 1, truth.covariance)) == pytest.approx(60, abs=1e-6)
 
 
-def test_dimensions_that_nothing_varies_in_do_not_count():
-    x, y = normal(30, 5), 2 * normal(30, 5, seed=1) + 1
-    plane = torch.linalg.qr(normal(80, 5, seed=2)).Q  # an isometry into 80 dimensions
-    low = frechet_distance(moments_of(x), moments_of(y))
-    high = frechet_distance(moments_of(x @ plane.T), moments_of(y @ plane.T))
-    assert low > 1
-    assert high == pytest.approx(low, abs=1e-6)
-
-
 def test_moments_are_those_of_the_whole_in_whatever_batches():
     rows = 100 + normal(23, 4)
     parts = Moments(4)
@@ -75,12 +59,6 @@ def test_moments_are_those_of_the_whole_in_whatever_batches():
     truth = parts.gaussian()
     np.testing.assert_allclose(truth.mean, rows.mean(0), rtol=1e-14)
     np.testing.assert_allclose(truth.covariance, np.cov(rows, rowvar=False), atol=1e-10)
-
-
-def test_numbers_do_not_depend_on_the_batch_size(tmp_path):
-    whole, cut = (values(quality(tmp_path / str(n), RandomFeatures(batch_size=n))) for n in (37, 8))
-    assert set(whole) == {"fd_random", "kd_random", "kd_random_std", "random_score", "random_score_std"}
-    assert cut == pytest.approx(whole, abs=1e-6)
 
 
 def test_a_sample_passes_once_for_all_criteria_and_data_once_for_all_calls(tmp_path):
@@ -119,10 +97,8 @@ def test_two_processes_find_what_one_does(tmp_path):
 
 @pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])
 def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_path):
-    images = Noise()
     with pytest.raises(ConfigError, match="needs 21 samples"):
-        quality(tmp_path, images=images, criteria={"x": criterion}).prepare(StandIn(), textures())
-    assert images.n_calls == 0
+        quality(tmp_path, criteria={"x": criterion}).prepare(StandIn(), textures())
 
 
 def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
@@ -141,18 +117,6 @@ def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def points_of(folder):
-    parts = PrecisionRecall(), DensityCoverage(), MeanDiscrepancy(), FrechetDistance()
-    return SampleQuality(
-        images=PointSamples(n_steps=60, step_size=0.1),
-        features=RawValues(batch_size=100),
-        reference=ReferenceImages(cache_dir=str(folder), split="test", n_max=1000),
-        criteria={type(part).__name__: part for part in parts},
-        n_samples=1000,
-        n_samples_at_validation=1000,
-    )
-
-
 def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
     right, board = random_gaussian_model(2, 2).float(), Checkerboard()
     board.setup()
@@ -160,10 +124,16 @@ def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
     board.splits = board.splits._replace(test=x[:1000], train=x[1000:])
     wrong = copy.deepcopy(right)
     wrong.b.data.add_(3)
-    close, far = (
-        points_of(tmp_path).evaluate(StandIn(energy=model), board, "test", torch.Generator())
-        for model in (right, wrong)
+    parts = PrecisionRecall(), DensityCoverage(), MeanDiscrepancy(), FrechetDistance()
+    metric = SampleQuality(
+        images=PointSamples(n_steps=60, step_size=0.1),
+        features=RawValues(batch_size=100),
+        reference=ReferenceImages(cache_dir=str(tmp_path), split="test", n_max=1000),
+        criteria={type(part).__name__: part for part in parts},
+        n_samples=1000,
+        n_samples_at_validation=1000,
     )
+    close, far = (values(metric, data=board, energy=model) for model in (right, wrong))
     assert set(close) == {f"{name}_raw" for name in ("precision", "recall", "density", "coverage", "mmd", "fd")}
     assert close["coverage_raw"] > 0.9 > 0.5 > far["coverage_raw"]
     assert abs(close["mmd_raw"]) < 0.01 < far["mmd_raw"]
@@ -177,9 +147,7 @@ def test_points_are_drawn_by_what_fits_the_model():
     assert not source.supports(grbm, textures())
     assert not source.supports(StandIn(), board)
     once, again = (source.images(grbm, board, 5) for _ in range(2))
-    assert once.dtype == torch.float32
     assert torch.equal(once, again)  # so that all processes compare the same points
     deep = StandIn(energy=MLPEnergy(v_dim=2, widths=[4], base_std=1.0))
     langevin = PointSamples(n_steps=200, step_size=0.05).images(deep, board, 500)
-    assert langevin.shape == (500, 2)
     assert float(langevin.std()) > 0.5  # they have left the unit square where they started

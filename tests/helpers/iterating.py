@@ -8,8 +8,6 @@ import torch
 
 from eblvm_lit.methods.base import Method
 
-__all__ = ["Found", "found", "gradient_of", "live", "run", "start"]
-
 
 class Found(NamedTuple):
     """What a step was given: see ``Method.update``."""
@@ -71,3 +69,11 @@ def gradient_of(loss, module):
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     grads = torch.autograd.grad(loss, list(named.values()), retain_graph=True, materialize_grads=True)
     return dict(zip(named, grads, strict=True))
+
+
+def descends(step, loss, module, rtol=1e-9, atol=1e-11):
+    """Hold what a step descends to a loss, and its gradient to that loss's by autograd."""
+    expected = gradient_of(loss, module)
+    torch.testing.assert_close(step.loss, loss.detach())
+    torch.testing.assert_close(step.grads, expected, rtol=rtol, atol=atol)
+    assert max(value.abs().max() for value in expected.values()) > 1e-2

@@ -71,6 +71,17 @@ class Confined(VisibleEnergy):
         return self.deep.free_energy(v) + 0.1 * v.square().sum(-1)
 
 
+def exact_moments(model):
+    """Mean and covariance of (v, h) of a GRBM by enumeration of h: v|h is normal with a known mean."""
+    h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * model.h_dim)
+    std, pull = model.visible_std(), h @ model.coupling().T
+    weight = (h @ model.c + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
+    joint = torch.cat([model.b + std.square() * pull, h], dim=1)
+    mean = weight @ joint
+    noise = torch.cat([std.square(), torch.zeros(model.h_dim, dtype=F64)]).diag()
+    return mean, (joint - mean).T @ (weight[:, None] * (joint - mean)) + noise
+
+
 def check_moments(samples, mean, covariance):
     """Every mean and every covariance within five standard errors."""
     n, centred = len(samples), samples - mean

@@ -5,10 +5,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from cases import SUMMED, V_DIM, make_gaussian_latent, randomise
+from cases import SUMMED, V_DIM, enumerated_free_energy, make_gaussian_latent, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.base import Energy, VisibleEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
@@ -16,22 +15,10 @@ from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from helpers import iterating
+from helpers.annealing import Hidden
 
 every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
-
-
-class JointOnly(Energy):
-    """The linear-Gaussian model without its closed forms, as a deep energy has none."""
-
-    event_shape, h_dim, continuous = (V_DIM,), 3, True
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def energy(self, v, h):
-        return self.model.energy(v, h)
 
 
 def make(energy, chain, n_chains=None, optimizer=None, **options):
@@ -50,21 +37,6 @@ def gradient(method, v, seed=0, buffers=None):
     return found._replace(buffers=end.buffers), noise
 
 
-def check_grads(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
-    assert max(value.abs().max() for value in expected.values()) > 1e-2
-
-
-def enumerated_free_energy(energy_case, energy, v):
-    h, log_weight = energy_case.nodes(energy)
-    return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
-
-
-# --- the gradient -----------------------------------------------------------------------------------------
-
-
 @every_backend
 @every_energy
 def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_chains(energy_case, backend, float64):
@@ -76,30 +48,28 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
         for i in range(3):
             v_minus = energy.visible_mean(h) + energy.visible_std() * noise["negative"]["v"][i]
             h = energy.draw_latent(v_minus, noise["negative"]["h"][i])
-    loss = (
-        enumerated_free_energy(energy_case, energy, v).mean()
-        - enumerated_free_energy(energy_case, energy, v_minus).mean()
-    )
-    check_grads(found.grads, iterating.gradient_of(loss, energy))
-    torch.testing.assert_close(found.loss, loss.detach())
+    of_data, of_model = (enumerated_free_energy(energy_case, energy, x).mean() for x in (v, v_minus))
+    iterating.descends(found, of_data - of_model, energy)
     assert found.buffers == {}
 
 
 @every_backend
-def test_langevin_gradient_of_an_energy_with_a_free_energy(backend, float64):
+@pytest.mark.parametrize("uniform_start", [None, [-1.0, 4.0]])
+def test_langevin_gradient_of_an_energy_with_a_free_energy(uniform_start, backend, float64):
     energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
     with backend():
-        found, noise = gradient(make(energy, LangevinChain(n_steps=4, step_size=0.3)), v)
-    x = v
+        chain = LangevinChain(n_steps=4, step_size=0.3, uniform_start=uniform_start)
+        found, noise = gradient(make(energy, chain), v)
+    x = noise["negative"]["v_start"] if uniform_start else v
+    assert not uniform_start or -1 < x.min() < x.max() < 4
     for eps in noise["negative"]["v"]:
         x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
-    assert not torch.allclose(x, v)
-    check_grads(found.grads, iterating.gradient_of(energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy))
+    iterating.descends(found, energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy)
 
 
 @every_backend
 def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
-    energy = JointOnly(make_gaussian_latent())
+    energy = Hidden(make_gaussian_latent())
     model, v = energy.model, torch.randn(6, V_DIM)
     chain = LangevinChain(n_steps=4, step_size=0.3, noise_std=0.2, n_latent_steps=5)
     with backend():
@@ -116,64 +86,11 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
         slope_v, slope_h = slopes(x, g)
         x, g = x - 0.15 * slope_v + 0.2 * eps_v, g - 0.15 * slope_h + 0.2 * eps_h
     loss = energy.energy(v, h.detach()).mean() - energy.energy(x.detach(), g.detach()).mean()
-    check_grads(found.grads, iterating.gradient_of(loss, energy))
-    torch.testing.assert_close(found.loss, loss.detach())
-
-
-def scores_of_gradients(chain, energy, v, expected, n_draws=12):
-    """The error of the mean gradient in standard errors, for each entry."""
-    method = make(energy, chain)
-    grads = [gradient(method, v, seed)[0].grads for seed in range(n_draws)]
-    draws = torch.stack([torch.cat([g[name].flatten() for name in expected]) for g in grads])
-    target = torch.cat([value.flatten() for value in expected.values()])
-    return (draws.mean(0) - target) / (draws.std(0) / n_draws**0.5)
-
-
-def test_long_chains_give_the_gradient_of_the_log_likelihood(float64):
-    energy = randomise(GRBM(v_dim=V_DIM, h_dim=3), 0.7)
-    v = torch.randn(8, V_DIM).repeat(50, 1) + 1  # far from the model
-    expected = iterating.gradient_of(energy.free_energy(v).mean() + energy.log_partition(), energy)
-    assert scores_of_gradients(GibbsChain(n_steps=40), energy, v, expected).abs().max() < 5
-    # one Gibbs sweep from the data is biased
-    assert scores_of_gradients(GibbsChain(n_steps=1), energy, v, expected).abs().max() > 10
-
-
-# --- energies of v alone, and chains from noise -----------------------------------------------------------
-
-
-class Hill(VisibleEnergy):
-    """N(mu, s^2) of every pixel, without latents."""
-
-    event_shape = (1, 2, 3)
-
-    def __init__(self):
-        super().__init__()
-        self.mu, self.log_s = torch.nn.Parameter(torch.tensor(2.0)), torch.nn.Parameter(torch.tensor(-0.5))
-
-    def free_energy(self, v):
-        return 0.5 * ((v - self.mu) * (-self.log_s).exp()).square().flatten(1).sum(-1)
-
-
-@every_backend
-def test_gradient_of_a_short_run_from_noise(backend, float64):
-    energy, v = Hill(), torch.randn(6, 1, 2, 3)
-    chain = LangevinChain(n_steps=3, step_size=0.3, uniform_start=[-1.0, 4.0])
-    with backend():
-        found, noise = gradient(make(energy, chain), v)
-        other, _ = gradient(make(energy, chain), torch.randn(6, 1, 2, 3))
-    x = noise["negative"]["v_start"]
-    assert x.shape == v.shape
-    assert x.min() > -1
-    assert x.max() < 4
-    for eps in noise["negative"]["v"]:
-        x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
-    expected = energy.free_energy(v).mean() - energy.free_energy(x).mean()
-    check_grads(found.grads, iterating.gradient_of(expected, energy))
-    assert not torch.allclose(found.loss, other.loss)  # the positive phase is at the data
+    iterating.descends(found, loss, energy)
 
 
 def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):
-    energy = JointOnly(make_gaussian_latent())
+    energy = Hidden(make_gaussian_latent())
     method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
     v = torch.randn(3, V_DIM)
     first, noise = gradient(method, v)
@@ -183,26 +100,13 @@ def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alon
     moved = method.chain.run(energy, start, noise["negative"])
     for name in ("v", "h"):
         torch.testing.assert_close(first.buffers[f"chain_{name}"], moved[name])
-    second, noise = gradient(method, v, 1, first.buffers)
-    moved = method.chain.run(energy, {name: first.buffers[f"chain_{name}"] for name in ("v", "h")}, noise["negative"])
-    torch.testing.assert_close(second.buffers["chain_v"], moved["v"])
 
 
-# --- persistent chains ------------------------------------------------------------------------------------
-
-
+LANGEVIN = LangevinChain(n_steps=2, step_size=0.1)
 CHAINS = {
     "gibbs": (lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=2), ["h"]),
-    "langevin": (
-        lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)),
-        LangevinChain(n_steps=2, step_size=0.1),
-        ["v"],
-    ),
-    "joint langevin": (
-        lambda: JointOnly(make_gaussian_latent()),
-        LangevinChain(n_steps=2, step_size=0.1),
-        ["v", "h"],
-    ),
+    "langevin": (lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)), LANGEVIN, ["v"]),
+    "joint langevin": (lambda: Hidden(make_gaussian_latent()), LANGEVIN, ["v", "h"]),
 }
 
 
@@ -216,7 +120,7 @@ def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_
     # the first iteration is one of CD
     first, noise = gradient(method, v, 0)
     anew, _ = gradient(make(energy, chain), v, 0)
-    check_grads(first.grads, anew.grads)
+    torch.testing.assert_close(first.grads, anew.grads)
     assert first.buffers["chain_started"]
     # later iterations continue the chains, whatever the minibatch; with a short one, too, all chains move
     buffers = first.buffers
@@ -226,10 +130,8 @@ def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_
         moved = chain.run(energy, state, noise["negative"])
         for name in names:
             torch.testing.assert_close(after.buffers[f"chain_{name}"], moved[name].detach())
-            assert after.buffers[f"chain_{name}"].shape[0] == 6
             assert not torch.equal(after.buffers[f"chain_{name}"], buffers[f"chain_{name}"])
         buffers = after.buffers
-    assert buffers["chain_started"]
 
 
 def test_chains_start_at_repeated_rows_where_the_minibatch_has_fewer_rows_than_chains(float64):
@@ -251,13 +153,7 @@ def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(floa
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     method.run_iteration(iterating.start(method), v, method.draw_noise(v, keyed_generator(0)))
     assert all(not torch.equal(value, state[name]) for name, value in method.state_dict().items())
-    assert set(state) == {
-        *("energy.W", "energy.b", "energy.c", "energy.log_std"),
-        *("chain_started", "chain_h"),
-    }
-
-
-# --- validation -------------------------------------------------------------------------------------------
+    assert {"chain_started", "chain_h"} < set(state)
 
 
 def test_validation_loss_is_the_error_of_one_step(float64):
@@ -272,7 +168,7 @@ def test_validation_loss_is_the_error_of_one_step(float64):
     found = make(energy, langevin).validation_loss(v, keyed_generator(5))
     torch.testing.assert_close(found, (0.15 * energy.score(v)).square().sum(-1))
 
-    joint = JointOnly(GaussianLatentModel(v_dim=V_DIM, h_dim=3))
+    joint = Hidden(GaussianLatentModel(v_dim=V_DIM, h_dim=3))
     found = make(joint, langevin).validation_loss(v, keyed_generator(5))
     h = langevin.start(joint, v, langevin.start_noise(joint, v, keyed_generator(5)))["h"]
     x = v.clone().requires_grad_()

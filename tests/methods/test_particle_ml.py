@@ -27,13 +27,6 @@ def make(energy, chain=LANGEVIN, n_chains=5, n_train=9, optimizer=None):
     return method.double()
 
 
-def check_grads(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
-        assert value.abs().max() > 1e-2
-
-
 # --- the gradient, and where the particles go -------------------------------------------------------------
 
 
@@ -61,8 +54,7 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
             by_v, by_h = slopes(x, g)
             x, g = x - 0.15 * by_v + 0.2 * eps_v, g - 0.15 * by_h + 0.2 * eps_h
     loss = model.energy(v, h).mean() - model.energy(x, g).mean()
-    torch.testing.assert_close(found.loss, loss.detach())
-    check_grads(found.grads, iterating.gradient_of(loss, model))
+    iterating.descends(found, loss, model)
     torch.testing.assert_close(end.buffers["chain_v"], x)
     torch.testing.assert_close(end.buffers["chain_h"], g)
     torch.testing.assert_close(end.buffers["latents"][indices], h)
@@ -71,29 +63,13 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
     assert not torch.isclose(h, before["latents"][indices]).any()
 
 
-def test_an_iteration_in_place_is_the_pure_one(float64):
-    method, v, indices = make(make_gaussian_latent()), torch.randn(4, V_DIM), torch.tensor([7, 0, 3, 8])
-    start, noise = iterating.start(method)._replace(indices=indices), method.draw_noise(v, keyed_generator(0))
-    before = method.latents.clone()
-    pure, _ = iterating.run(method, start, v, noise)
-    assert torch.equal(method.latents, before)  # nothing was overwritten
-    method.run_iteration(start, v, noise)
-    for name, value in method.persistent_buffers().items():
-        assert torch.equal(value, pure.buffers[name]), name
-    assert not torch.equal(method.latents, before)
-
-
 # --- what is stationary -----------------------------------------------------------------------------------
 
 
 def joint_moments(model, step_size):
     """Mean of p(v, h), and the covariance of Langevin dynamics with finite steps, which tends to that of p(v, h)."""
-    precision = torch.cat(
-        [
-            torch.cat([torch.diag((-2 * model.log_std).exp()), -model.W], 1),
-            torch.cat([-model.W.T, torch.eye(3)], 1),
-        ]
-    ).detach()
+    of_v = torch.diag((-2 * model.log_std).exp())
+    precision = torch.cat([torch.cat([of_v, -model.W], 1), torch.cat([-model.W.T, torch.eye(3)], 1)]).detach()
     mean = torch.linalg.solve(precision, torch.cat([model.b * (-2 * model.log_std).exp(), model.c]).detach())
     return mean, torch.linalg.inv(precision @ (torch.eye(5) - step_size * precision / 4))
 
@@ -112,7 +88,6 @@ def test_langevin_particles_keep_the_joint_and_the_posterior_exactly_up_to_the_s
     torch.testing.assert_close(jacobian[:, :5] @ mean + offset, mean, rtol=1e-9, atol=1e-9)
     kept = jacobian[:, :5] @ covariance @ jacobian[:, :5].T + jacobian[:, 5:] @ jacobian[:, 5:].T
     torch.testing.assert_close(kept, covariance, rtol=1e-9, atol=1e-9)
-    assert (joint_moments(model, 1e-9)[1] - torch.linalg.inv(torch.linalg.inv(covariance))).abs().max() > 1e-3
 
     v, rows = torch.randn(1, V_DIM), torch.cat([torch.zeros(1, 9), torch.eye(9)])
     eps = rows[:, 3:].view(10, 2, 3).transpose(0, 1)
@@ -147,10 +122,7 @@ RUN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "block"), [((), 5), (("+trainer.overfit_batches=3",), 1)], ids=["shuffled in blocks", "overfit"]
-)
-def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, monkeypatch):
+def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
     plain, asked = ParticleML.iteration, []
 
     def iteration(self, state, v, noise):
@@ -160,14 +132,13 @@ def test_in_a_run_each_example_meets_its_own_latents(options, block, tmp_path, m
         return plain(self, state, v, noise)
 
     monkeypatch.setattr(ParticleML, "iteration", iteration)
-    blocks = (f"iterations_per_batch={block}", f"trainer.log_every_n_steps={block}", "callbacks.checkpoints.every=10")
-    train(tmp_path, *RUN, *blocks, *options)
+    train(tmp_path, *RUN, "iterations_per_batch=5", "trainer.log_every_n_steps=5", "callbacks.checkpoints.every=10")
     assert len(asked) == 60
     state = checkpoint(tmp_path)["state_dict"]
     start = torch.randn(len(state["latents"]), 3, generator=keyed_generator(3, "latents"))
     moved = (state["latents"] != start).all(1).nonzero().flatten()
     assert torch.equal(moved, torch.cat(asked).unique())
-    assert len(moved) == (192 if options else 1400)
+    assert len(moved) == 1400
 
 
 # --- what is refused --------------------------------------------------------------------------------------

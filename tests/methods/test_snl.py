@@ -72,12 +72,9 @@ def test_the_loss_by_hand(make, backend, float64):
     weights = (-energy.free_energy(y)).exp() / p_n.log_prob(y).exp() / math.exp(0.7)
     expected = energy.free_energy(v) + 0.7 + weights.view(3, 6).mean(0) - 1
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
-    torch.testing.assert_close(found.loss, expected.mean().detach())
-    grads = iterating.gradient_of(method.loss(iterating.live(method), v, noise["model"]).mean(), method.model)
-    assert found.grads.keys() == grads.keys()
-    for name, value in grads.items():
-        torch.testing.assert_close(found.grads[name], value)
-    torch.testing.assert_close(found.grads["c"], 1 - weights.mean().detach())
+    c, y = method.model.c, y.detach()
+    weights = (-energy.free_energy(y) - p_n.log_prob(y) - c).exp()
+    iterating.descends(found, energy.free_energy(v).mean() + c + weights.mean() - 1, method.model)
 
 
 @every_model
@@ -178,10 +175,3 @@ def test_what_is_reported_of_a_learned_log_z(make, float64):
         assert found["learned_log_z_error"] == pytest.approx(c - log_z)
         assert found["learned_log_likelihood"] == pytest.approx((-energy.free_energy(v).mean() - c).item())
         assert found["log_likelihood"] == pytest.approx((-energy.free_energy(v).mean() - log_z).item())
-
-
-def test_a_learned_log_z_is_held_to_an_estimate_where_there_is_no_exact_one(float64):
-    method, v = snl(make_grbm(), c=0.7), torch.randn(50, V_DIM)
-    metric = LogLikelihood(max_enumerated=2, n_chains=50, n_betas=50)
-    found = metric.compute(method, v, keyed_generator(0))
-    assert found["learned_log_z_error"] == pytest.approx(0.7 - found["log_z"])

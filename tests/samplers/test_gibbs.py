@@ -7,23 +7,9 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.gibbs import Gibbs
-from helpers.models import LatentOnly, check_moments, generator, random_grbm
+from helpers.models import LatentOnly, check_moments, exact_moments, generator, random_grbm
 
 N_CHAINS = 40_000
-
-
-def exact_moments(model):
-    """Mean and covariance of (v, h) by enumeration of h: v|h is normal with a known mean."""
-    h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * model.h_dim)
-    U, std = model.coupling(), model.visible_std()
-    pull = h @ U.T
-    weight = (h @ model.c + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
-    joint = torch.cat([model.b + std.square() * pull, h], dim=1)
-    mean = weight @ joint
-    covariance = (joint - mean).T @ (weight[:, None] * (joint - mean))
-    d = len(std)
-    covariance[:d, :d] += torch.diag(std.square())
-    return mean, covariance
 
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])

@@ -11,10 +11,7 @@ from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
 from eblvm_lit.evaluation.criteria.kernel import KernelDistance
 from eblvm_lit.evaluation.criteria.mean_discrepancy import MeanDiscrepancy
-from eblvm_lit.evaluation.criteria.neighbours import counts, squared_radii
 from eblvm_lit.evaluation.criteria.precision_recall import PrecisionRecall
-from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
-from helpers.fake_images import RandomFeatures
 from helpers.image_metrics import TITLES, normal, set_of
 
 
@@ -42,27 +39,19 @@ def prdc_by_definition(x, y, k=3, k_density=5):
 
 
 @pytest.mark.parametrize(("dim", "offset"), [(1, 1000.0), (9, 0.0)])
-def test_all_four_are_what_they_are_defined_to_be(dim, offset):
+def test_all_four_are_what_they_are_defined_to_be(dim, offset, monkeypatch):
     x, y = 0.6 * normal(23, dim) + 0.7 + offset, normal(31, dim, seed=1) + offset  # fewer samples, narrower, moved
     found = prdc(x, y)
     assert found == pytest.approx(prdc_by_definition(x, y), abs=1e-12)
     assert found["precision"] != found["recall"]
-
-
-def test_blocks_of_rows_are_the_whole(monkeypatch):
-    x, y = normal(50, 3), normal(40, 3, seed=1) + 0.5
-    whole = prdc(x, y)
-    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 150)
-    monkeypatch.setattr("eblvm_lit.evaluation.criteria.mean_discrepancy.ELEMENTS", 150)
-    assert prdc(x, y) == whole
+    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 150)  # in blocks of rows
+    assert prdc(x, y) == found
 
 
 @pytest.mark.parametrize("kind", [PrecisionRecall, DensityCoverage, MeanDiscrepancy])
 def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(kind):
     x, y = set_of(normal(20, 3)), normal(40, 3, seed=1) + 0.5
-    limited = kind(n_max=25)
-    assert limited.compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y[:25]), TITLES)
-    assert kind(n_max=90).compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y), TITLES)
+    assert kind(n_max=25).compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y[:25]), TITLES)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e7])
@@ -73,40 +62,6 @@ def test_equal_sets_have_precision_recall_and_coverage_one(offset):
     assert found["density"] == pytest.approx(6 / 5)  # each ball holds its k neighbours and itself
     doubled = torch.cat([x, x, x, x])  # balls without extent
     assert prdc(doubled, doubled, k=2)["precision"] == 1
-
-
-def test_rounding_does_not_move_what_lies_on_the_edge_of_a_ball(monkeypatch):
-    """Products of rows and of matrices are rounded differently; the k-th neighbour stays in the ball it defines."""
-    x = normal(60, 40) + 1e3
-    radii = squared_radii(x, 5)
-    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 60)  # one row at a time
-    of_x, of_balls = counts(x, x, radii)
-    assert of_balls.tolist() == [6] * 60
-    assert int(of_x.sum()) == 6 * 60
-    zeros = torch.zeros(5, 2, dtype=torch.float64)  # balls without extent are closed, too
-    assert counts(zeros, zeros, squared_radii(zeros, 2))[1].tolist() == [5] * 5
-
-
-def test_precision_is_not_recall():
-    clusters = 0.1 * normal(40, 2)
-    clusters[20:] += 10
-    found = prdc(clusters[:20] + 1e-9, clusters)
-    assert (found["precision"], found["recall"]) == (1.0, 0.5)
-    back = prdc(clusters, clusters[:20] + 1e-9)
-    assert (back["precision"], back["recall"]) == (0.5, 1.0)
-
-
-def test_density_and_coverage_of_one_distribution_have_the_expectations_of_their_formula():
-    n, m, k, runs = 60, 80, 4, 200
-    g = torch.Generator().manual_seed(5)
-    found = []
-    for _ in range(runs):
-        x, y = (torch.randn(size, 3, generator=g, dtype=torch.float64) for size in (m, n))
-        found.append(list(DensityCoverage(k=k).compute(set_of(x), set_of(y), TITLES).values()))
-    values_ = torch.tensor(found)
-    expected = torch.tensor([1.0, 1 - math.prod((n - i) / (m + n - i) for i in range(1, k + 1))])
-    assert ((values_.mean(0) - expected).abs() < 4 * values_.std(0) / math.sqrt(runs)).all()
-    assert (values_.std(0) / math.sqrt(runs) < 0.01).all()
 
 
 def mmd(x, y, bandwidth=1.3):
@@ -133,19 +88,6 @@ def cubic(x, y):
     return (x @ y / len(x) + 1) ** 3
 
 
-def kid_by_definition(x, y):
-    n = len(x)
-    within = sum(cubic(z[i], z[j]) for z in (x, y) for i in range(n) for j in range(n) if i != j)
-    return float(within / (n * (n - 1)) - 2 * sum(cubic(a, b) for a in x for b in y) / n**2)
-
-
-def test_kid_is_what_it_is_defined_to_be():
-    x, y = normal(6, 3), normal(6, 3, seed=1) + 0.5
-    found = KernelDistance(n_subsets=2, subset_size=6).compute(set_of(x), set_of(y), TITLES)
-    assert found["kid"] == pytest.approx(kid_by_definition(x, y), abs=1e-12)
-    assert found["kid_std"] == pytest.approx(0, abs=1e-12)  # all subsets are the whole
-
-
 def kid(x, y):
     return KernelDistance(n_subsets=1, subset_size=2).compute(set_of(x), set_of(y), TITLES)["kid"]
 
@@ -167,15 +109,10 @@ def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_th
     undecided, sure = torch.zeros(20, 5), 100 * torch.eye(5).repeat(4, 1)
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):
         found = InceptionScore(n_splits=1).compute(set_of(normal(20, 2), logits), None, TITLES)
-        assert found["inception_score"] == pytest.approx(expected, abs=1e-9)
-        assert found["inception_score_std"] == 0
-
-
-def test_inception_score_of_parts():
+        assert found == {"inception_score": pytest.approx(expected, abs=1e-9), "inception_score_std": 0}
     logits = torch.tensor([[100.0, 0], [100, 0], [0, 100], [0, 100]])  # two parts of two: alike (1) or not (2)
     seeds = [InceptionScore(n_splits=2, seed=i).compute(set_of(normal(4, 2), logits), None, TITLES) for i in range(9)]
-    found = {(round(x["inception_score"], 9), round(x["inception_score_std"], 9)) for x in seeds}
-    assert found == {(1, 0), (2, 0)}
+    assert {round(x["inception_score"], 9) for x in seeds} == {1, 2}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -203,11 +140,3 @@ def test_criteria_are_those_of_the_libraries():
     score.update(x)
     ours = InceptionScore(n_splits=1).compute(set_of(x, x), None, TITLES)["inception_score"]
     assert ours == pytest.approx(float(score.compute()[0]), abs=1e-4)
-
-
-def test_names_tell_the_network():
-    found = [titles.of(name) for titles in (TITLES, DINOv2Features.titles) for name in ("precision", "density")]
-    assert found == ["precision", "density", "precision_dinov2", "density_dinov2"]
-    x = set_of(normal(20, 3))
-    assert set(PrecisionRecall().compute(x, x, DINOv2Features.titles)) == {"precision_dinov2", "recall_dinov2"}
-    assert set(MeanDiscrepancy().compute(x, x, RandomFeatures.titles)) == {"mmd"}

@@ -1,6 +1,5 @@
 """The cache of samples on disk: what is in it, who draws what, and what names its files."""
 
-import math
 import threading
 
 import numpy as np
@@ -8,14 +7,13 @@ import pytest
 import torch
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples import sample_cache as cache_module
 from eblvm_lit.evaluation.samples.sample_cache import SampleCache
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import generator
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, loaded
 
 
 class Tiny(ArrayDataModule):
@@ -28,10 +26,9 @@ class Tiny(ArrayDataModule):
         return Splits(v[:20], v[20:30], v[30:])
 
 
-def setting(data=Tiny, seed=5):
+def setting(seed=5):
     torch.manual_seed(0)
-    data = data()
-    data.setup()
+    data = loaded(Tiny())
     posterior = LinearGaussianPosterior(v_dim=6, h_dim=2).double()
     return StandIn(energy=Hidden(gaussian(6, 2)), posterior=posterior, seed=seed), data
 
@@ -59,8 +56,7 @@ def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
     assert images.dtype == torch.uint8
     assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
     assert len(images.unique()) > 10
-    files = sorted(tmp_path.glob("samples/*/*.npz"))
-    parts = [np.load(file) for file in files]  # as anyone may read them
+    parts = [np.load(file) for file in sorted(tmp_path.glob("samples/*/*.npz"))]  # as anyone may read them
     assert np.concatenate([part["indices"] for part in parts]).tolist() == list(range(10))
     assert np.array_equal(np.concatenate([part["images"] for part in parts]), images)
 
@@ -82,8 +78,6 @@ def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
     assert torch.equal(first, whole[:10])
     assert torch.equal(cache.images(method, data, 3), whole[:3])
     assert len(more.drawn) == 4  # nothing was drawn again
-    longer[:] = 0  # what is done to images does not reach the disk
-    assert torch.equal(cache.images(method, data, 14), whole)
 
 
 def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
@@ -109,33 +103,19 @@ def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
 
 
 def test_whatever_samples_depend_on_names_their_file(tmp_path):
-    def folder(change=None, sampler=None, data=Tiny, seed=5):
-        method, data = setting(data, seed)
+    def folder(change=None, sampler=None, seed=5):
+        method, data = setting(seed=seed)
         if change is not None:
             change(method, data)
         return SampleCache(sampler=sampler or few(), cache_dir=tmp_path).folder(method, data)
 
-    class Symmetric(Tiny):
-        def as_bytes(self, batch):
-            return super().as_bytes((batch + 1) / 2)
-
     others = [
         folder(lambda method, data: method.energy.model.W.data[0, 0].add_(1e-7)),
         folder(lambda method, data: method.posterior.linear.bias.data[0].add_(1e-7)),
-        folder(lambda method, data: method.energy.float()),
         folder(lambda method, data: data.splits.train[3].mul_(0.5)),
         folder(seed=6),
-        folder(data=Symmetric),
         folder(sampler=few(kind="joint")),
         *(folder(sampler=sampler(2, **option)) for option in ({}, {"step_size": 0.1}, {"denoise_std": 0.1})),
-        folder(sampler=sampler(3)),
     ]
     assert len({folder(), *others}) == 1 + len(others)
     assert folder() == folder(sampler=few(batch_size=9)) == folder(lambda method, data: method.energy.eval())
-
-
-def test_diverging_samples_are_refused(tmp_path):
-    method, data = setting()
-    method.energy.model.b.data.fill_(math.nan)
-    with pytest.raises(ConfigError, match="diverge"):
-        SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 5)
