@@ -90,7 +90,7 @@ def parts(n_devices: int) -> list[Part]:
     for name, key in (("MDSM", "method=mdsm"), ("BiMDSM", "method=bimdsm")):
         for precision, allowed in (("float32", "false"), ("TF32", "true")):
             for how, capture in (("eager", "false"), ("gradient as a CUDA graph", "true")):
-                keys = (key, f"tf32={allowed}", f"sampler.langevin.capture={capture}", "trainer.max_steps=60")
+                keys = (key, f"tf32={allowed}", f"sampler.dynamics.capture={capture}", "trainer.max_steps=60")
                 label = f"{name}, {precision}, {how}"
                 found.append(Part("samples", label, "measure_samples", (), (*keys, *PUBLISHED, "method.compile=false")))
     for n in sorted({1, 2, n_devices} if n_devices > 1 else ()):

@@ -48,9 +48,9 @@ def main(result: str, *overrides: str) -> None:
         parts.data.setup()
         method, stamps = parts.method.to(device).eval(), Stamps(device)
         sampler = instantiate(cfg.sampler, "sampler")
-        published, n_steps = sampler.langevin.n_steps, cfg.trainer.max_steps
-        capture = sampler.langevin.capture
-        sampler.langevin = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
+        published, n_steps = sampler.dynamics.n_steps, cfg.trainer.max_steps
+        capture = sampler.dynamics.capture
+        sampler.dynamics = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
         before = peak_memory(device)
         with torch_settings(tf32=cfg.tf32):
             sampler.draw(

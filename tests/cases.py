@@ -679,3 +679,37 @@ SCHEDULES = [
     ),
     twin_case("warmup", lambda: Warmup(n_iterations=5, schedule=Exponential(factor=0.9)), warmed_up),
 ]
+
+
+# --- dynamics ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicsCase(Case):
+    """Dynamics whose chains reach the distribution of models of width one, exactly but for the small step of the first.
+
+    crosses_modes: whether they also reach the weights of modes that lie apart.
+    """
+
+    crosses_modes: bool = False
+
+
+DYNAMICS = [
+    DynamicsCase(
+        name="Langevin",
+        make=lambda: eb.AnnealedLangevin(
+            step_size=0.15, temperature=1.0, n_hot=400, n_falling=0, n_cold=0, denoise_std=0.0
+        ),
+    ),
+    DynamicsCase(name="GibbsLangevin", make=lambda: eb.GibbsLangevin(n_steps=80, n_moves=2, step_size=0.7)),
+    DynamicsCase(
+        name="ParallelTempering",
+        make=lambda: eb.ParallelTempering(n_steps=150, step_size=0.25, temperature=30.0, n_temperatures=4),
+        crosses_modes=True,
+    ),
+    DynamicsCase(
+        name="DiffusiveGibbs",
+        make=lambda: eb.DiffusiveGibbs(n_sweeps=150, noise_max=2.0, noise_min=0.5, n_levels=3, n_moves=1, step_size=0.4),
+        crosses_modes=True,
+    ),
+]

@@ -79,8 +79,8 @@ from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
 from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
 from .samplers.annealed_langevin import AnnealedLangevin
-from .samplers.annealed_samples import AnnealedSamples
 from .samplers.base import Sampler
+from .samplers.chain_samples import ChainSamples
 from .samplers.gibbs import Gibbs
 from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
@@ -119,7 +119,6 @@ __all__ = [
     "Adam",
     "AdamAdjoint",
     "AnnealedLangevin",
-    "AnnealedSamples",
     "ArrayDataModule",
     "BernoulliPosterior",
     "BiDVL",
@@ -127,6 +126,7 @@ __all__ = [
     "BilevelProblem",
     "BilevelScore",
     "CelebA",
+    "ChainSamples",
     "Checkerboard",
     "Circle",
     "ConditionalEnergy",

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 import eblvm_lit
-from eblvm_lit import AnnealedLangevin, AnnealedSamples, ConfigError, DataError, Gibbs, Langevin
+from eblvm_lit import AnnealedLangevin, ChainSamples, ConfigError, DataError, Gibbs, Langevin
 from eblvm_lit.cli import loading, sample
 from eblvm_lit.cli import run as runtime
 from eblvm_lit.cli.compose import composed
@@ -37,7 +37,7 @@ def deep(tmp_path_factory):
     """A deep model of points, whose free energy is intractable, with short chains."""
     network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
     run = eblvm_lit.train([*SHORT, *network, f"run_dir={tmp_path_factory.mktemp('runs') / 'deep'}"])
-    run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
+    run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
     return run
 
 
@@ -80,7 +80,7 @@ def test_samples_and_scores_of_a_tractable_model(trained):
 
 def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     run = deep
-    quick = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
+    quick = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=2))
     assert run.sample(4, sampler=quick).shape == (4, 2)
     assert torch.equal(run.sample(4), run.sample(4))
     v = run.examples()[:3]
@@ -259,7 +259,7 @@ def test_what_a_bundled_model_gives_needs_no_gradient(name):
     run = eblvm_lit.load(name)
     assert all(p.requires_grad for p in run.energy.parameters())
     if run.config.get("sampler") is not None:  # its kind needs no data, which are not here
-        run.config.sampler.langevin.update({"n_hot": 0, "n_falling": 2, "n_cold": 1})
+        run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 2, "n_cold": 1})
     v = run.sample(2, sampler=Gibbs(n_steps=2) if Gibbs.supports(run.energy) else None)
     assert not v.requires_grad
     if run.generator is None:

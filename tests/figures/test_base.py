@@ -29,7 +29,7 @@ from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.training.callbacks.figures import Figures
 from helpers.annealing import few
@@ -297,11 +297,11 @@ def test_figures_touch_nothing_global(picture):
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
-def test_images_of_models_without_conditionals_are_annealed_samples():
+def test_images_of_models_without_conditionals_are_chain_samples():
     torch.manual_seed(0)
     method, data, g = setting(Digits(), DeepVectorEnergy(v_dim=64, h_dim=3))
     method.posterior, method.seed = LinearGaussianPosterior(v_dim=64, h_dim=3), 5
-    figure = Samples(n=6, annealed=few()).draw(method, data, g)
+    figure = Samples(n=6, sampler=few(), deep_images=True).draw(method, data, g)
     options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
     board = tile(few().draw(method.energy, range(6), **options), data.image_shape).clamp(0, 1).squeeze(-1)
     np.testing.assert_allclose(image_of(figure.axes[1]), board, atol=1e-6)
@@ -341,7 +341,7 @@ def test_figures_keep_their_iteration_and_are_written_in_every_format_that_was_a
 def test_annealed_samples_are_animated_on_request(tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "N_FRAMES", 5)
     langevin = AnnealedLangevin(n_hot=2, n_falling=6, n_cold=0, denoise_std=0.1)
-    picture = Samples(n=4, n_steps=2, annealed=AnnealedSamples(langevin=langevin), gif=True)
+    picture = Samples(n=4, n_steps=2, sampler=ChainSamples(dynamics=langevin), deep_images=True, gif=True)
     callback, method, data = drawing(tmp_path, Digits(), grbm(64), samples=picture)
     callback.draw(method, data, 10)
     assert files(tmp_path) == ["samples.png", "samples_000010.png"]  # at a validation it would take too long
@@ -350,7 +350,7 @@ def test_annealed_samples_are_animated_on_request(tmp_path, monkeypatch):
         assert gif.n_frames == 5
     last = picture.animate(method, data, None)[-1].axes[0]
     assert last.get_title() == "step 8 of 8, denoised"
-    drawn = picture.annealed.draw(method.energy, range(4), seed=0)
+    drawn = picture.sampler.draw(method.energy, range(4), seed=0)
     v = data.as_float(data.splits.train[:4])
     board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
     np.testing.assert_allclose(image_of(last), board, atol=1e-6)

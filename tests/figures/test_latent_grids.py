@@ -115,8 +115,8 @@ def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
 def test_one_sampler_serves_all_figures():
     cfg = configure("figures@callbacks.figures.figures=all", "sampler=annealed_short", "sampler.batch_size=7")
     figures = cfg.callbacks.figures.figures
-    used = [figures.samples.annealed]
+    used = [figures.samples.sampler]
     used += [figures[name].sampler for name in ("conditional", "interpolation", "inpainting")]
     assert all(node == cfg.sampler for node in used)
     short = instantiate(cfg.sampler, "sampler")
-    assert (short.batch_size, short.langevin.n_steps) == (7, 800)
+    assert (short.batch_size, short.dynamics.n_steps) == (7, 800)

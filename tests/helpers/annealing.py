@@ -4,14 +4,14 @@ import torch
 
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from helpers.models import F64, LatentOnly, generator
 
 
 def sampler(n_steps=120, batch_size=2000, kind="auto", **options):
     """Dynamics at temperature one, whose stationary distribution is known."""
     options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
-    return AnnealedSamples(langevin=AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
+    return ChainSamples(dynamics=AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
 
 
 def few(batch_size=4, **options):

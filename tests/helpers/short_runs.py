@@ -24,7 +24,7 @@ CLASSIFIER = [
     f"callbacks.evaluation.metrics.fd_classifier.{option}"
     for option in ("features.n_steps=2", "n_samples=8", "n_samples_at_validation=8")
 ]
-SHORT_CHAINS = [f"sampler.langevin.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
+SHORT_CHAINS = [f"sampler.dynamics.{name}=1" for name in ("n_hot", "n_falling", "n_cold")]
 
 
 def names(group):

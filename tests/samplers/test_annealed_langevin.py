@@ -10,7 +10,7 @@ from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}
@@ -80,7 +80,7 @@ def test_what_does_not_move_stays_and_latents_are_not_denoised():
 
 def short(kind="auto", batch_size=3, **options):
     langevin = AnnealedLangevin(**{"step_size": 0.3, "n_hot": 2, "n_falling": 40, "n_cold": 5, **options})
-    return AnnealedSamples(langevin=langevin, kind=kind, batch_size=batch_size)
+    return ChainSamples(dynamics=langevin, kind=kind, batch_size=batch_size)
 
 
 def deep_model():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -18,7 +19,7 @@ from eblvm_lit.cli.sentences import conf_folder, refuse_unread, sentence
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["composed", "train"]
+__all__ = ["composed", "sampler_config", "train"]
 
 
 def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
@@ -46,11 +47,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
-            cfg = compose("config", [*search, *overrides], return_hydra_config=True)
-    except HydraException as error:
-        raise ConfigError(f"{sentence(error, 'config', overrides)} (in {' '.join(overrides)})") from None
+    cfg = _compose("config", overrides, search)
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]
@@ -58,6 +55,29 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         cfg.run_dir = _unused(folder)
     refuse_unread(cfg, [override for override in overrides if not override.startswith("hydra")])
     return cfg
+
+
+def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
+    """The sampler that some overrides choose, as on the command line of ``evaluate.py``.
+
+    Example:
+        >>> sampler_config(["sampler=parallel_tempering", "sampler.dynamics.n_steps=5"])["dynamics"]["n_steps"]
+        5
+    """
+    if other := [word for word in overrides if not word.lstrip("+~").startswith("sampler")]:
+        raise ConfigError(f"{other[0]}: of the configuration only the sampler is chosen here, by sampler=NAME.")
+    sampler = _compose("evaluate", [*overrides, "ckpt=none"]).sampler
+    if sampler is None:
+        raise ConfigError("Name a sampler, too: sampler=NAME.")
+    return cast(dict[str, Any], OmegaConf.to_container(sampler))
+
+
+def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) -> DictConfig:
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
+            return compose(name, [*search, *overrides], return_hydra_config=True)
+    except HydraException as error:
+        raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None
 
 
 def _unused(folder: str) -> str:

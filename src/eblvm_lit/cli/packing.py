@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from eblvm_lit.cli.loading import LATENTS, PRETRAINED, load
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.eval_mode import posterior_mean
 from eblvm_lit.samplers.gibbs import Gibbs
 
@@ -46,7 +47,7 @@ def pack(run: TrainedRun, path: Path, *, half: bool = False) -> str:
         state = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
     annealed = run.generator is None and not Gibbs.supports(run.energy)
     sampler = run.sampler if annealed else None
-    if sampler is not None and sampler.needs_examples and run.posterior is not None:
+    if isinstance(sampler, ChainSamples) and sampler.needs_examples and run.posterior is not None:
         state[LATENTS] = posterior_mean(run.posterior, run.examples("train")[:N_LATENTS]).cpu()
     torch.save(state, path)
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))

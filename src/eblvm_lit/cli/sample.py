@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 from torchvision.utils import save_image
 
+from eblvm_lit.cli.compose import sampler_config
 from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
@@ -25,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "eblvm-sample", description="Writes samples.npz, and samples.png of images or points."
     )
     options.add_argument("run", help="the folder of a run, or a checkpoint")
+    options.add_argument("overrides", nargs="*", help="another sampler: sampler=NAME sampler.KEY=VALUE")
     options.add_argument("-n", type=int, default=64, help="number of samples (64)")
     options.add_argument("--seed", type=int, default=0, help="seed of all randomness (0)")
     options.add_argument("--mean", action="store_true", help="with Gibbs sampling, E[v|h] instead of a draw")
@@ -57,9 +59,11 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw and write; a user error ends with its message and exit code 1."""
-    given = parser().parse_args(argv)
+    given = parser().parse_intermixed_args(argv)
     try:
         run = load(given.run, device=given.device, allow_packages=given.allow_packages, config_dir=given.config_dir)
+        if given.overrides:
+            run.config.sampler = sampler_config(given.overrides)
         v = run.sample(given.n, seed=given.seed, mean=given.mean)
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")

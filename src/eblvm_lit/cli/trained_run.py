@@ -25,8 +25,8 @@ from eblvm_lit.evaluation.samples.point_samples import PointSamples
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
 from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import draw_visible
 from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.samplers.gibbs import Gibbs
@@ -141,11 +141,10 @@ class TrainedRun:
     def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
         """Samples of v.
 
-        They come from the generator where there is one; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h)
-        can be drawn from; else, of images, by the annealed Langevin dynamics of the run's configuration, and of other
-        data by plain Langevin dynamics, as metrics and figures draw them: see
-        :class:`~eblvm_lit.evaluation.samples.point_samples.PointSamples`. A ``sampler`` of the configuration that is no
-        :class:`~eblvm_lit.samplers.annealed_samples.AnnealedSamples` draws other data, too.
+        They come from the generator where there is one; else by the sampler of the run's configuration, unless that is
+        for images of deep models alone; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
+        from; else, of images, by annealed Langevin dynamics, and of other data by plain Langevin dynamics, as metrics
+        and figures draw them: see :class:`~eblvm_lit.evaluation.samples.point_samples.PointSamples`.
 
         Args:
             n: Number of samples.
@@ -169,6 +168,8 @@ class TrainedRun:
             passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
             return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
         points = None
+        if sampler is None and not (isinstance(self.sampler, ChainSamples) and self.sampler.deep_images_only):
+            sampler = self.sampler
         if sampler is None:
             points = None if Gibbs.supports(self.energy) else self._point_samples()
             sampler = Gibbs() if Gibbs.supports(self.energy) else self.sampler
@@ -183,29 +184,26 @@ class TrainedRun:
                 return points.langevin.sample(energy, n, generator, low=low, high=high)
         if isinstance(sampler, Gibbs):
             return sampler.sample(energy, n, generator, mean=mean)
-        if isinstance(sampler, AnnealedSamples) and self.latents is not None:
+        if isinstance(sampler, ChainSamples) and self.latents is not None:
             rows = torch.randint(len(self.latents), (n,), generator=generator, device=generator.device)
             return draw_visible(sampler, energy, self.latents[rows.to(self.latents.device)], seed=seed)
-        if isinstance(sampler, AnnealedSamples):
+        if isinstance(sampler, ChainSamples):
             posterior = self.posterior
             examples = self.examples("train") if sampler.needs_examples and posterior is not None else None
             return sampler.sample(energy, n, generator, posterior=posterior, examples=examples)
         return sampler.sample(energy, n, generator)
 
     @property
-    def sampler(self) -> AnnealedSamples:
-        """The annealed Langevin dynamics of the run's configuration; the published ones if it has none."""
+    def sampler(self) -> Sampler:
+        """The sampler of the run's configuration; the published annealed Langevin dynamics if it has none."""
         if self.config.get("sampler") is not None:
             return instantiate(self.config.sampler, "sampler", self.packages)
-        return AnnealedSamples(langevin=AnnealedLangevin())
+        return ChainSamples(dynamics=AnnealedLangevin(), deep_images_only=True)
 
     def _point_samples(self) -> PointSamples | None:
         """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
         if self.latents is not None:  # of a packed model, which samples without its data
             return None
-        node = self.config.get("sampler")
-        if node is not None and node.get("_target_") != f"{AnnealedSamples.__module__}.{AnnealedSamples.__qualname__}":
-            return None  # one of the user's; every run has the package's for images, asked for or not
         chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
         points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
         data = instantiate(self.config.data, "data", self.packages)

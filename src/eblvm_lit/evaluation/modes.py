@@ -13,6 +13,7 @@ from eblvm_lit.data.blobs import Blobs
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
@@ -72,15 +73,16 @@ class Modes(Metric):
 
     Gives the number of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and
     ``rarest_mode``, the smallest share of a mode times the number of modes. Each mode has 0.989 of its fair share in
-    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. Samples are drawn
-    by Langevin dynamics from uniform points of the window.
-    They rarely leave a narrow mode, so shares tell where the model has modes, not how much mass these have. Applies to
-    :class:`~eblvm_lit.data.blobs.Blobs`.
+    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. Without a sampler,
+    samples are drawn by Langevin dynamics from uniform points of the window. They rarely leave a narrow mode, so shares
+    tell where the model has modes, not how much mass these have; a sampler that crosses between modes tells both.
+    Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
 
     Args:
         n_samples: Number of samples.
         n_steps: Steps of Langevin dynamics.
         step_size: Their size; well below the square of the modes' standard deviation.
+        sampler: The run's sampler, unless it is for images of deep models alone.
         min_share: Of 1 / C, for C modes, which a mode needs at least to count as found.
 
     Example:
@@ -94,10 +96,17 @@ class Modes(Metric):
     """
 
     def __init__(
-        self, *, n_samples: int = 2500, n_steps: int = 1000, step_size: float = 1e-3, min_share: float = 0.1
+        self,
+        *,
+        n_samples: int = 2500,
+        n_steps: int = 1000,
+        step_size: float = 1e-3,
+        sampler: ChainSamples | None = None,
+        min_share: float = 0.1,
     ) -> None:
         self.n_samples, self.min_share = n_samples, min_share
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
+        self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
@@ -108,7 +117,11 @@ class Modes(Metric):
         if energy is None or not drawn or not isinstance(data, Blobs):
             return {}
         low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
-        samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
+        if self.sampler is None:
+            samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
+        else:
+            known = {"posterior": method.parts.posterior, "examples": data.as_float(data.splits.train)}
+            samples = self.sampler.sample(energy, self.n_samples, generator, **known)
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))
         shares = shares_of_modes(samples, centres, stds)
         least = (EXCESS * gaussian_shares(data)).clamp(min=self.min_share / len(centres))

@@ -14,7 +14,7 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import draw_visible
 from eblvm_lit.utils.progress import progress_bar
 
@@ -43,14 +43,14 @@ class Conditional(Picture):
         >>> data, q = Digits(), BernoulliPosterior(v_dim=64, h_dim=3)
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q), seed=0)
         >>> data.setup()
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> len(Conditional(sampler=short, n=4).draw(method, data, torch.Generator()).axes)
         8
     """
 
     name = "conditional"
 
-    def __init__(self, *, sampler: AnnealedSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
+    def __init__(self, *, sampler: ChainSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
         self.sampler, self.n, self.labels = sampler, n, labels
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
@@ -60,7 +60,7 @@ class Conditional(Picture):
         given = labelled_examples(data, self.labels)[0]
         h = encode(method.parts, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)
-        with progress_bar("conditional samples", len(h) * self.sampler.langevin.n_steps) as on_step:
+        with progress_bar("conditional samples", len(h) * self.sampler.dynamics.n_steps) as on_step:
             v = draw_visible(self.sampler, method.parts.energy, h, seed=seed, on_step=on_step)
         images = [("$v_0$", data.as_bytes(image)) for image in given.split(1)]
         latent = "h(v_0)" if method.parts.posterior is None else "E_q[h|v_0]"

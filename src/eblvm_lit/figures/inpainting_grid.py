@@ -16,7 +16,7 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import can_inpaint, inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.utils.progress import progress_bar
@@ -52,7 +52,7 @@ class Inpainting(Picture):
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
         >>> figure.axes[0].images[0].get_array().shape  # six rows of three images
         (53, 26)
@@ -61,7 +61,7 @@ class Inpainting(Picture):
     def __init__(
         self,
         *,
-        sampler: AnnealedSamples,
+        sampler: ChainSamples,
         mask: Mask,
         n: int = 10,
         n_completions: int = 4,
@@ -89,7 +89,7 @@ class Inpainting(Picture):
         h = None
         if self.latents == "posterior":
             h = encode(method.parts, v).repeat(self.n_completions, 1)
-        with progress_bar("inpainting", len(given[0]) * self.sampler.langevin.n_steps) as on_step:
+        with progress_bar("inpainting", len(given[0]) * self.sampler.dynamics.n_steps) as on_step:
             full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, h=h, on_step=on_step)
         pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))

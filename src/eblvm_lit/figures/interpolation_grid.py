@@ -14,7 +14,7 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import draw_between
 from eblvm_lit.utils.progress import progress_bar
 
@@ -56,7 +56,7 @@ class Interpolation(Picture):
         >>> parts = MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q)
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Interpolation(sampler=short, n=3).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['between three images', 'between two images']
@@ -67,7 +67,7 @@ class Interpolation(Picture):
     def __init__(
         self,
         *,
-        sampler: AnnealedSamples,
+        sampler: ChainSamples,
         n: int = 10,
         n_lines: int = 10,
         shared_noise: bool = False,
@@ -88,7 +88,7 @@ class Interpolation(Picture):
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
             lines = rf"from $\rho f$ to $-\rho f$, $\rho$ = {self.rho:g}"
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
-        total = (self.n**2 + self.n_lines * self.n) * self.sampler.langevin.n_steps
+        total = (self.n**2 + self.n_lines * self.n) * self.sampler.dynamics.n_steps
         with progress_bar("interpolation", total) as on_step:
             square, *rows = draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
         panels = [("between three images", data.as_bytes(square)), (lines, data.as_bytes(torch.cat(rows)))]

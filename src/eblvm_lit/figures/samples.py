@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -13,7 +15,7 @@ from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.utils.progress import progress_bar
@@ -34,18 +36,19 @@ class Samples(Picture):
     .. math:: (v, h) \leftarrow (v, h) - \tfrac a2 \nabla E(v, h) + \sqrt a\, \epsilon
 
     from v uniform in the data's window and h standard normal. Images of models whose conditionals cannot be sampled
-    are :class:`~eblvm_lit.samplers.annealed_samples.AnnealedSamples`.
+    are drawn by the sampler alone; a sampler that is not for them alone draws all else, too.
 
     Args:
         n: Number of images.
         n_points: Number of dots.
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
-        annealed: Draws images where Gibbs sampling is not possible; None: no figure of these.
-        gif: Whether ``samples.gif`` also shows the first 25 of the annealed samples while the temperature falls.
+        sampler: The chosen sampler; None: no figure of images where Gibbs sampling is not possible.
+        deep_images: Whether images of models without known conditionals are drawn, which takes minutes.
+        gif: Whether ``samples.gif`` also shows the first 25 of the sampler's images as they move.
 
     Raises:
-        ConfigError: For ``gif`` without ``annealed``.
+        ConfigError: For ``gif`` without ``deep_images``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -68,31 +71,34 @@ class Samples(Picture):
         n_points: int = 2000,
         n_steps: int = 1000,
         step_size: float = 1e-3,
-        annealed: AnnealedSamples | None = None,
+        sampler: ChainSamples | None = None,
+        deep_images: bool = False,
         gif: bool = False,
     ) -> None:
-        if gif and annealed is None:
+        if gif and (sampler is None or not deep_images):
             raise ConfigError(
-                "samples.gif=true shows annealed samples, and this run draws none: add "
+                "samples.gif=true shows images of deep models, and this run draws none: add "
                 "figures@callbacks.figures.figures=annealed, with a deep model of images."
             )
-        self.n, self.n_points, self.n_steps, self.sampler = n, n_points, n_steps, Gibbs(n_steps=n_steps)
-        self.langevin, self.annealed = Langevin(n_steps=n_steps, step_size=step_size), annealed
-        self.gif = gif
+        self.n, self.n_points, self.n_steps, self.gibbs = n, n_points, n_steps, Gibbs(n_steps=n_steps)
+        self.langevin, self.gif = Langevin(n_steps=n_steps, step_size=step_size), gif
+        self.sampler, self.deep_images = sampler, deep_images
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
         energy, images = method.parts.energy, data.image_shape is not None
-        if Gibbs.supports(energy) and (images or data.bounds is not None):
-            samples = self.sampler.sample(energy, self.n if images else self.n_points, generator, mean=images)
+        if not images and data.bounds is None:
+            return None
+        if isinstance(energy, Energy) and self._uses_sampler(energy, images=images):
+            samples = self._by_sampler(energy, method, data, self.n if images else self.n_points)
+            title = f"{type(self.sampler.dynamics).__name__}, {self.sampler.dynamics.n_steps} steps"
+        elif Gibbs.supports(energy):
+            samples = self.gibbs.sample(energy, self.n if images else self.n_points, generator, mean=images)
             title = f"Gibbs samples, {self.n_steps} sweeps"
-        elif data.bounds is not None and isinstance(energy, Energy) and energy.continuous:
+        elif not images and isinstance(energy, Energy) and energy.continuous:
             low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
             samples = self.langevin.sample(energy, self.n_points, generator, low=low, high=high)
             title = f"Langevin samples, {self.n_steps} steps"
-        elif images and isinstance(energy, Energy) and self.annealed is not None:
-            samples = self._annealed(energy, method, data)
-            title = f"annealed Langevin samples, {self.annealed.langevin.n_steps} steps"
         else:
             return None
         samples = samples.cpu()
@@ -109,31 +115,39 @@ class Samples(Picture):
         return figure
 
     def animate(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> list[Figure]:
-        """Frames of annealed samples at equal numbers of steps, if ``gif`` is true; the last one shows the samples."""
+        """Frames of the sampler's images at equal numbers of steps, if ``gif`` is true; the last shows the samples."""
         if not self.gif or data.image_shape is None:
             return []
         energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
-        if self.annealed.kind_for(energy, posterior, examples) is None:
+        if self.sampler is None or self.sampler.kind_for(energy, posterior, examples) is None:
             return []
         limits = [float(end) for end in torch.aminmax(data.as_float(examples[: self.n]))]
-        n_steps, temperatures = self.annealed.langevin.n_steps, self.annealed.langevin.temperatures.tolist()
+        n_steps, temperatures = self.sampler.dynamics.n_steps, getattr(self.sampler.dynamics, "temperatures", None)
         shown = {round(k * (n_steps - 1) / (N_FRAMES - 2)) for k in range(N_FRAMES - 1)}
         options = {"seed": method.seed, "posterior": posterior, "examples": examples, "as_float": data.as_float}
         frames, samples = [], range(min(self.n, ANIMATED))
         with progress_bar("annealing", n_steps) as on_step:
-            for step, v in enumerate(self.annealed.trajectory(energy, samples, **options)):
+            for step, v in enumerate(self.sampler.trajectory(energy, samples, **options)):
                 on_step(1)
                 if step in shown or step == n_steps:
-                    state = f"T = {temperatures[step]:.3g}" if step < n_steps else "denoised"
-                    panel = f"step {min(step + 1, n_steps):,} of {n_steps:,}, {state}", v
+                    state = ", denoised" if step == n_steps else ""
+                    if temperatures is not None and step < n_steps:
+                        state = f", T = {float(temperatures[step]):.3g}"
+                    panel = f"step {min(step + 1, n_steps):,} of {n_steps:,}{state}", v
                     frames.append(image_grid([[panel]], data.image_shape, limits=tuple(limits)))
         return frames
 
-    def _annealed(self, energy: Energy, method: Method, data: ArrayDataModule) -> Tensor:
-        """Images, shape (n, *event); their noise is a function of the run's seed."""
-        examples = {"examples": data.splits.train, "as_float": data.as_float}
-        posterior = method.parts.posterior
-        with progress_bar("samples", self.n * self.annealed.langevin.n_steps) as on_step:
-            return self.annealed.draw(
-                energy, range(self.n), seed=method.seed, posterior=posterior, on_step=on_step, **examples
+    def _uses_sampler(self, energy: Energy, *, images: bool) -> bool:
+        """Whether the sampler draws, and not Gibbs sweeps or plain Langevin dynamics."""
+        if images and not Gibbs.supports(energy):
+            return self.sampler is not None and self.deep_images
+        return self.sampler is not None and not self.sampler.deep_images_only
+
+    def _by_sampler(self, energy: Energy, method: Method, data: ArrayDataModule, n: int) -> Tensor:
+        """Samples, shape (n, *event); their noise is a function of the run's seed."""
+        sampler = cast(ChainSamples, self.sampler)
+        options: dict[str, Any] = {"seed": method.seed, "posterior": method.parts.posterior}
+        with progress_bar("samples", n * sampler.dynamics.n_steps) as on_step:
+            return sampler.draw(
+                energy, range(n), examples=data.splits.train, as_float=data.as_float, on_step=on_step, **options
             )

@@ -1,4 +1,4 @@
-"""Annealed Langevin samples of v given something: latents, latents between others, or some of the pixels."""
+"""Samples of v given something: latents, latents between others, or some of the pixels."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.annealed_langevin import Chains
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["can_inpaint", "draw_between", "draw_visible", "inpaint", "interpolate"]
 
 
 def draw_visible(
-    sampler: AnnealedSamples,
+    sampler: ChainSamples,
     energy: Energy,
     h: Tensor,
     *,
@@ -51,7 +51,7 @@ def draw_visible(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> draw_visible(short, GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 3), seed=0).shape
         torch.Size([5, 2])
     """
@@ -59,9 +59,8 @@ def draw_visible(
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # drawn even if not used: the noise of the steps is the same with and without a start
-        v = sampler.langevin.start(tuple(energy.event_shape), noise, dtype=h.dtype)
-        given = h[rows]
-        return Chains(lambda v: energy.energy(v, given).sum(), (v if start is None else start[rows].to(h),))
+        v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
+        return Chains(energy.energy, (v if start is None else start[rows].to(h),), given=(h[rows],))
 
     return sampler.run(energy, prepare, range(len(h)) if samples is None else samples, seed=seed, on_step=on_step)
 
@@ -91,7 +90,7 @@ def interpolate(corners: Tensor, n: int) -> Tensor:
 
 
 def draw_between(
-    sampler: AnnealedSamples,
+    sampler: ChainSamples,
     energy: Energy,
     latents: Sequence[Tensor],
     n: int,
@@ -121,7 +120,7 @@ def draw_between(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> line, square = torch.randn(2, 3), torch.randn(3, 3)
         >>> [len(v) for v in draw_between(short, GaussianLatentModel(v_dim=2, h_dim=3), [line, square], 4, seed=0)]
         [4, 16]
@@ -142,7 +141,7 @@ def can_inpaint(energy: Energy | None) -> bool:
 
 
 def inpaint(
-    sampler: AnnealedSamples,
+    sampler: ChainSamples,
     energy: Energy,
     v: Tensor,
     keep: Tensor,
@@ -179,28 +178,26 @@ def inpaint(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> v, keep = torch.ones(1, 3), torch.tensor([[1.0, 0.0, 1.0]])
         >>> (inpaint(short, GaussianLatentModel(v_dim=3, h_dim=2), v, keep, seed=0) == v).tolist()
         [[True, False, True]]
     """
     if not can_inpaint(energy):
         raise ConfigError(f"{type(energy).__name__} has neither a free energy nor real latents: no inpainting.")
-    p, langevin = next(energy.parameters()), sampler.langevin
+    p, dynamics = next(energy.parameters()), sampler.dynamics
     v, missing = v.to(p), 1 - keep.to(p)
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         moving = missing[rows]
-        start = langevin.start(tuple(energy.event_shape), noise, dtype=p.dtype)
+        start = dynamics.start(tuple(energy.event_shape), noise, dtype=p.dtype)
         start = torch.where(moving == 0, v[rows], start)
         if h is not None:
-            fixed = h[rows].to(p)
-            return Chains(lambda v: energy.energy(v, fixed).sum(), (start,), moving=(moving,))
+            return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,))
         if isinstance(energy, MarginalEnergy):
-            free_energy = energy.free_energy
-            return Chains(lambda v: free_energy(v).sum(), (start,), moving=(moving,))
-        joint = (start, langevin.start((energy.h_dim,), noise, dtype=p.dtype))
+            return Chains(energy.free_energy, (start,), moving=(moving,))
+        joint = (start, dynamics.start((energy.h_dim,), noise, dtype=p.dtype))
         denoised = (True, sampler.denoise_latents)
-        return Chains(lambda v, h: energy.energy(v, h).sum(), joint, moving=(moving, 1.0), denoised=denoised)
+        return Chains(energy.energy, joint, moving=(moving, 1.0), denoised=denoised)
 
     return sampler.run(energy, prepare, range(len(v)), seed=seed, on_step=on_step)

@@ -24,10 +24,12 @@ class MoveNoise(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Where chains are after a move (B, D), and their probabilities of acceptance (B,)."""
+    """Where chains are after a move (B, D), their probabilities of acceptance (B,), and U (B,) and its slope there."""
 
     x: Tensor
     acceptance: Tensor
+    energy: Tensor
+    slope: Tensor
 
 
 class HMC:
@@ -63,14 +65,22 @@ class HMC:
         options = {"generator": generator, "dtype": x.dtype, "device": x.device}
         return MoveNoise(torch.randn(x.shape, **options), torch.rand(len(x), **options))
 
-    def move(self, energy: RowEnergy, x: Tensor, noise: MoveNoise, step_size: float) -> Move:
+    def move(
+        self,
+        energy: RowEnergy,
+        x: Tensor,
+        noise: MoveNoise,
+        step_size: float | Tensor,
+        here: tuple[Tensor, Tensor] | None = None,
+    ) -> Move:
         """One move; nothing is differentiated through it.
 
         Args:
             energy: U, which maps (B, D) to (B,), each row by itself.
             x: Where the chains are, shape (B, D).
             noise: Of :meth:`noise`.
-            step_size: epsilon.
+            step_size: epsilon, of all chains or of each, shape (B, 1).
+            here: U (B,) and its slope (B, D) at x, where they are known.
         """
 
         def value_and_slope(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,8 +92,8 @@ class HMC:
                 slope, values = grad(total, has_aux=True)(x)
             return values.detach(), slope
 
-        before, slope = value_and_slope(x)
-        end, momentum, after = x, noise.momentum, before
+        before, slope_before = value_and_slope(x) if here is None else here
+        end, momentum, after, slope = x, noise.momentum, before, slope_before
         for _ in range(self.n_leapfrog):
             momentum = momentum - 0.5 * step_size * slope
             end = end + step_size * momentum
@@ -93,7 +103,8 @@ class HMC:
         acceptance = (before - after + kinetic).exp().clamp(max=1)
         acceptance = acceptance.where(acceptance.isfinite(), 0)  # a proposal so far off that its energy overflows
         taken = noise.uniform < acceptance
-        return Move(end.where(taken.unsqueeze(-1), x), acceptance)
+        rows = taken.unsqueeze(-1)
+        return Move(end.where(rows, x), acceptance, after.where(taken, before), slope.where(rows, slope_before))
 
     def adapt(self, step_size: float, acceptance: Tensor) -> float:
         """A larger step where more was accepted than the target, a smaller one where less was; not while recording.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from eblvm_lit.core.seeding import derive_seed
 
 __all__ = ["SampleNoise"]
+
+CHUNK = 2**22  # random numbers drawn at a time
 
 
 class SampleNoise:
@@ -43,6 +45,24 @@ class SampleNoise:
         """Standard normal numbers, shape (B, *shape)."""
         options = {"dtype": dtype, "device": self.device}
         return torch.stack([torch.randn(shape, generator=g, **options) for g in self.generators])
+
+    def steps(
+        self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The numbers of n steps: standard normal ones, shape (B, normal), and uniform ones in [0, 1), (B, uniform).
+
+        They are drawn in pieces whose length does not depend on the batch size: few calls, little memory.
+        """
+        length = max(1, min(50, CHUNK // (64 * (normal + uniform))))
+        for first in range(0, n, length):
+            rows = min(length, n - first)
+            pieces = self((rows, normal), dtype=dtype), self.uniform((rows, uniform), dtype=dtype)
+            yield from zip(*(piece.unbind(1) for piece in pieces), strict=True)
+
+    def uniform(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Uniform numbers in [0, 1), shape (B, *shape)."""
+        options = {"dtype": dtype, "device": self.device}
+        return torch.stack([torch.rand(shape, generator=g, **options) for g in self.generators])
 
     def integers(self, high: int) -> Tensor:
         """One uniform integer in [0, high) for each sample, shape (B,)."""

@@ -10,7 +10,7 @@ from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.samples import sample_cache as cache_module
 from eblvm_lit.evaluation.samples.sample_cache import SampleCache
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import generator
 from helpers.stand_in import StandIn, loaded
@@ -33,12 +33,12 @@ def setting(seed=5):
     return StandIn(energy=Hidden(gaussian(6, 2)), posterior=posterior, seed=seed), data
 
 
-class Counted(AnnealedSamples):
+class Counted(ChainSamples):
     """Notes which samples were drawn, and may stop at one of them."""
 
     def __init__(self, batch_size=4, stop_at=None, **options):
         short = few(batch_size, **options)
-        super().__init__(langevin=short.langevin, kind=short.kind, batch_size=batch_size)
+        super().__init__(dynamics=short.dynamics, kind=short.kind, batch_size=batch_size)
         self.drawn, self.stop_at = [], stop_at
 
     def draw(self, energy, samples, **options):

@@ -12,6 +12,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
 
@@ -19,7 +20,7 @@ __all__ = ["PointSamples"]
 
 
 class PointSamples(ImageSource):
-    r"""Draws v by Gibbs sampling where p(h|v) and p(v|h) can be sampled, elsewhere by Langevin dynamics.
+    r"""Draws v by the run's sampler, or by Gibbs sampling where p(h|v) and p(v|h) are known, or by Langevin dynamics.
 
     They are the samples of the figure ``samples``, as floats. All n are drawn together. Langevin chains start
     uniform in the box of the training examples.
@@ -27,6 +28,7 @@ class PointSamples(ImageSource):
     Args:
         n_steps: Gibbs sweeps, or steps of Langevin dynamics.
         step_size: Of Langevin dynamics; the default fits models that are smooth on a scale of 0.05.
+        sampler: The run's sampler, unless it is for images of deep models alone.
 
     Example:
         >>> from types import SimpleNamespace
@@ -38,8 +40,9 @@ class PointSamples(ImageSource):
         torch.Size([7, 2])
     """
 
-    def __init__(self, *, n_steps: int = 1000, step_size: float = 1e-3) -> None:
+    def __init__(self, *, n_steps: int = 1000, step_size: float = 1e-3, sampler: ChainSamples | None = None) -> None:
         self.gibbs, self.langevin = Gibbs(n_steps=n_steps), Langevin(n_steps=n_steps, step_size=step_size)
+        self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are no images and one of the samplers fits the model."""
@@ -51,6 +54,9 @@ class PointSamples(ImageSource):
         """n points, float32, shape (n, *event), on the CPU."""
         energy = cast(Energy, method.parts.energy)
         generator = keyed_generator(method.seed, "point samples", device=method.device)
+        if self.sampler is not None:
+            known = {"posterior": method.parts.posterior, "examples": data.as_float(data.splits.train)}
+            return self.sampler.sample(energy, n, generator, **known).float().cpu()
         if Gibbs.supports(energy):
             return self.gibbs.sample(energy, n, generator).float().cpu()
         examples = data.as_float(data.splits.train).to(next(energy.parameters()))

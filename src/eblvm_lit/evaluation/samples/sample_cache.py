@@ -15,7 +15,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.annealed_samples import AnnealedSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.progress import progress_bar
@@ -47,14 +47,14 @@ class SampleCache(ImageSource):
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
-        >>> short = AnnealedSamples(langevin=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0), batch_size=4)
+        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0), batch_size=4)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     images = SampleCache(sampler=short, cache_dir=folder).images(method, data, 6)
         >>> images.shape, images.dtype
         (torch.Size([6, 1, 8, 8]), torch.uint8)
     """
 
-    def __init__(self, *, sampler: AnnealedSamples, cache_dir: str) -> None:
+    def __init__(self, *, sampler: ChainSamples, cache_dir: str) -> None:
         self.sampler, self.cache_dir = sampler, Path(cache_dir)
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
@@ -79,8 +79,8 @@ class SampleCache(ImageSource):
     def folder(self, method: Method, data: ArrayDataModule) -> Path:
         """The folder of a model's samples, which need not exist yet."""
         energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
-        kind, langevin = self.sampler.check(energy, posterior, examples), self.sampler.langevin
-        parts = [kind, langevin.step_size, langevin.temperatures, langevin.denoise_std, method.seed]
+        kind = self.sampler.check(energy, posterior, examples)
+        parts = [kind, *self.sampler.dynamics.settings, method.seed]
         # A GPU draws other noise than a CPU, and another range of values gives other bytes.
         parts += [next(cast(Energy, energy).parameters()).device.type, energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
@@ -108,7 +108,7 @@ class SampleCache(ImageSource):
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         options: dict[str, Any] = {"seed": method.seed, "posterior": method.parts.posterior}
         options |= {"examples": data.splits.train, "as_float": data.as_float}
-        n_moves = sum(map(len, missing)) * self.sampler.langevin.n_steps
+        n_moves = sum(map(len, missing)) * self.sampler.dynamics.n_steps
         with progress_bar("samples", n_moves, visible=rank == 0 and n_moves > 0) as on_step:
             for part in missing:
                 v = self.sampler.draw(cast(Energy, method.parts.energy), part, on_step=on_step, **options)

@@ -1,4 +1,4 @@
-"""Samples of deep models by annealed Langevin dynamics on v, on (v, h), or on v with latents of the posterior."""
+"""Samples of a model by any dynamics: on v, on (v, h), or on v with latents of the posterior."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
 from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.samplers.chain_trace import ChainTrace
+from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
-__all__ = ["AnnealedSamples"]
+__all__ = ["ChainSamples"]
 
-Kind = Literal["auto", "marginal", "joint", "posterior", "score"]
+Kind = Literal["auto", "marginal", "joint", "posterior", "score", "gibbs"]
+KINDS = ("marginal", "posterior", "joint", "score", "gibbs")
 
 
-class AnnealedSamples(Sampler):
-    r"""Draws v of a model whose conditionals cannot be sampled directly.
+class ChainSamples(Sampler):
+    r"""Draws v of a model by chains.
 
     ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
     ``posterior``: h is the mean of q(h|v) at a random training example and stays fixed, and v moves down E(., h): the
@@ -30,24 +32,32 @@ class AnnealedSamples(Sampler):
 
     .. math:: \nabla_v \log p(v) \approx -\nabla_v E(v, h) |_{h = E_q[h|v]}
 
-    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``auto``: the first of
-    marginal, posterior and joint that the model allows. Sample i depends on the seed and on i, not on its batch.
+    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``gibbs``: h is drawn
+    from p(h|v), which must be known, and v moves down E(., h). ``auto``: the first of the dynamics' own kinds that the
+    model allows: marginal, posterior, joint; gibbs of GibbsLangevin. The score is no gradient of an energy, and is for
+    annealed Langevin dynamics alone. Sample i depends on the seed and on i, not on its batch.
     Reference: Bao et al. 2020 and 2021, code; VaES of Bao et al. 2021 for the score.
 
     Args:
-        langevin: The dynamics.
+        dynamics: What moves the chains.
         kind: As above.
         batch_size: Samples drawn at a time.
+        deep_images_only: Whether it is chosen for images of models without known conditionals alone: figures, metrics
+            and :meth:`TrainedRun.sample` then draw all else by Gibbs sampling or plain Langevin dynamics.
         denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
             carry no data noise, so by default it does not.
 
+    Attributes:
+        record: Of the chains drawn last: see :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
+
     Raises:
-        ConfigError: For an unknown kind, or fewer than one sample at a time.
+        ConfigError: For an unknown kind.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
         >>> short = AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0)
-        >>> samples = AnnealedSamples(langevin=short, batch_size=3)
+        >>> samples = ChainSamples(dynamics=short, batch_size=3)
         >>> samples.draw(GaussianLatentModel(v_dim=2, h_dim=3), range(5), seed=0).shape
         torch.Size([5, 2])
     """
@@ -55,14 +65,16 @@ class AnnealedSamples(Sampler):
     def __init__(
         self,
         *,
-        langevin: AnnealedLangevin,
+        dynamics: Dynamics,
         kind: Kind = "auto",
         batch_size: int = 100,
+        deep_images_only: bool = False,
         denoise_latents: bool = False,
     ) -> None:
-        one_of("sampler.kind", kind, ("auto", "marginal", "joint", "posterior", "score"))
-        self.langevin, self.kind, self.batch_size = langevin, kind, batch_size
-        self.denoise_latents = denoise_latents
+        one_of("sampler.kind", kind, ("auto", *KINDS))
+        self.dynamics, self.kind, self.batch_size = dynamics, kind, batch_size
+        self.deep_images_only, self.denoise_latents = deep_images_only, denoise_latents
+        self.record: dict[str, float] = {}
 
     @property
     def needs_examples(self) -> bool:
@@ -76,9 +88,11 @@ class AnnealedSamples(Sampler):
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
             "joint": isinstance(energy, Energy) and energy.continuous and energy.h_dim > 0,
             "score": isinstance(energy, Energy) and isinstance(posterior, Posterior),
+            "gibbs": isinstance(energy, ConditionalEnergy),
         }
-        wanted = possible if self.kind == "auto" else (self.kind,)
-        return next((kind for kind in wanted if possible[kind]), None)
+        own = self.dynamics.kinds
+        wanted = [kind for kind in own if kind != "score"] if self.kind == "auto" else [self.kind]
+        return next((kind for kind in wanted if kind in own and possible[kind]), None)
 
     def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
         """The kind of samples that are drawn of a model.
@@ -89,8 +103,9 @@ class AnnealedSamples(Sampler):
         kind = self.kind_for(energy, posterior, examples)
         if kind is None:
             raise ConfigError(
-                f"{type(energy).__name__} cannot be sampled by annealed Langevin dynamics of kind {self.kind}: "
-                "marginal needs a free energy, posterior and score a method with a posterior, joint real latents."
+                f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
+                "marginal needs a free energy, posterior and score a method with a posterior, joint real latents, "
+                f"gibbs a known p(h|v). The kinds of these dynamics are {', '.join(self.dynamics.kinds)}."
             )
         return kind
 
@@ -173,7 +188,7 @@ class AnnealedSamples(Sampler):
         noise = SampleNoise(seed, samples, device=next(energy.parameters()).device)
         with eval_mode(energy):
             chains = prepare(slice(0, len(samples)), noise)
-            yield from (x[0] for x in self.langevin.trajectory(chains, noise))
+            yield from (x[0] for x in self.dynamics.trajectory(chains, noise))
 
     def _chains(
         self,
@@ -183,22 +198,24 @@ class AnnealedSamples(Sampler):
         as_float: Callable[[Tensor], Tensor] | None,
     ) -> Callable[[slice, SampleNoise], Chains]:
         """A function that maps a batch and its noise to its chains."""
-        kind, langevin = self.check(energy, posterior, examples), self.langevin
+        kind, dynamics = self.check(energy, posterior, examples), self.dynamics
         dtype = next(energy.parameters()).dtype
 
         def prepare(_: slice, noise: SampleNoise) -> Chains:
-            v = langevin.start(tuple(energy.event_shape), noise, dtype=dtype)
+            v = dynamics.start(tuple(energy.event_shape), noise, dtype=dtype)
             if kind == "marginal":
-                return Chains(lambda v: cast(MarginalEnergy, energy).free_energy(v).sum(), (v,))
+                return Chains(cast(MarginalEnergy, energy).free_energy, (v,))
             if kind == "joint":
-                h = langevin.start((energy.h_dim,), noise, dtype=dtype)
-                return Chains(lambda v, h: energy.energy(v, h).sum(), (v, h), denoised=(True, self.denoise_latents))
+                h = dynamics.start((energy.h_dim,), noise, dtype=dtype)
+                return Chains(energy.energy, (v, h), denoised=(True, self.denoise_latents))
+            if kind == "gibbs":
+                return _with_latents(cast(ConditionalEnergy, energy), v)
             q, known = cast(Posterior, posterior), cast(Tensor, examples)
             if kind == "score":
-                return Chains(lambda v: energy.energy(v, posterior_mean(q, v.detach())).sum(), (v,))
+                return Chains(lambda v: energy.energy(v, posterior_mean(q, v.detach())), (v,))
             rows = known[noise.integers(len(known)).to(known.device)].to(v.device)
             h = posterior_mean(q, (rows if as_float is None else as_float(rows)).to(dtype))
-            return Chains(lambda v: energy.energy(v, h).sum(), (v,))
+            return Chains(energy.energy, (v,), given=(h,))
 
         return prepare
 
@@ -223,10 +240,23 @@ class AnnealedSamples(Sampler):
         Raises:
             ConfigError: Without any sample, or if the chains diverge.
         """
-        device, ends = next(energy.parameters()).device, []
+        device, ends, trace = next(energy.parameters()).device, [], ChainTrace()
         with eval_mode(energy):
             for first in range(0, len(samples), self.batch_size):
                 rows = slice(first, min(first + self.batch_size, len(samples)))
                 noise = SampleNoise(seed, samples[rows], device=device)
-                ends.append(self.langevin.run(prepare(rows, noise), noise, on_step=on_step)[0])
+                ends.append(self.dynamics.run(prepare(rows, noise), noise, on_step=on_step, trace=trace)[0])
+                trace.next_batch()
+        self.record = trace.close()
         return torch.cat(ends)
+
+
+def _with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
+    """Chains of v and of latents that are drawn from p(h|v)."""
+
+    @torch.no_grad()
+    def draw(v: Tensor, noise: SampleNoise) -> Tensor:
+        rows = [energy.latent_noise((1,), v, generator) for generator in noise.generators]
+        return energy.draw_latent(v, torch.cat(rows))
+
+    return Chains(energy.energy, (v, energy.latent_mean(v).detach()), denoised=(True, False), draw_latents=draw)

@@ -1,0 +1,88 @@
+"""Diffusive Gibbs sampling: noise is added to a sample, and a sample is drawn given the noisy one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["DiffusiveGibbs"]
+
+
+class DiffusiveGibbs(Dynamics):
+    r"""Gibbs sampling of x and of a noisy copy y of it, at noise levels from the largest to the smallest.
+
+    .. math:: y = x + \tau \xi, \quad x \leftarrow x' \sim N(y, \tau^2 I) \text{ with probability }
+        \min(1, e^{E(x) - E(x')}), \quad x \sim p(x | y) \propto e^{-E(x) - |y - x|^2 / (2 \tau^2)}
+
+    A step is one level: y is drawn; the proposal x' is drawn, which may lie in another mode; and x makes some
+    Metropolis-adjusted Langevin moves towards p(x|y). All three leave the model's distribution invariant. The paper has
+    :math:`\tilde x = \alpha x + \sigma \xi`; in terms of :math:`y = \tilde x / \alpha` only
+    :math:`\tau = \sigma / \alpha` is left, of any alpha. The levels are a geometric sequence, and the step size at a
+    level is :math:`(\epsilon^{-2} + \tau^{-2})^{-1/2}`, as p(x|y) is narrower than the model.
+    Reference: Chen et al. 2024, arXiv 2402.03008, Algorithm 1 and section 3.
+
+    Args:
+        n_sweeps: Times through all levels.
+        noise_max: The largest tau: about the distance between modes.
+        noise_min: The smallest tau: about the width of a mode.
+        n_levels: Number of levels.
+        n_moves: Moves towards p(x|y) at a level.
+        step_size: epsilon.
+        denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
+
+    Example:
+        >>> two_modes = lambda x: 20 * (x.abs() - 1).square().sum(1)
+        >>> digs, noise = DiffusiveGibbs(n_sweeps=40, step_size=0.3), SampleNoise(0, range(500))
+        >>> (x,) = digs.run(Chains(two_modes, (torch.ones(500, 1),)), noise)
+        >>> bool(abs((x > 0).double().mean() - 0.5) < 0.07)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_sweeps: int = 100,
+        noise_max: float = 1.0,
+        noise_min: float = 0.1,
+        n_levels: int = 5,
+        n_moves: int = 2,
+        step_size: float = 0.1,
+        denoise_std: float = 0.0,
+    ) -> None:
+        self.n_sweeps, self.n_levels, self.n_moves, self.step_size = n_sweeps, n_levels, n_moves, step_size
+        self.noise_max, self.noise_min, self.denoise_std = noise_max, noise_min, denoise_std
+
+    @property
+    def n_steps(self) -> int:
+        """Levels of all sweeps."""
+        return self.n_sweeps * self.n_levels
+
+    def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """The variables after each level; see :meth:`Dynamics.steps`."""
+        flat, mala = FlatChains(chains), HMC(n_leapfrog=1)
+        x = flat.x
+        levels = torch.logspace(math.log10(self.noise_max), math.log10(self.noise_min), self.n_levels).tolist()
+        numbers = noise.steps(self.n_steps, (2 + self.n_moves) * x.shape[1], 1 + self.n_moves, dtype=x.dtype)
+        for tau, (normal, uniforms) in zip(levels * self.n_sweeps, numbers, strict=True):
+            drawn, uniform = normal.unflatten(1, (2 + self.n_moves, -1)).unbind(1), uniforms.unbind(1)
+            y = x + tau * drawn[0]
+            proposal = y + tau * drawn[1]
+            with torch.no_grad():
+                taken = uniform[0].log() < flat.energies(x) - flat.energies(proposal)
+            x, here = proposal.where(taken.unsqueeze(1), x), None
+            size = (self.step_size**-2 + tau**-2) ** -0.5
+
+            def posterior(x: Tensor, y: Tensor = y, tau: float = tau) -> Tensor:
+                return flat.energies(x) + (y - x).square().sum(1) / (2 * tau**2)
+
+            for momentum, u in zip(drawn[2:], uniform[1:], strict=True):
+                move = mala.move(posterior, x, MoveNoise(momentum, u), size, here)
+                x, here = move.x, (move.energy, move.slope)
+            yield flat.parts(x)

@@ -1,0 +1,60 @@
+"""Alternating Gibbs and Langevin sampling of p(v, h), where h can be drawn given v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from torch import Tensor
+
+from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["GibbsLangevin"]
+
+
+class GibbsLangevin(Dynamics):
+    r"""Draws h exactly, and moves v given h.
+
+    .. math:: h \sim p(h | v), \qquad v \text{ by Metropolis-adjusted Langevin moves towards } p(v | h)
+        \propto e^{-E(v, h)}
+
+    Both leave p(v, h) invariant.
+
+    Args:
+        n_steps: Number of times that both are done.
+        n_moves: Moves of v at each h.
+        step_size: Of the moves.
+        denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.samplers.chain_samples import ChainSamples
+        >>> sampler = ChainSamples(dynamics=GibbsLangevin(n_steps=10))
+        >>> sampler.sample(GRBM(v_dim=2, h_dim=3), 5, torch.Generator()).shape
+        torch.Size([5, 2])
+    """
+
+    kinds = ("gibbs",)
+
+    def __init__(
+        self, *, n_steps: int = 1000, n_moves: int = 1, step_size: float = 0.1, denoise_std: float = 0.0
+    ) -> None:
+        self.n_steps, self.n_moves, self.step_size, self.denoise_std = n_steps, n_moves, step_size, denoise_std
+
+    def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """v and h after each step; see :meth:`Dynamics.steps`."""
+        (v, _), mala = chains.start, HMC(n_leapfrog=1)
+        draw_latents = cast(Callable[[Tensor, SampleNoise], Tensor], chains.draw_latents)
+        size, moves = v[0].numel(), self.n_moves
+        for normal, uniform in noise.steps(self.n_steps, moves * size, moves, dtype=v.dtype):
+            h = draw_latents(v, noise)
+            flat = FlatChains(chains._replace(start=(v,), given=(h,), moving=None))
+            x, here = flat.x, None
+            for momentum, u in zip(normal.split(size, 1), uniform.unbind(1), strict=True):
+                move = mala.move(flat.energies, x, MoveNoise(momentum, u), self.step_size, here)
+                x, here = move.x, (move.energy, move.slope)
+            (v,) = flat.parts(x)
+            yield v, h

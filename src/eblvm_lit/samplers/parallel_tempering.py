@@ -1,0 +1,87 @@
+"""Parallel tempering: replicas at several temperatures that exchange their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["ParallelTempering"]
+
+
+class ParallelTempering(Dynamics):
+    r"""Replicas of each chain at temperatures :math:`1 = T_1 < \dots < T_K`, whose neighbours exchange their states.
+
+    A step is one Hamiltonian move of every replica towards :math:`e^{-E / T_k}`, of step size
+    :math:`\epsilon \sqrt{T_k}`, and then exchanges of the pairs (1, 2), (3, 4), ... or, in every other step,
+    (2, 3), (4, 5), ..., with probability
+
+    .. math:: \min\bigl(1, \exp((1/T_k - 1/T_{k+1}) (E(x_k) - E(x_{k+1})))\bigr)
+
+    Both leave the joint distribution of all replicas invariant, so that the samples, those at T = 1, have the model's
+    distribution whatever the step size. Hot replicas cross between modes. The temperatures are a geometric sequence.
+    Reference: Geyer 1991; the order of exchanges of Okabe et al. 2001 and Syed et al. 2022.
+
+    Args:
+        n_steps: Number of steps.
+        step_size: epsilon at T = 1.
+        temperature: T_K.
+        n_temperatures: K.
+        n_leapfrog: Leapfrog steps of a move; 1 for the Metropolis-adjusted Langevin algorithm.
+        denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
+
+    Example:
+        >>> two_modes = lambda x: 20 * (x.abs() - 1).square().sum(1)
+        >>> tempering, noise = ParallelTempering(n_steps=300, step_size=0.3), SampleNoise(0, range(500))
+        >>> chains = Chains(two_modes, (torch.ones(500, 1),))
+        >>> (x,) = tempering.run(chains, noise)
+        >>> bool(abs((x > 0).double().mean() - 0.5) < 0.07)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_steps: int = 1000,
+        step_size: float = 0.1,
+        temperature: float = 30.0,
+        n_temperatures: int = 6,
+        n_leapfrog: int = 1,
+        denoise_std: float = 0.0,
+    ) -> None:
+        self.n_steps, self.step_size, self.denoise_std = n_steps, step_size, denoise_std
+        self.temperature, self.n_temperatures, self.n_leapfrog = temperature, n_temperatures, n_leapfrog
+
+    def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """The variables at T = 1 after each step; see :meth:`Dynamics.steps`."""
+        k, b, flat = self.n_temperatures, len(noise), FlatChains(chains, self.n_temperatures)
+        x, hmc = flat.x, HMC(n_leapfrog=self.n_leapfrog)
+        betas = self.temperature ** -torch.linspace(0, 1, k, dtype=x.dtype, device=x.device)
+        beta = betas.repeat_interleave(b)
+        size, here = (self.step_size / beta.sqrt()).unsqueeze(1), None
+        drawn = noise.steps(self.n_steps, k * x.shape[1], 2 * k, dtype=x.dtype)
+        for step, (normal, uniform) in enumerate(drawn):
+            momentum = normal.unflatten(1, (k, -1)).transpose(0, 1).flatten(0, 1)
+            moving, exchanging = uniform.unflatten(1, (2, k)).permute(1, 2, 0)
+            move = hmc.move(lambda x: beta * flat.energies(x), x, MoveNoise(momentum, moving.flatten()), size, here)
+            energy, slope = move.energy / beta, move.slope / beta.unsqueeze(1)
+            rows = self._exchanged(betas, energy.view(k, b), exchanging, first=step % 2).flatten()
+            x, here = move.x[rows], (beta * energy[rows], beta.unsqueeze(1) * slope[rows])
+            yield flat.parts(x[:b])
+
+    @staticmethod
+    def _exchanged(betas: Tensor, energy: Tensor, uniform: Tensor, *, first: int) -> Tensor:
+        """Which row each replica (K, B) takes its state from."""
+        k, b = energy.shape
+        rows = torch.arange(k * b, device=energy.device).view(k, b)
+        cold, hot = slice(first, k - 1, 2), slice(first + 1, k, 2)
+        log_ratio = (betas[cold] - betas[hot]).unsqueeze(1) * (energy[cold] - energy[hot])
+        taken = uniform[cold].log() < log_ratio
+        exchanged = rows.clone()
+        exchanged[cold], exchanged[hot] = rows[hot].where(taken, rows[cold]), rows[cold].where(taken, rows[hot])
+        return exchanged

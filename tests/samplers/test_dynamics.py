@@ -1,0 +1,149 @@
+"""Dynamics that claim a model's distribution: moments by enumeration and quadrature, weights of modes, noise by index."""
+
+import logging
+
+import pytest
+import torch
+
+import cases
+from eblvm_lit.data.blobs import TwentyFiveGaussians
+from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.energies.mlp_energy import MLPEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.chain_trace import ChainTrace
+from eblvm_lit.samplers.conditional import inpaint
+from eblvm_lit.samplers.diffusive_gibbs import DiffusiveGibbs
+from eblvm_lit.samplers.parallel_tempering import ParallelTempering
+from helpers.models import F64, generator, normal, random_grbm
+
+ON_V = [row for row in cases.DYNAMICS if "marginal" in row.make().kinds]
+CROSSING = [row for row in cases.DYNAMICS if row.crosses_modes]
+
+
+def within(values, mean, z=4.0):
+    """The mean of independent values (n, D) is the expected one, within z standard errors."""
+    errors = (values.mean(0) - mean).abs() / (values.var(0) / len(values)).sqrt()
+    assert float(errors.max()) < z, errors
+
+
+def draw(energy, row, n=2000):
+    return ChainSamples(dynamics=row.make(), batch_size=n).draw(energy, range(n), seed=1)
+
+
+@pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
+def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
+    energy, h, v = random_grbm(2, 3).requires_grad_(False), cases.binary(3), torch.zeros(1, 2)
+    mean, std = energy.visible_mean(h), energy.visible_std()
+    conditional = torch.distributions.Normal(mean, std).log_prob(v).sum(-1)
+    p = (-energy.energy(v, h.unsqueeze(1)).squeeze(1) - conditional).softmax(0).unsqueeze(1)  # p(h) = p(v, h) / p(v|h)
+    samples = draw(energy, row)
+    within(samples, (p * mean).sum(0))
+    within(samples.square(), (p * (mean.square() + std.square())).sum(0))
+
+
+@pytest.mark.parametrize("row", ON_V, ids=str)
+def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
+    torch.manual_seed(3)
+    energy = cases.randomise(MLPEnergy(v_dim=2, widths=[16, 16], base_std=1.0), 0.5).requires_grad_(False)
+    v = cases.product(torch.linspace(-7, 7, 281), 2)
+    p = (-energy.free_energy(v)).softmax(0).unsqueeze(1)
+    samples = draw(energy, row)
+    for moment in (lambda v: v, torch.square, lambda v: v.sin() * v.flip(1)):
+        within(moment(samples), (p * moment(v)).sum(0))
+
+
+class UnequalModes(VisibleEnergy):
+    """The grid of 25 Gaussians, of weights 1, 2, ..., 25 over their sum, and of any width."""
+
+    event_shape = (2,)
+
+    def __init__(self, std):
+        super().__init__()
+        self.centres, self.std = torch.tensor(TwentyFiveGaussians.centres, dtype=F64), std
+        self.weights = torch.arange(1.0, 26.0, dtype=F64) / 325
+        self.place = torch.nn.Parameter(torch.zeros((), dtype=F64))
+
+    def free_energy(self, v):
+        squares = (v.unsqueeze(1) - self.centres).square().sum(-1) / (2 * self.std**2)
+        return -(self.weights.log() - squares).logsumexp(1) + 0 * self.place
+
+    def shares(self, v):
+        """Which mode each v is of, one-hot, shape (n, 25)."""
+        return torch.nn.functional.one_hot(torch.cdist(v, self.centres).argmin(1), 25).double()
+
+
+@pytest.mark.parametrize("row", CROSSING, ids=str)
+def test_weights_of_modes_are_found(float64, row):
+    energy = UnequalModes(0.25)
+    shares = energy.shares(draw(energy, row, 1000)).mean(0)
+    errors = (shares - energy.weights) / (energy.weights * (1 - energy.weights) / 1000).sqrt()
+    assert float(errors.square().sum()) < 24 + 3 * 48**0.5  # chi-squared of 24 degrees of freedom
+    assert float(errors.abs().max()) < 3.3  # the largest of 25: one in forty seeds has more
+
+
+def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
+    energy, dynamics = (
+        UnequalModes(0.25),
+        AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0),
+    )
+    v = ChainSamples(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
+    shares = energy.shares(v).mean(0)
+    assert float(((shares - energy.weights).square() / energy.weights).sum() * 500) > 1000
+
+
+@pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
+def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
+    energy = random_grbm(2, 3).requires_grad_(False)
+    together, apart = (
+        ChainSamples(dynamics=row.make(), batch_size=size).draw(energy, range(4), seed=0) for size in (4, 1)
+    )
+    torch.testing.assert_close(together, apart, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dynamics", [ParallelTempering(n_steps=20), DiffusiveGibbs(n_sweeps=4)], ids=["pt", "digs"])
+def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
+    energy = random_grbm(3, 4).requires_grad_(False)
+    v, keep = normal(400, 3), torch.tensor([1.0, 0.0, 1.0]).expand(400, 3)
+    full = inpaint(ChainSamples(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
+    assert torch.equal(full[:, ::2], v[:, ::2])
+    grid = torch.linspace(-12, 12, 961)
+    line = v.unsqueeze(1).repeat(1, 961, 1)
+    line[..., 1] = grid
+    p = (-energy.free_energy(line.flatten(0, 1))).view(400, 961).softmax(1)
+    mean = p @ grid
+    error = (full[:, 1] - mean) / (p @ grid.square() - mean.square()).sqrt()
+    within(error.unsqueeze(1), torch.zeros(1))
+
+
+def test_what_dynamics_cannot_draw_is_refused(float64):
+    score = ChainSamples(dynamics=ParallelTempering(), kind="score")  # the score is no gradient: nothing to accept by
+    with pytest.raises(ConfigError, match="ParallelTempering of kind score"):
+        score.draw(random_grbm(2, 3), range(2), seed=0)
+
+
+def test_chains_that_stay_apart_are_told(float64, caplog):
+    energy = UnequalModes(0.25)
+    equal = energy.free_energy
+    energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # energies that tell modes apart
+    stuck = AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
+    with caplog.at_level(logging.WARNING):
+        sampler = ChainSamples(dynamics=stuck)
+        sampler.draw(energy, range(20), seed=0)
+    assert sampler.record["r_hat"] > 1.1
+    assert len([record for record in caplog.records if "R-hat" in record.message]) == 1
+    published = AnnealedLangevin()  # its temperature never stays at one
+    assert ChainTrace.steps_of(published.stationary) == set()
+    assert ChainTrace.steps_of(range(500, 1000)) == set(range(500, 1000, 5))
+
+
+def test_effective_sizes_are_those_of_an_autoregressive_process():
+    trace, x, rho, g = ChainTrace(), normal(40), 0.5, generator(5)
+    for _ in range(1000):
+        x = rho * x + (1 - rho**2) ** 0.5 * torch.randn(40, generator=g, dtype=F64)
+        trace.add(x)
+    record = trace.close()
+    time = (1 + rho) / (1 - rho)  # draws for one that is independent
+    assert record["ess_bulk"] == pytest.approx(40 * 1000 / time, rel=0.1)
+    assert record["r_hat"] == pytest.approx((1 + time / 500) ** 0.5, abs=0.002)  # of halves of 500 draws
