@@ -81,9 +81,13 @@ from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, Net
 from .samplers.annealed_langevin import AnnealedLangevin
 from .samplers.base import Sampler
 from .samplers.chain_samples import ChainSamples
+from .samplers.diffusive_gibbs import DiffusiveGibbs
+from .samplers.dynamics import Chains, Dynamics
 from .samplers.gibbs import Gibbs
+from .samplers.gibbs_langevin import GibbsLangevin
 from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
+from .samplers.parallel_tempering import ParallelTempering
 from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
 from .scores.exact import Exact, ExactScore
@@ -127,6 +131,7 @@ __all__ = [
     "BilevelScore",
     "CelebA",
     "ChainSamples",
+    "Chains",
     "Checkerboard",
     "Circle",
     "ConditionalEnergy",
@@ -138,8 +143,10 @@ __all__ = [
     "DeepEnergy",
     "DeepLatentEnergy",
     "DeepVectorEnergy",
+    "DiffusiveGibbs",
     "Digits",
     "Divergence",
+    "Dynamics",
     "EblvmError",
     "Energy",
     "EnergyDiscrepancy",
@@ -155,6 +162,7 @@ __all__ = [
     "GaussianLatentModel",
     "GaussianPosterior",
     "Gibbs",
+    "GibbsLangevin",
     "HamiltonianAIS",
     "Hypergradient",
     "HypergradientStep",
@@ -180,6 +188,7 @@ __all__ = [
     "NetworkGaussianPosterior",
     "Objective",
     "Optimizer",
+    "ParallelTempering",
     "ParamGroup",
     "ParticleML",
     "Penalty",

@@ -9,8 +9,9 @@ from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin, Chains
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 SHORT = {"n_hot": 3, "n_falling": 60, "n_cold": 7}
@@ -139,7 +140,7 @@ def test_latents_are_posterior_means_at_the_samples_own_examples():
     energy, q = deep_model()
     examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     noise = SampleNoise(4, range(5))
-    langevin = short().langevin
+    langevin = short().dynamics
     start = langevin.start((2,), noise, dtype=torch.float64)
     h = q.mean(examples[noise.integers(50)])
     (expected,) = langevin.run(Chains(lambda v: energy.energy(v, h).sum(), (start,)), noise)

@@ -15,7 +15,9 @@ from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.conditional import inpaint
 from eblvm_lit.samplers.diffusive_gibbs import DiffusiveGibbs
+from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.parallel_tempering import ParallelTempering
+from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.models import F64, generator, normal, random_grbm
 
 ON_V = [row for row in cases.DYNAMICS if "marginal" in row.make().kinds]
@@ -52,6 +54,13 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
     samples = draw(energy, row)
     for moment in (lambda v: v, torch.square, lambda v: v.sin() * v.flip(1)):
         within(moment(samples), (p * moment(v)).sum(0))
+
+
+def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
+    digs = DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
+    chains = Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))
+    x = digs.run(chains, SampleNoise(0, range(8000)))[0].reshape(-1, 1)
+    within(x.square(), torch.ones(1))
 
 
 class UnequalModes(VisibleEnergy):

@@ -88,7 +88,8 @@ def step_sizes(
     """
     size, found = hmc.step_size, []
     for beta in betas:
-        z, acceptance = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size)
+        move = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size)
+        z, acceptance = move.x, move.acceptance
         size = hmc.adapt(size, acceptance)
         found.append(size)
     return found
