@@ -701,7 +701,7 @@ DYNAMICS = [
             step_size=0.15, temperature=1.0, n_hot=400, n_falling=0, n_cold=0, denoise_std=0.0
         ),
     ),
-    DynamicsCase(name="GibbsLangevin", make=lambda: eb.GibbsLangevin(n_steps=80, n_moves=2, step_size=0.7)),
+    DynamicsCase(name="GibbsLangevin", make=lambda: eb.GibbsLangevin(n_steps=80, n_moves=3, step_size=0.7)),
     DynamicsCase(
         name="ParallelTempering",
         make=lambda: eb.ParallelTempering(n_steps=150, step_size=0.25, temperature=30.0, n_temperatures=4),

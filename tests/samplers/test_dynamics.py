@@ -36,7 +36,7 @@ def draw(energy, row, n=2000):
 
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
 def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
-    energy, h, v = random_grbm(2, 3).requires_grad_(False), cases.binary(3), torch.zeros(1, 2)
+    energy, h, v = random_grbm(2, 3, scale=1.5).requires_grad_(False), cases.binary(3), torch.zeros(1, 2)
     mean, std = energy.visible_mean(h), energy.visible_std()
     conditional = torch.distributions.Normal(mean, std).log_prob(v).sum(-1)
     p = (-energy.energy(v, h.unsqueeze(1)).squeeze(1) - conditional).softmax(0).unsqueeze(1)  # p(h) = p(v, h) / p(v|h)

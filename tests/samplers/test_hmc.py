@@ -79,3 +79,14 @@ def test_a_proposal_that_is_not_finite_is_refused():
     move = HMC().move(quartic, x, noise, 1.0)
     assert torch.equal(move.x, x)
     assert torch.equal(move.acceptance, torch.zeros(3, dtype=F64))
+
+
+def test_a_move_gives_the_energy_and_the_slope_where_it_ends():
+    x, hmc = normal(50, 3), HMC(n_leapfrog=2)
+    first = hmc.move(quartic, x, hmc.noise(x, generator(4)), 0.6)
+    assert 0 < int((first.x == x).all(1).sum()) < 50  # some are refused
+    torch.testing.assert_close(first.energy, quartic(first.x))
+    torch.testing.assert_close(first.slope, torch.func.grad(lambda x: quartic(x).sum())(first.x))
+    noise = hmc.noise(x, generator(5))
+    again, known = (hmc.move(quartic, first.x, noise, 0.6, here) for here in (None, (first.energy, first.slope)))
+    assert torch.equal(again.x, known.x)

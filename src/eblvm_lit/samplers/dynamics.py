@@ -155,10 +155,10 @@ class Dynamics(ABC):
             ConfigError: If the chains diverge.
         """
         end = chains.start
-        traced = set() if trace is None else trace.steps_of(self.stationary)
+        traced = ChainTrace.steps_of(self.stationary)
         for step, x in enumerate(self.trajectory(chains, noise)):
             end = x
-            if step in traced:
+            if trace is not None and step in traced:
                 trace.add(chains.energies(*x))
             if on_step is not None and step < self.n_steps:
                 on_step(len(noise))
