@@ -709,7 +709,9 @@ DYNAMICS = [
     ),
     DynamicsCase(
         name="DiffusiveGibbs",
-        make=lambda: eb.DiffusiveGibbs(n_sweeps=150, noise_max=2.0, noise_min=0.5, n_levels=3, n_moves=1, step_size=0.4),
+        make=lambda: eb.DiffusiveGibbs(
+            n_sweeps=150, noise_max=2.0, noise_min=0.5, n_levels=3, n_moves=1, step_size=0.4
+        ),
         crosses_modes=True,
     ),
 ]

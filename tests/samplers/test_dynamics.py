@@ -24,7 +24,7 @@ ON_V = [row for row in cases.DYNAMICS if "marginal" in row.make().kinds]
 CROSSING = [row for row in cases.DYNAMICS if row.crosses_modes]
 
 
-def within(values, mean, z=4.0):
+def assert_mean(values, mean, z=4.0):
     """The mean of independent values (n, D) is the expected one, within z standard errors."""
     errors = (values.mean(0) - mean).abs() / (values.var(0) / len(values)).sqrt()
     assert float(errors.max()) < z, errors
@@ -41,8 +41,8 @@ def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
     conditional = torch.distributions.Normal(mean, std).log_prob(v).sum(-1)
     p = (-energy.energy(v, h.unsqueeze(1)).squeeze(1) - conditional).softmax(0).unsqueeze(1)  # p(h) = p(v, h) / p(v|h)
     samples = draw(energy, row)
-    within(samples, (p * mean).sum(0))
-    within(samples.square(), (p * (mean.square() + std.square())).sum(0))
+    assert_mean(samples, (p * mean).sum(0))
+    assert_mean(samples.square(), (p * (mean.square() + std.square())).sum(0))
 
 
 @pytest.mark.parametrize("row", ON_V, ids=str)
@@ -53,14 +53,14 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
     p = (-energy.free_energy(v)).softmax(0).unsqueeze(1)
     samples = draw(energy, row)
     for moment in (lambda v: v, torch.square, lambda v: v.sin() * v.flip(1)):
-        within(moment(samples), (p * moment(v)).sum(0))
+        assert_mean(moment(samples), (p * moment(v)).sum(0))
 
 
 def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
     digs = DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
     chains = Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))
     x = digs.run(chains, SampleNoise(0, range(8000)))[0].reshape(-1, 1)
-    within(x.square(), torch.ones(1))
+    assert_mean(x.square(), torch.ones(1))
 
 
 class UnequalModes(VisibleEnergy):
@@ -123,7 +123,7 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
     p = (-energy.free_energy(line.flatten(0, 1))).view(400, 961).softmax(1)
     mean = p @ grid
     error = (full[:, 1] - mean) / (p @ grid.square() - mean.square()).sqrt()
-    within(error.unsqueeze(1), torch.zeros(1))
+    assert_mean(error.unsqueeze(1), torch.zeros(1))
 
 
 def test_what_dynamics_cannot_draw_is_refused(float64):
