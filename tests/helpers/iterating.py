@@ -71,7 +71,7 @@ def gradient_of(loss, module):
     return dict(zip(named, grads, strict=True))
 
 
-def descends(step, loss, module, rtol=1e-9, atol=1e-11):
+def assert_descends(step, loss, module, rtol=1e-9, atol=1e-11):
     """Hold what a step descends to a loss, and its gradient to that loss's by autograd."""
     expected = gradient_of(loss, module)
     torch.testing.assert_close(step.loss, loss.detach())

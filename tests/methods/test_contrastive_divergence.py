@@ -49,7 +49,7 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
             v_minus = energy.visible_mean(h) + energy.visible_std() * noise["negative"]["v"][i]
             h = energy.draw_latent(v_minus, noise["negative"]["h"][i])
     of_data, of_model = (enumerated_free_energy(energy_case, energy, x).mean() for x in (v, v_minus))
-    iterating.descends(found, of_data - of_model, energy)
+    iterating.assert_descends(found, of_data - of_model, energy)
     assert found.buffers == {}
 
 
@@ -64,7 +64,7 @@ def test_langevin_gradient_of_an_energy_with_a_free_energy(uniform_start, backen
     assert not uniform_start or -1 < x.min() < x.max() < 4
     for eps in noise["negative"]["v"]:
         x = (x + 0.15 * energy.score(x) + 0.3**0.5 * eps).detach()
-    iterating.descends(found, energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy)
+    iterating.assert_descends(found, energy.free_energy(v).mean() - energy.free_energy(x).mean(), energy)
 
 
 @every_backend
@@ -86,7 +86,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
         slope_v, slope_h = slopes(x, g)
         x, g = x - 0.15 * slope_v + 0.2 * eps_v, g - 0.15 * slope_h + 0.2 * eps_h
     loss = energy.energy(v, h.detach()).mean() - energy.energy(x.detach(), g.detach()).mean()
-    iterating.descends(found, loss, energy)
+    iterating.assert_descends(found, loss, energy)
 
 
 def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):

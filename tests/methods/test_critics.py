@@ -94,7 +94,7 @@ def test_a_step_descends_minus_the_bracket(model):
     assert noise["u"].unique().tolist() == [-1, 1]
     (found,) = iterating.found(method, iterating.start(method), v, {"critic": noise})["critic"]
     loss = -bracket(method.critic, model.score(v).detach(), v, noise["u"]).mean()
-    iterating.descends(found, loss, method.critic)
+    iterating.assert_descends(found, loss, method.critic)
 
 
 def test_the_variational_score_by_hand_and_after_the_lower_steps(model):

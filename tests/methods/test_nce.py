@@ -144,7 +144,7 @@ def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
     at_data = logsigmoid(log_weights(v, drawn["at_data"])[0] - offset - method.noise_distribution.log_prob(v))
     bound = log_weights(y, drawn["at_noise"]).logsumexp(0) - math.log(3)
     at_noise = logsigmoid(offset + method.noise_distribution.log_prob(y) - bound)
-    iterating.descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model)
+    iterating.assert_descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model)
 
 
 @every_backend
@@ -172,7 +172,7 @@ def test_upper_loss_by_hand(backend, float64):
     c, log_p_n = method.model.c, lambda x: -0.5 * x.square().sum(-1) - math.log(2 * math.pi)
     at_data = logsigmoid(log_weights(v, noise["at_data"][0]) - c - math.log(2) - log_p_n(v))
     at_noise = logsigmoid(c + math.log(2) + log_p_n(y) - bound)
-    iterating.descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model, rtol=1e-7, atol=1e-7)
+    iterating.assert_descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model, rtol=1e-7, atol=1e-7)
 
 
 def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):

@@ -54,7 +54,7 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
             by_v, by_h = slopes(x, g)
             x, g = x - 0.15 * by_v + 0.2 * eps_v, g - 0.15 * by_h + 0.2 * eps_h
     loss = model.energy(v, h).mean() - model.energy(x, g).mean()
-    iterating.descends(found, loss, model)
+    iterating.assert_descends(found, loss, model)
     torch.testing.assert_close(end.buffers["chain_v"], x)
     torch.testing.assert_close(end.buffers["chain_h"], g)
     torch.testing.assert_close(end.buffers["latents"][indices], h)

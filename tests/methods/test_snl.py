@@ -74,7 +74,7 @@ def test_the_loss_by_hand(make, backend, float64):
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
     c, y = method.model.c, y.detach()
     weights = (-energy.free_energy(y) - p_n.log_prob(y) - c).exp()
-    iterating.descends(found, energy.free_energy(v).mean() + c + weights.mean() - 1, method.model)
+    iterating.assert_descends(found, energy.free_energy(v).mean() + c + weights.mean() - 1, method.model)
 
 
 @every_model
