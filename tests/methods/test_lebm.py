@@ -20,9 +20,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers import iterating
 
 V, H, STD = 2, 3, 0.7
-double = pytest.mark.usefixtures("float64")
-
-# --- linear g and quadratic f: p(v), p(h|v) and all gradients have closed forms -------------------------------------
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 class Quadratic(nn.Module):
@@ -87,7 +85,6 @@ def assert_equal(found, expected):
         assert value.abs().max() > 1e-3, name
 
 
-@double
 def test_the_marginal_is_the_closed_one():
     energy, v = gaussian(), torch.randn(6, V)
     x, w = hermite(24, H)  # an integral over h, centred at the origin
@@ -100,12 +97,11 @@ def test_the_marginal_is_the_closed_one():
     torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
 
 
-def small(energy, **options):
-    options = {"prior_langevin": Langevin(n_steps=3, step_size=0.1), "optimizer": SGD(lr=1.0), **options}
-    return LEBM(energy=energy, posterior_langevin=Langevin(n_steps=2, step_size=0.01), **options)
+def small(energy):
+    prior, posterior = Langevin(n_steps=3, step_size=0.1), Langevin(n_steps=2, step_size=0.01)
+    return LEBM(energy=energy, optimizer=SGD(lr=1.0), prior_langevin=prior, posterior_langevin=posterior)
 
 
-@double
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
 def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_and_prior(full, monkeypatch):
     root = torch.randn(H, H)
@@ -121,7 +117,6 @@ def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_an
     assert_equal(found, by_closed_form(energy, lambda theta: -closed(theta)[-1].log_prob(data).mean()))
 
 
-@double
 def by_hand(energy, h, noise, step_size):
     """Langevin steps of latents, by autograd."""
     for xi in noise:
@@ -131,15 +126,12 @@ def by_hand(energy, h, noise, step_size):
     return h.detach()
 
 
-@double
 def test_an_iteration_of_lebm_by_hand():
     prior, generator = SmoothMLP(sizes=[H, 5, 1]), SmoothMLP(sizes=[H, 5, V])
     energy = LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
-    chains = {
-        "prior_langevin": Langevin(n_steps=4, step_size=0.3),
-        "posterior_langevin": Langevin(n_steps=3, step_size=0.1),
-    }
-    method, v = LEBM(energy=energy, optimizer=SGD(lr=0.1), **chains), torch.randn(6, V)
+    chains = Langevin(n_steps=4, step_size=0.3), Langevin(n_steps=3, step_size=0.1)
+    method = LEBM(energy=energy, optimizer=SGD(lr=0.1), prior_langevin=chains[0], posterior_langevin=chains[1])
+    v = torch.randn(6, V)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     state = iterating.start(method)
     steps = iterating.found(method, state, v, noise)
@@ -152,12 +144,10 @@ def test_an_iteration_of_lebm_by_hand():
     for name, network in (("prior", prior), ("generator", generator)):
         (found,) = steps[name]
         torch.testing.assert_close(found.loss, losses[name])
-        for key, parameter in network.named_parameters():
-            (expected,) = torch.autograd.grad(losses[name], parameter, retain_graph=True)
+        for key, expected in iterating.gradient_of(losses[name], network).items():
             torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
 
 
-@double
 def test_chains_have_the_law_that_their_step_says():
     # impulses in all steps, one a row: the sum of squares is the variance of h under noise from N(0, 1)
     energy, n, a = gaussian(), 400, 0.16
@@ -170,34 +160,9 @@ def test_chains_have_the_law_that_their_step_says():
     torch.testing.assert_close(end.square().sum(), 1 / (k * (1 - a * k / 4)), rtol=1e-8, atol=0)
 
 
-# --- costs ----------------------------------------------------------------------------------------------------------
-
-
-def model(**options):
-    torch.manual_seed(0)
-    f = SmoothMLP(sizes=[H, 8, 1])
-    return LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, V]), prior=f, **options)
-
-
-def test_the_prior_keeps_its_digits_under_autocast():
-    energy, h = model(), torch.randn(4, H)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        tilted, decoded = energy.tilt(h), energy.decode(h)
-    assert torch.equal(tilted, energy.tilt(h))
-    assert decoded.dtype == torch.float32
-    assert 1e-5 < (decoded - energy.decode(h)).abs().max() < 1e-1
-
-
-# --- samples, reconstructions, outliers -----------------------------------------------------------------------------
-
-
-def digits_method(**options):
-    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
-    return small(energy, **options)
-
-
 def test_an_encoder_of_chains_is_a_function_of_v_alone():
-    method, v = digits_method(), torch.randn(130, 64)  # more than a chunk
+    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
+    method, v = small(energy), torch.randn(130, 64)  # more than a chunk
     h = encode(method.parts, v)
     torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
     assert not torch.equal(h[0], h[1])

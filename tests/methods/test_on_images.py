@@ -5,8 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from cases import IMAGE, POSTERIORS, V_DIM, tiny_resnet
-from eblvm_lit.cli import run
+from cases import IMAGE, POSTERIORS, V_DIM, latent_prior, tiny_resnet
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.divergences.fisher import Fisher
@@ -18,6 +17,7 @@ from eblvm_lit.methods.score_matching import ScoreMatching
 from eblvm_lit.methods.vages import VaGES
 from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.heads import SquaredNormHead
+from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.objectives.mdsm import MDSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
@@ -25,8 +25,6 @@ from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from eblvm_lit.scores.particles import RefinedParticles
 from eblvm_lit.scores.variational import VariationalScore
 from helpers import iterating
-from helpers.image_files import write_images
-from helpers.shell import configure
 
 OBJECTIVE = MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)
 
@@ -62,8 +60,12 @@ def model_gradient(method, v):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_iteration_on_images_moves_every_network(kind, float64):
+def test_an_iteration_on_images_moves_every_network_whoever_differentiates(kind, float64):
     method, v = image_method(kind), torch.rand(4, *IMAGE)
+    composed = model_gradient(method, v)
+    with plain_autograd():
+        plain = model_gradient(method, v)
+    torch.testing.assert_close((composed.loss, composed.grads), (plain.loss, plain.grads))
     before = iterating.start(method, 1e-3)
     with plain_autograd():
         after, record = iterating.run(method, before, v, method.draw_noise(v, keyed_generator(1)))
@@ -72,16 +74,6 @@ def test_an_iteration_on_images_moves_every_network(kind, float64):
         for name, p in params.items():
             # no score sees an additive constant of the energy, nor does the difference of two energies
             assert torch.equal(after.params[network][name], p) == (name == "head.square.bias"), name
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_on_images_do_not_depend_on_who_takes_them(kind, float64):
-    v = torch.rand(4, *IMAGE)
-    composed = model_gradient(image_method(kind), v)
-    with plain_autograd():
-        plain = model_gradient(image_method(kind), v)
-    torch.testing.assert_close(composed.loss, plain.loss)
-    torch.testing.assert_close(composed.grads, plain.grads)
 
 
 def kept_bytes(energy, v):
@@ -108,15 +100,11 @@ def test_recomputed_activations_change_no_gradient(float64):
     assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "backend"),
-    [("cd", nullcontext), *((kind, plain_autograd) for kind in ("mdsm", "bism", "bism-2", "vages"))],
-)
+@pytest.mark.parametrize(("kind", "backend"), [("cd", nullcontext), ("mdsm", plain_autograd)])
 def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
     method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
-    with pytest.raises(ConfigError, match=r"first order by plain autograd alone.*checkpoint=false") as no, backend():
+    with pytest.raises(ConfigError, match="checkpoint=false"), backend():
         model_gradient(method, v)
-    assert "\n" not in str(no.value)
     method.eval()  # metrics are taken by torch.func, and keep their activations
     assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
 
@@ -143,14 +131,10 @@ def count_calls(energy):
 
 def test_what_sums_is_float32_under_autocast():
     v, h = torch.rand(4, *IMAGE), torch.randn(2, 4, 3)
-    q = image_method("bism").posterior
+    q, prior = image_method("bism").posterior, latent_prior(SmoothMLP(sizes=[3, 5, V_DIM]))
     with torch.autocast("cpu", torch.bfloat16):
-        energies = [
-            image_method("bism").energy(v, h),
-            image_method("mdsm").energy(v),
-            q.log_prob(h, v),
-            *q.distribution_params(v),
-        ]
+        energies = [image_method("bism").energy(v, h), image_method("mdsm").energy(v), prior.tilt(h[0])]
+        energies += [q.log_prob(h, v), *q.distribution_params(v)]
         energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
         assert tiny_resnet()(v).dtype == torch.bfloat16
     assert {e.dtype for e in energies} == {torch.float32}
@@ -173,31 +157,3 @@ def test_passes_of_an_iteration_through_the_trunk(kind):
     with plain_autograd():
         iterating.run(method, iterating.start(method, 1e-3), v, noise)
     assert calls == [(4, *IMAGE)] * (PASSES[kind] + (0 if kind == "mdsm" else 4))
-
-
-RESNET = "eblvm_lit.networks.resnet.ResNet"
-
-
-SMALL = ["data.size=8", "model.network.n_blocks=1", "model.network.channels=2"]
-
-
-def test_a_run_on_images_in_bfloat16(tmp_path):
-    write_images(tmp_path / "images", 12, size=(8, 8))
-    data = ["data=image_folder", f"data.path={tmp_path / 'images'}", f"data.root={tmp_path}", "data.test_size=3"]
-    short = ["debug=fast", "data.val_size=3", "data.batch_size=4", "trainer.max_steps=2", "callbacks.figures=null"]
-    parts = ["model=deep", "method=vages_mdsm", "trainer.precision=bf16-mixed", f"run_dir={tmp_path}"]
-    metrics = run.train(configure(*parts, *data, *SMALL, *short))
-    assert metrics["iteration"] == 2
-    weights = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    assert {value.dtype for value in weights.values()} == {torch.float32}
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [
-        *((name, "Deep") for name in ("mdsm", "nce")),
-        *((name, "DeepLatent") for name in ("bimdsm", "particle_ml")),
-    ],
-)
-def test_the_deep_model_fits_the_method(method, kind):
-    assert configure("model=deep", f"method={method}", "data=mnist").method.energy._target_.endswith(f".{kind}Energy")
