@@ -7,7 +7,6 @@ import torch
 
 from cases import H_DIM, V_DIM, binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.energies.coupled_grbm import CoupledGRBM
 from eblvm_lit.energies.grbm import GRBM
@@ -32,50 +31,20 @@ def probabilities(energy, v):
     return (-energy.energy(v, h)).softmax(0)
 
 
-def same_without_couplings(m=H_DIM, **options):
-    """A coupled GRBM with L = 0, and the GRBM it is."""
-    energy, grbm = make(m, **options), GRBM(v_dim=V_DIM, h_dim=m, **options)
-    with torch.no_grad():
-        energy.pairs.zero_()
-    grbm.load_state_dict({name: p for name, p in energy.state_dict().items() if name != "pairs"})
-    return energy, grbm
-
-
 def test_couplings_of_pairs_are_a_symmetric_matrix():
     energy = make(4)
     L = energy.interactions()
     assert torch.equal(L, L.T)
     assert torch.equal(L.diagonal(), torch.zeros(4))
     assert [L[j, k].item() for j, k in itertools.combinations(range(4), 2)] == energy.pairs.tolist()
-    # two bits that are on lower E by their coupling, once
-    v, h = torch.randn(1, V_DIM), torch.zeros(1, 4)
-    on = {0: h.clone(), 1: h.clone(), 2: h.clone()}
-    on[0][0, 1] = on[1][0, 3] = on[2][0, 1] = on[2][0, 3] = 1
-    gain = energy(v, h) + energy(v, on[2]) - energy(v, on[0]) - energy(v, on[1])
-    torch.testing.assert_close(gain, -L[1, 3].view(1))
 
 
-def test_energy_is_linear_in_each_latent():
-    energy, v, q, r = make(), torch.randn(5, V_DIM), torch.rand(5, H_DIM), torch.randn(5, H_DIM)
-    states = binary(H_DIM).unsqueeze(1)
-    weight = (states * q + (1 - states) * (1 - q)).prod(-1)
-    mean = (weight * energy.energy(v, states.expand(-1, 5, -1))).sum(0)
-    torch.testing.assert_close(mean, energy.energy(v, q))
-    for j in range(H_DIM):
-        step = torch.zeros(H_DIM).index_fill(0, torch.tensor(j), 1.0)
-        ends = [energy.energy(v, r + t * step) for t in (0.0, 1.0, 2.0)]
-        torch.testing.assert_close(ends[2] - ends[1], ends[1] - ends[0])
-
-
-@pytest.mark.parametrize("m", [2, 5])
-def test_states_and_their_probabilities(m):
-    energy, v = make(m), torch.randn(6, V_DIM)
+def test_states_and_their_probabilities():
+    energy, v = make(5), torch.randn(6, V_DIM)
     states, log_p = energy.latent_states(), energy.latent_log_probs(v)
-    assert states.shape == (2**m, m)
-    assert {tuple(h) for h in states.tolist()} == {tuple(h) for h in binary(m).tolist()}
+    assert sorted(states.tolist()) == sorted(binary(5).tolist())
     expected = energy.free_energy(v) - energy.energy(v, states.unsqueeze(1).expand(-1, 6, -1))
     torch.testing.assert_close(log_p, expected, rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(log_p.exp().sum(0), torch.ones(6))
 
 
 def test_each_state_is_drawn_by_uniforms_of_its_probability():
@@ -101,31 +70,16 @@ def test_each_state_is_drawn_by_uniforms_of_its_probability():
 def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     energy, v = make(4), torch.randn(6, V_DIM)
     u = energy.latent_noise((2, 5, 6), v, keyed_generator(0))
-    assert u.shape == (2, 5, 6, 4)
     h = energy.draw_latent(v, u)
-    assert h.shape == u.shape
-    assert h.dtype == u.dtype
+    assert h.shape == u.shape == (2, 5, 6, 4)
     assert torch.equal(h[1, 3], energy.draw_latent(v, u[1, 3]))
     assert torch.equal(h[:, :, 2:3], energy.draw_latent(v[2:3], u[:, :, 2:3]))
-    assert len(h.flatten(0, 2).unique(dim=0)) > 4
     with torch.no_grad():  # probabilities that underflow
         energy.c.copy_(torch.tensor([-2000.0, 2000.0, 0.0, -2000.0]))
     ends = torch.stack([torch.zeros(6, 4), torch.full((6, 4), 1 - 2**-53)])
     drawn = energy.draw_latent(v, ends)
     assert torch.equal(drawn[..., [0, 1, 3]], torch.tensor([0.0, 1.0, 0.0]).expand(2, 6, 3))
     assert torch.equal(drawn[..., 2], torch.tensor([1.0, 0.0]).unsqueeze(1).expand(2, 6))
-
-
-@pytest.mark.parametrize("options", [{}, {"parametrisation": "paper"}, {"learn_std": False}])
-def test_without_couplings_it_is_the_grbm(options):
-    energy, grbm = same_without_couplings(5, **options)
-    v, h, u = torch.randn(6, V_DIM), torch.rand(7, 6, 5), torch.rand(7, 6, 5)
-    for name, args in {
-        **{"energy": (v, h), "free_energy": (v,), "latent_mean": (v,), "score": (v,), "score_divergence": (v,)},
-        **{"visible_mean": (h,), "visible_std": (), "log_partition": (), "draw_latent": (v, u)},
-    }.items():
-        torch.testing.assert_close(getattr(energy, name)(*args), getattr(grbm, name)(*args), rtol=1e-11, atol=1e-11)
-    assert CoupledGRBM(v_dim=V_DIM, h_dim=5, coupling_scale=0.0).pairs.abs().max() == 0
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
@@ -137,12 +91,6 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
         monkeypatch.setattr(coupled_grbm, "ELEMENTS", elements)
         for name, args in calls.items():
             torch.testing.assert_close(getattr(energy, name)(*args), whole[name])
-    sizes = []
-    by_rows(lambda x, y: sizes.append((len(x), len(y))) or x, 3, v, u.movedim(1, 0))
-    assert sizes == [(3, 3), (3, 3), (1, 1)]
-
-
-# --- divergences of independent bits, and metrics that must not take it for a GRBM -------------------------
 
 
 def test_kl_of_independent_bits_is_exact():
@@ -183,13 +131,7 @@ def test_it_is_no_grbm_to_what_needs_independent_latents():
     assert metric.compute(method, v, keyed_generator(0)) == {"log_likelihood": pytest.approx(expected)}
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"h_dim": 1}, "h_dim from 2 to 16, not 1"),
-        ({"h_dim": 17}, "h_dim from 2 to 16, not 17"),
-    ],
-)
-def test_unfit_options_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        CoupledGRBM(**{"v_dim": 2, "h_dim": 3, **options})
+@pytest.mark.parametrize("m", [1, 17])
+def test_too_few_or_too_many_latents_are_refused(m):
+    with pytest.raises(ConfigError, match=f"h_dim from 2 to 16, not {m}"):
+        CoupledGRBM(v_dim=2, h_dim=m)

