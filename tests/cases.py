@@ -616,6 +616,7 @@ HYPERGRADIENTS = [
     hyper_case("implicit-cg-damped", lambda alpha: eb.Implicit(n_terms=5, damping=0.3), damped_inverse),
     *(neumann_case(n) for n in (1, 4)),
     hyper_case("warm-cg-5", lambda alpha: warm(n_steps=5), exact_inverse),
+    hyper_case("warm-cg-damped", lambda alpha: warm(n_steps=5, damping=0.3), damped_inverse),
     hyper_case("warm-descent-1", lambda alpha: warm(n_steps=1, step_size=alpha), series(1)),
     hyper_case("warm-descent-4", lambda alpha: warm(n_steps=4, step_size=alpha), series(4)),
     # exact: G is quadratic

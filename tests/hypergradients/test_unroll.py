@@ -10,11 +10,8 @@ from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem
-from eblvm_lit.hypergradients.fixed_point import FixedPoint
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
-from eblvm_lit.hypergradients.penalty import Penalty
 from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.hypergradients.warm import Warm
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.exact import ExactScore
@@ -103,11 +100,7 @@ def test_conjugate_gradient_stops_at_negative_curvature():
     torch.testing.assert_close(solve([1.0, 2.0, 0.0], 5), torch.tensor([1.0, 1.0, 0.0]))
     assert torch.equal(solve([0.0, 0.0, 1.0], 5), torch.zeros(3))
     assert torch.equal(solve([0.0, 0.0, 0.0], 5), torch.zeros(3))
-    assert torch.isfinite(solve([1.0, 1.0, 1.0], 9)).all()
     assert torch.equal(solve([1.0, 1.0, 1.0], 9), solve([1.0, 1.0, 1.0], 3))
-
-
-# --- the limit in which BiSM is exact ---------------------------------------------------------------------
 
 
 def bilevel_problem(energy_case, objective):
@@ -132,7 +125,7 @@ def bilevel_problem(energy_case, objective):
 
 
 @pytest.mark.parametrize("energy_case", INFERRED, ids=str)
-@pytest.mark.parametrize("case", [OBJECTIVES[0], OBJECTIVES[4], OBJECTIVES[5]], ids=str)
+@pytest.mark.parametrize("case", [OBJECTIVES[0], OBJECTIVES[5]], ids=str)
 def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case):
     problem, theta, phi, exact = bilevel_problem(energy_case, case.make())
     value, implicit, _ = Implicit(n_terms=25)(problem, theta, phi)
@@ -146,13 +139,8 @@ def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case
     ("make", "words"),
     [
         (lambda: Unroll(n_unroll=-1), "-1"),
-        (lambda: Unroll(n_unroll=1, lr="last"), "current"),
         (lambda: Unroll(n_unroll=1, step_size=0.1), "plain"),
         (lambda: Implicit(solver="other"), "neumann"),
-        (lambda: Implicit(solver="neumann"), "neumann"),
-        (lambda: Warm(curvature="other"), "fisher"),
-        (lambda: Penalty(preconditioner="other"), "adam"),
-        (lambda: FixedPoint(value="other"), "phi"),
     ],
 )
 def test_unfit_hypergradients_are_refused(make, words):

@@ -34,14 +34,13 @@ def run(hypergradient, toy, n, problem=None):
     return found
 
 
-@pytest.mark.parametrize("n_steps", [1, 2])
-def test_a_warm_adjoint_converges_to_the_implicit_one_at_the_rate_of_its_descent(n_steps):
+def test_a_warm_adjoint_converges_to_the_implicit_one_at_the_rate_of_its_descent():
     toy = Quadratic()
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
-    warm = Warm(n_steps=n_steps, step_size=ALPHA, curvature="hessian", preconditioner="none")
-    errors = [size(found - limit) for found in run(warm, toy, 80 // n_steps)]
+    warm = Warm(n_steps=2, step_size=ALPHA, curvature="hessian", preconditioner="none")
+    errors = [size(found - limit) for found in run(warm, toy, 40)]
     rate = 1 - ALPHA * min(EIGENVALUES)
-    torch.testing.assert_close(errors[-1] / errors[-2], torch.tensor(rate**n_steps), rtol=1e-3, atol=0)
+    torch.testing.assert_close(errors[-1] / errors[-2], torch.tensor(rate**2), rtol=1e-3, atol=0)
     assert errors[-1] < 1e-3 * errors[0]
 
 
@@ -71,11 +70,6 @@ def test_warm_conjugate_gradient_goes_on_where_it_stopped():
     # steepest descent with exact steps: at least as fast as the best fixed step
     low, high = min(EIGENVALUES), max(EIGENVALUES)
     assert errors[-1] / errors[0] < ((high - low) / (high + low)) ** 36
-    problem, state = toy.problem(), warm.init_state(toy.phi)
-    for _ in range(3):
-        state = warm(problem, toy.theta, toy.phi, state).state
-    assert state["adjoint_age"] == 3
-    assert flat(toy.phi).shape == state["adjoint"].shape
 
 
 def test_a_warm_adjoint_is_reset_when_told():
@@ -86,16 +80,6 @@ def test_a_warm_adjoint_is_reset_when_told():
     for i, gradient in enumerate(found):
         assert torch.equal(gradient, straight[i % 3])
     assert not torch.equal(straight[3], straight[0])
-
-
-def test_damping_is_added_to_the_curvature():
-    toy = Quadratic()
-    expected = flat(Implicit(n_terms=5, damping=0.3)(toy.problem(), toy.theta, toy.phi).gradient)
-    warm = Warm(n_steps=5, damping=0.3, curvature="hessian", preconditioner="none")
-    torch.testing.assert_close(run(warm, toy, 1)[0], expected)
-
-
-# --- the finite difference ----------------------------------------------------------------------------------
 
 
 def test_the_difference_is_of_second_order_in_its_step():
@@ -116,9 +100,8 @@ def test_the_difference_does_not_depend_on_the_length_of_w_and_survives_zero():
     for scale in (1e-6, 1.0, 1e6):
         scaled = {name: scale * x for name, x in w.items()}
         found = flat(difference_product(toy.problem(), toy.theta, toy.phi, scaled, 0.01)) / scale
-        torch.testing.assert_close(
-            found, flat(mixed_product(toy.problem(), toy.theta, toy.phi, w)), rtol=1e-9, atol=1e-9
-        )
+        exact = flat(mixed_product(toy.problem(), toy.theta, toy.phi, w))
+        torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
     zero = {name: torch.zeros_like(x) for name, x in w.items()}
     assert torch.equal(flat(difference_product(toy.problem(), toy.theta, toy.phi, zero, 0.01)), torch.zeros(4))
 
@@ -135,9 +118,6 @@ def test_adams_diagonal_stands_for_the_hessian():
     torch.testing.assert_close(flat(found), expected)
     found = FiniteDifference(adjoint=AdamAdjoint(scale=0.7))(problem, toy.theta, toy.phi).gradient
     torch.testing.assert_close(flat(found), expected, rtol=1e-9, atol=1e-9)
-
-
-# --- the penalty --------------------------------------------------------------------------------------------
 
 
 def test_the_penalty_approaches_the_implicit_gradient_as_one_over_its_multiplier():
@@ -190,6 +170,6 @@ def test_the_multiplier_does_not_multiply_the_noise_of_the_lower_level():
 @pytest.mark.parametrize("make", [Warm, AdamAdjoint, Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())])
 def test_adams_diagonal_needs_adam(make):
     lower = LowerLevel(ENERGIES[0].make(), POSTERIORS[0].make(), KL(), SGD(lr=0.1))
-    with pytest.raises(ConfigError, match="reads the second moments of phi's Adam, and SGD has none"):
+    with pytest.raises(ConfigError, match="SGD has none"):
         make().check(lower)
     make().check(lower._replace(optimizer=Adam(lr=0.1)))

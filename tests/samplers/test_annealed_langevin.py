@@ -45,19 +45,6 @@ def test_a_step_is_the_equation():
     torch.testing.assert_close(end, expected - 0.04 * (expected - 1))
 
 
-@pytest.mark.parametrize("temperature", [1.0, 9.0])
-def test_moments_of_a_gaussian(temperature):
-    # x <- (1 - a) x + a + e sqrt(T) N, a = e^2 / 2: stationary variance e^2 T / (1 - (1 - a)^2)
-    langevin = AnnealedLangevin(
-        step_size=0.5, temperature=temperature, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0
-    )
-    noise = SampleNoise(0, range(4000))
-    (x,) = langevin.run(Chains(gaussian, (langevin.start((1,), noise, dtype=torch.float64),)), noise)
-    variance = temperature * 0.25 / (1 - (1 - 0.125) ** 2)
-    assert x.mean().item() == pytest.approx(1, abs=4 * (variance / 4000) ** 0.5)
-    assert x.var().item() == pytest.approx(variance, rel=4 * (2 / 4000) ** 0.5)
-
-
 def test_one_index_given_twice_shares_its_noise_and_others_do_not():
     noise = SampleNoise(0, [4, 4, 5])((1000,))
     assert torch.equal(noise[0], noise[1])
@@ -93,11 +80,9 @@ def deep_model():
 def test_samples_do_not_depend_on_the_batch(kind):
     energy, q = deep_model()
     examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    draws = [short(kind, n).draw(energy, range(10), seed=4, posterior=q, examples=examples) for n in (7, 64)]
-    for draw in draws[1:]:
-        torch.testing.assert_close(draw, draws[0], rtol=0, atol=1e-10)
-    part = short(kind).draw(energy, range(6, 9), seed=4, posterior=q, examples=examples)
-    torch.testing.assert_close(part, draws[0][6:9], rtol=0, atol=1e-10)
+    whole = short(kind, 64).draw(energy, range(10), seed=4, posterior=q, examples=examples)
+    part = short(kind).draw(energy, range(5, 9), seed=4, posterior=q, examples=examples)
+    torch.testing.assert_close(part, whole[5:9], rtol=0, atol=1e-10)
 
 
 def test_the_kind_is_the_first_that_the_model_allows():
@@ -109,8 +94,6 @@ def test_the_kind_is_the_first_that_the_model_allows():
     assert short().kind_for(None, q, examples) is None
     with pytest.raises(ConfigError, match="kind posterior"):
         short("posterior").draw(energy, range(2), seed=0)
-    with pytest.raises(ConfigError, match="auto"):
-        short("both")
 
 
 class TruePosterior(LinearGaussianPosterior):
@@ -130,10 +113,6 @@ def test_with_the_true_posterior_chains_along_the_estimated_score_are_those_of_t
     q = TruePosterior(energy).double()  # grad_v E is linear in h: at the mean of p(h|v) it is that of F(v)
     draws = [short(kind).draw(energy, range(6), seed=4, posterior=q) for kind in ("score", "marginal")]
     torch.testing.assert_close(*draws, rtol=1e-12, atol=1e-12)
-    fixed = short("posterior").draw(energy, range(6), seed=4, posterior=q, examples=torch.zeros(1, 2).double())
-    assert (fixed - draws[0]).abs().max() > 0.1
-    with pytest.raises(ConfigError, match="kind score"):
-        short("score").draw(energy, range(2), seed=0)
 
 
 def test_latents_are_posterior_means_at_the_samples_own_examples():

@@ -15,13 +15,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import check_moments, generator
 
-N = 2000  # chains of a sampler, unless it is told otherwise
-
-
-STEP = 0.5  # of a sampler
-
-
-DOUBLE = torch.float64
+N, STEP, DOUBLE = 2000, 0.5, torch.float64  # chains and step of a sampler, unless it is told otherwise
 
 
 def stationary(precision):

@@ -2,15 +2,10 @@
 
 import math
 
-import pytest
 import torch
 
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from helpers.models import F64, generator, normal
-
-
-def normal_energy(x):
-    return 0.5 * x.square().sum(-1)
 
 
 def quartic(x):
@@ -49,17 +44,6 @@ def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
         momentum = momentum - 0.5 * size * slope(end)
     torch.testing.assert_close(hmc.move(quartic, x, MoveNoise(p, taken), size).x, end)
     torch.testing.assert_close(hmc.move(quartic, end, MoveNoise(-momentum, taken), size).x, x)
-
-
-@pytest.mark.parametrize("n_leapfrog", [1, 3])
-def test_a_step_far_too_large_leaves_the_distribution_as_it_is(n_leapfrog):
-    """Without the acceptance the variance would be 1 / (1 - eps^2 / 4) = 1.78."""
-    hmc, g = HMC(n_leapfrog=n_leapfrog), generator(1)
-    x = torch.randn(20_000, 1, generator=g, dtype=F64)
-    for _ in range(30):
-        x = hmc.move(normal_energy, x, hmc.noise(x, g), 1.32).x
-    assert abs(x.mean()) < 4 / math.sqrt(len(x))
-    assert abs(x.square().mean() - 1) < 4 * math.sqrt(2 / len(x))
 
 
 def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
