@@ -3,12 +3,9 @@
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import DIVERGENCES, ENERGIES, H_DIM, INFERRED, PAIRS, POSTERIORS, V_DIM, binary
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.divergences.kl import IWAE, KL
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 
 pytestmark = pytest.mark.usefixtures("float64")
 B = 4
@@ -72,12 +69,12 @@ def test_particles_are_averaged(energy_case):
     q = POSTERIORS[0 if energy_case.binary else 2].make()
     energy, v = energy_case.make(), torch.randn(B, V_DIM)
     noise = q.noise((5,), v, keyed_generator(0))
-    single = torch.stack([KL().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
-    torch.testing.assert_close(KL(n_particles=5).loss(energy, q, v, noise), single.mean(0))
-    torch.testing.assert_close(IWAE(n_particles=5).loss(energy, q, v, noise), -(-single).exp().mean(0).log())
+    single = torch.stack([eb.KL().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
+    torch.testing.assert_close(eb.KL(n_particles=5).loss(energy, q, v, noise), single.mean(0))
+    torch.testing.assert_close(eb.IWAE(n_particles=5).loss(energy, q, v, noise), -(-single).exp().mean(0).log())
     if q.continuous:
-        single = torch.stack([Fisher().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
-        torch.testing.assert_close(Fisher(n_particles=5).loss(energy, q, v, noise), single.mean(0))
+        single = torch.stack([eb.Fisher().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
+        torch.testing.assert_close(eb.Fisher(n_particles=5).loss(energy, q, v, noise), single.mean(0))
 
 
 def test_kl_of_a_relaxed_sample_by_hand():
@@ -87,7 +84,7 @@ def test_kl_of_a_relaxed_sample_by_hand():
     h = 1 / (1 + (-(logits + (u / (1 - u)).log()) / 0.1).exp())
     log_q = (h * logits.sigmoid().log() + (1 - h) * (-logits).sigmoid().log()).sum(-1)
     expected = (log_q + energy.energy(v, h)).mean(0)
-    loss = KL(n_particles=2).loss(energy, q, v, u)
+    loss = eb.KL(n_particles=2).loss(energy, q, v, u)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient(loss, q), gradient(expected, q))
 
@@ -101,7 +98,7 @@ def test_importance_weighted_bounds_are_ordered():
     for n in (1, 2, 3):
         index = torch.cartesian_prod(*[torch.arange(2**H_DIM)] * n).view(-1, n)
         noise = nodes[index].movedim(1, 0).reshape(n, -1, H_DIM)
-        loss = IWAE(n_particles=n).loss(energy, q, v.repeat(len(index), 1), noise).view(-1, B)
+        loss = eb.IWAE(n_particles=n).loss(energy, q, v.repeat(len(index), 1), noise).view(-1, B)
         bounds.append((weights[index].prod(1) * loss).sum(0))
     for looser, tighter in zip(bounds, [*bounds[1:], energy.free_energy(v)], strict=True):
         assert (looser > tighter + 1e-4).all()
@@ -110,13 +107,13 @@ def test_importance_weighted_bounds_are_ordered():
 def test_importance_weights_sum_the_latents_out():
     # one particle in each state, drawn uniformly: the bound is the free energy itself
     energy, v = ENERGIES[0].make(), torch.randn(B, V_DIM)
-    q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)
+    q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)
     for p in q.parameters():
         torch.nn.init.zeros_(p)
     noise = (0.25 + 0.5 * binary(H_DIM)).unsqueeze(1).expand(-1, B, -1)
-    torch.testing.assert_close(IWAE(n_particles=8).loss(energy, q, v, noise), energy.free_energy(v))
+    torch.testing.assert_close(eb.IWAE(n_particles=8).loss(energy, q, v, noise), energy.free_energy(v))
 
 
 def test_fisher_refuses_binary_latents():
-    with pytest.raises(ConfigError, match="BernoulliPosterior is binary: use divergence=kl"):
-        Fisher().check(POSTERIORS[0].make())
+    with pytest.raises(eb.ConfigError, match="BernoulliPosterior is binary: use divergence=kl"):
+        eb.Fisher().check(POSTERIORS[0].make())

@@ -6,13 +6,8 @@ import pytest
 import torch
 from torch.func import hessian, jacrev, vmap
 
+import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, SUMMED, V_DIM, enumerated_free_energy, randomise
-from eblvm_lit.core.functional import params_of
-from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)
@@ -52,7 +47,7 @@ def test_every_parameter_and_both_variables_move_the_energy(case):
 def test_energy_has_its_formula(case):
     energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(5, 4, 3)
     coupling = energy.coupling() if case.binary else energy.W
-    pairs = energy.pairs.tolist() if isinstance(energy, CoupledGRBM) else 3 * [0.0]
+    pairs = energy.pairs.tolist() if isinstance(energy, eb.CoupledGRBM) else 3 * [0.0]
     std = energy.log_std.exp().expand(V_DIM)
     for particle in range(5):
         for row in range(4):
@@ -102,10 +97,10 @@ def test_score_and_its_divergence_are_derivatives_of_the_free_energy(case):
     energy, v = case.make(), torch.randn(6, V_DIM)
     x = v.clone().requires_grad_()
     score = torch.autograd.grad(-enumerated(case, energy, x)[0].sum(), x, create_graph=True)[0]
-    for closed in (energy.score(v), MarginalEnergy.score(energy, v)):
+    for closed in (energy.score(v), eb.MarginalEnergy.score(energy, v)):
         torch.testing.assert_close(closed, score.detach(), rtol=1e-9, atol=1e-9)
     trace = sum(torch.autograd.grad(score[:, i].sum(), x, retain_graph=True)[0][:, i] for i in range(V_DIM))
-    for closed in (energy.score_divergence(v), MarginalEnergy.score_divergence(energy, v)):
+    for closed in (energy.score_divergence(v), eb.MarginalEnergy.score_divergence(energy, v)):
         torch.testing.assert_close(closed, trace.detach(), rtol=1e-9, atol=1e-9)
 
 
@@ -135,8 +130,8 @@ def test_marginal_of_the_gaussian_model():
 
 
 def test_parametrisations_of_the_grbm_are_one_family():
-    paper = randomise(GRBM(v_dim=4, h_dim=3, parametrisation="paper"))
-    code = GRBM(v_dim=4, h_dim=3)
+    paper = randomise(eb.GRBM(v_dim=4, h_dim=3, parametrisation="paper"))
+    code = eb.GRBM(v_dim=4, h_dim=3)
     sigma = paper.log_std.exp()
     with torch.no_grad():
         code.W.copy_(torch.diag(1 / sigma.expand(4)) @ paper.W)
@@ -150,7 +145,7 @@ def test_parametrisations_of_the_grbm_are_one_family():
 
 def test_partition_function_over_several_blocks():
     # Latents that do nothing multiply Z by 2 each: 17 of them take two blocks.
-    small, large = randomise(GRBM(v_dim=2, h_dim=3)), GRBM(v_dim=2, h_dim=17)
+    small, large = randomise(eb.GRBM(v_dim=2, h_dim=3)), eb.GRBM(v_dim=2, h_dim=17)
     with torch.no_grad():
         large.b.copy_(small.b), large.log_std.copy_(small.log_std)
         # the last bits tell the blocks apart
@@ -160,26 +155,26 @@ def test_partition_function_over_several_blocks():
 
 
 def test_grbm_starts_as_published():
-    energy = GRBM(v_dim=300, h_dim=16)
+    energy = eb.GRBM(v_dim=300, h_dim=16)
     for p in (energy.W, energy.b, energy.c):
         assert 0.6 * 0.25 < p.abs().max() <= 0.25  # 1 / sqrt(16), whatever v_dim
     torch.testing.assert_close(energy.W.var(), torch.tensor(0.25**2 / 3), rtol=0.05, atol=0)
     assert torch.equal(energy.log_std, torch.zeros(300))
-    assert "log_std" in params_of(energy)
-    assert "log_std" not in params_of(GRBM(v_dim=3, h_dim=16, learn_std=False))
+    assert "log_std" in eb.params_of(energy)
+    assert "log_std" not in eb.params_of(eb.GRBM(v_dim=3, h_dim=16, learn_std=False))
 
 
 def test_gaussian_model_starts_with_a_proper_joint():
-    energy = GaussianLatentModel(v_dim=3, h_dim=40, weight_scale=0.99)
+    energy = eb.GaussianLatentModel(v_dim=3, h_dim=40, weight_scale=0.99)
     assert torch.linalg.matrix_norm(energy.W, 2) < 1
     assert torch.isfinite(energy.log_partition())
 
 
 def test_unfit_energies_are_refused():
-    with pytest.raises(ConfigError, match="'code' or 'paper', not 'other'"):
-        GRBM(v_dim=2, h_dim=3, parametrisation="other")
-    with pytest.raises(ConfigError, match="annealed importance sampling"):
-        GRBM(v_dim=2, h_dim=25).log_partition()
+    with pytest.raises(eb.ConfigError, match="'code' or 'paper', not 'other'"):
+        eb.GRBM(v_dim=2, h_dim=3, parametrisation="other")
+    with pytest.raises(eb.ConfigError, match="annealed importance sampling"):
+        eb.GRBM(v_dim=2, h_dim=25).log_partition()
 
 
 @every_energy

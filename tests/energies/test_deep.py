@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
-from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.networks.resnet import ResNet
-from eblvm_lit.scores.exact import Exact
 from helpers.shell import configure
 
 
@@ -26,7 +22,7 @@ def arrays(linear):
 
 
 def deep(**options):
-    return randomise(DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5, 4], **options), 0.5)
+    return randomise(eb.DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5, 4], **options), 0.5)
 
 
 def test_energy_has_its_formula(float64):
@@ -43,24 +39,24 @@ def test_energy_has_its_formula(float64):
 
 
 def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
-    network = randomise(MLP(sizes=[2, 5, 4]), 0.5)
+    network = randomise(eb.MLP(sizes=[2, 5, 4]), 0.5)
     v, h = torch.randn(4, 2, requires_grad=True), torch.randn(5, 4, 3, requires_grad=True)
     tilted = randomise(
-        DeepLatentEnergy(network=network, h_dim=3, head_dim=6, visible_head="quadratic", reference_std=0.7), 0.5
+        eb.DeepLatentEnergy(network=network, h_dim=3, head_dim=6, visible_head="quadratic", reference_std=0.7), 0.5
     )
-    plain = DeepLatentEnergy(network=network, h_dim=3, head_dim=6)
+    plain = eb.DeepLatentEnergy(network=network, h_dim=3, head_dim=6)
     plain.load_state_dict({name: value for name, value in tilted.state_dict().items() if "visible" not in name})
     alone = tilted.visible_head(network(v)) + v.square().sum(1) / (2 * 0.49)
     torch.testing.assert_close(tilted(v, h), plain(v, h) + alone)
     of_h = [torch.autograd.grad(energy(v, h).sum(), h)[0] for energy in (tilted, plain)]
     torch.testing.assert_close(*of_h)  # p(h|v) is the same
-    reference = DeepEnergy(network=network, reference_std=0.7)
-    score, untilted = -torch.autograd.grad(reference(v).sum(), v)[0], DeepEnergy(network=network)
+    reference = eb.DeepEnergy(network=network, reference_std=0.7)
+    score, untilted = -torch.autograd.grad(reference(v).sum(), v)[0], eb.DeepEnergy(network=network)
     untilted.load_state_dict(reference.state_dict())
     torch.testing.assert_close(score, -torch.autograd.grad(untilted(v).sum(), v)[0] - v / 0.49)
-    image = DeepEnergy(network=tiny_resnet(), reference_std=2.0)  # all axes of an image are summed over
+    image = eb.DeepEnergy(network=tiny_resnet(), reference_std=2.0)  # all axes of an image are summed over
     torch.testing.assert_close(image.reference.energy(torch.ones(5, 1, 4, 6), 3), torch.full((5,), 24 / 8))
-    confined = DeepLatentEnergy(network=network, h_dim=3, head_dim=6, latent_reference_std=0.5)
+    confined = eb.DeepLatentEnergy(network=network, h_dim=3, head_dim=6, latent_reference_std=0.5)
     confined.load_state_dict(plain.state_dict())
     torch.testing.assert_close(confined(v, h), plain(v, h) + 2 * h.square().sum(-1))
 
@@ -95,8 +91,8 @@ PUBLISHED = {
 def test_models_of_images_have_the_published_size(name):
     v_shape, n_blocks, channels, head, expected = PUBLISHED[name]
     with torch.device("meta"):
-        network = ResNet(v_shape=v_shape, n_blocks=n_blocks, channels=channels)
-        energy = (DeepLatentEnergy if "h_dim" in head else DeepEnergy)(network=network, **head)
+        network = eb.ResNet(v_shape=v_shape, n_blocks=n_blocks, channels=channels)
+        energy = (eb.DeepLatentEnergy if "h_dim" in head else eb.DeepEnergy)(network=network, **head)
     assert sum(p.numel() for p in energy.parameters()) == expected
 
 
@@ -114,7 +110,7 @@ def test_visible_energies_are_marginals_of_nothing(case, float64):
     expected = -torch.autograd.grad(whole.sum(), v)[0]
     for backend in (nullcontext, plain_autograd):
         with backend():
-            torch.testing.assert_close(Exact().function(energy, None, v, None)(v.detach()), expected)
+            torch.testing.assert_close(eb.Exact().function(energy, None, v, None)(v.detach()), expected)
     for name, g in zip(params_of(energy), torch.autograd.grad(energy(v).sum(), energy.parameters()), strict=True):
         assert g.abs().max() > 1e-6, name
 
@@ -132,5 +128,5 @@ def test_the_published_toy_model(tmp_path):
 
 
 def test_an_unknown_head_is_refused():
-    with pytest.raises(ConfigError, match="squared_norm"):
-        DeepEnergy(network=tiny_resnet(), head="cubic")
+    with pytest.raises(eb.ConfigError, match="squared_norm"):
+        eb.DeepEnergy(network=tiny_resnet(), head="cubic")

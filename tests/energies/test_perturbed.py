@@ -5,16 +5,15 @@ import math
 import pytest
 import torch
 
-from eblvm_lit.core.functional import params_of
-from eblvm_lit.energies.perturbed import PerturbedGRBM
+import eblvm_lit as eb
 
 
 def test_perturbed_models_of_one_seed_are_multiples_of_one_another_whatever_the_global_seed(float64):
     torch.manual_seed(1)
-    one = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=3)
+    one = eb.PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=3)
     torch.manual_seed(2)
-    half = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=0.5, perturbation_seed=3)
-    other = PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=4)
+    half = eb.PerturbedGRBM(v_dim=40, h_dim=50, perturbation=0.5, perturbation_seed=3)
+    other = eb.PerturbedGRBM(v_dim=40, h_dim=50, perturbation=1.0, perturbation_seed=4)
     for name in ("W", "b", "c"):
         torch.testing.assert_close(half.get_parameter(name), 0.5 * one.get_parameter(name))
         assert (one.get_parameter(name) != other.get_parameter(name)).all()
@@ -22,4 +21,4 @@ def test_perturbed_models_of_one_seed_are_multiples_of_one_another_whatever_the_
     assert one.W.mean().item() == pytest.approx(0, abs=5 / math.sqrt(2000))
     assert len({*one.b.tolist(), *one.c.tolist(), *one.W.flatten().tolist()}) == 40 + 50 + 2000
     assert (one.log_std == 0).all()
-    assert "log_std" not in params_of(one)
+    assert "log_std" not in eb.params_of(one)

@@ -6,36 +6,29 @@ import math
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import V_DIM, randomise
-from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.energies import quadrature
-from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.quadrature import QuadratureMarginal
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.scores.exact import ExactScore
 
 pytestmark = pytest.mark.usefixtures("float64")
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def gaussian(m):
-    model = GaussianLatentModel(v_dim=V_DIM, h_dim=m, weight_scale=0.9)
+    model = eb.GaussianLatentModel(v_dim=V_DIM, h_dim=m, weight_scale=0.9)
     for p in (model.b, model.c, model.log_std):
         torch.nn.init.normal_(p, std=0.4)
     return model
 
 
 def deep(m, scale=0.4):
-    return randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=m, head_dim=12, widths=[5, 4]), scale)
+    return randomise(eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=m, head_dim=12, widths=[5, 4]), scale)
 
 
 @pytest.mark.parametrize(("m", "centre", "n"), [(1, 0.0, 41), (2, (0.5, -1.0), 45), (3, 0.0, 31)])
 def test_everything_of_the_gaussian_model(m, centre, n):
     model, v = gaussian(m), torch.randn(5, V_DIM)
-    marginal = QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)
+    marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)
     torch.testing.assert_close(marginal.free_energy(v), model.free_energy(v), **CLOSE)
     torch.testing.assert_close(marginal.score(v), model.score(v), **CLOSE)
     torch.testing.assert_close(marginal.score_divergence(v), model.score_divergence(v), **CLOSE)
@@ -50,19 +43,19 @@ def test_everything_of_the_gaussian_model(m, centre, n):
 
 def test_gradients_by_theta_are_those_of_the_gaussian_model():
     model, v = gaussian(2), torch.randn(5, V_DIM)
-    marginal = QuadratureMarginal(energy=model, half_width=9.0, n_nodes=41)
-    theta = params_of(marginal)
-    assert set(theta) == {f"joint.{name}" for name in params_of(model)}
+    marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=41)
+    theta = eb.params_of(marginal)
+    assert set(theta) == {f"joint.{name}" for name in eb.params_of(model)}
 
     def of_view(theta, part):
-        return part(bind(marginal, theta))
+        return part(eb.bind(marginal, theta))
 
     def of_model(theta, part):
-        return part(bind(model, {name.removeprefix("joint."): p for name, p in theta.items()}))
+        return part(eb.bind(model, {name.removeprefix("joint."): p for name, p in theta.items()}))
 
     for part in (
         lambda energy: energy.free_energy(v).sum(),
-        lambda energy: SM().loss(ExactScore(energy), v, {}).sum(),  # second derivatives by v
+        lambda energy: eb.SM().loss(eb.ExactScore(energy), v, {}).sum(),  # second derivatives by v
     ):
         found, expected = (torch.func.grad(fn)(theta, part) for fn in (of_view, of_model))
         torch.testing.assert_close(found, expected, **CLOSE)
@@ -71,7 +64,7 @@ def test_gradients_by_theta_are_those_of_the_gaussian_model():
 
 def test_rules_of_deep_energies_converge():
     energy, v = deep(1), torch.randn(4, V_DIM)
-    grids = [QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=n) for n in (81, 161, 321, 1281)]
+    grids = [eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=n) for n in (81, 161, 321, 1281)]
     *values, limit = (grid.free_energy(v) for grid in grids)
     errors = [(value - limit).abs().max().item() for value in values]
     assert errors[2] < 1e-5
@@ -92,16 +85,16 @@ def test_free_energy_of_a_deep_energy_by_midpoints(m):
     h = torch.cartesian_prod(*[x] * m).view(-1, m)
     log_p = torch.stack([-energy.energy(row.unsqueeze(0), h.unsqueeze(1)).squeeze(-1) for row in v], 1)
     expected = -log_p.logsumexp(0) - m * math.log(2 * width / n)
-    marginal = QuadratureMarginal(energy=energy, half_width=width, n_nodes=401)
+    marginal = eb.QuadratureMarginal(energy=energy, half_width=width, n_nodes=401)
     torch.testing.assert_close(marginal.free_energy(v), expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(marginal.latent_mean(v), log_p.softmax(0).T @ h, rtol=1e-5, atol=1e-6)
 
 
 def test_features_of_v_are_computed_once(monkeypatch):
     energy, v, calls = deep(2), torch.randn(4, V_DIM), []
-    features = DeepVectorEnergy.features
-    monkeypatch.setattr(DeepVectorEnergy, "features", lambda self, v: calls.append(len(v)) or features(self, v))
-    marginal = QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
+    features = eb.DeepVectorEnergy.features
+    monkeypatch.setattr(eb.DeepVectorEnergy, "features", lambda self, v: calls.append(len(v)) or features(self, v))
+    marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
     whole = marginal.free_energy(v), marginal.latent_mean(v), marginal.coarse_error(v), marginal.boundary_mass(v)
     assert calls == [4, 4, 4, 4]
     monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # three rows at a time
@@ -113,19 +106,19 @@ def test_features_of_v_are_computed_once(monkeypatch):
 @pytest.mark.parametrize("m", [1, 2])
 def test_a_grid_that_does_not_fit_is_refused(m):
     model, v = gaussian(m), torch.randn(5, V_DIM)
-    QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
+    eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
     for options in ({"half_width": 2.0}, {"half_width": 9.0, "centre": 40.0}):
-        with pytest.raises(ConfigError, match=r"outermost nodes hold .* raise half_width"):
-            QuadratureMarginal(energy=model, n_nodes=61, **options).check(v)
-    with pytest.raises(ConfigError, match="raise n_nodes"):
-        QuadratureMarginal(energy=model, half_width=9.0, n_nodes=15).check(v)
-    with pytest.raises(ConfigError, match="raise half_width"):
-        QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v * float("nan"))
+        with pytest.raises(eb.ConfigError, match=r"outermost nodes hold .* raise half_width"):
+            eb.QuadratureMarginal(energy=model, n_nodes=61, **options).check(v)
+    with pytest.raises(eb.ConfigError, match="raise n_nodes"):
+        eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=15).check(v)
+    with pytest.raises(eb.ConfigError, match="raise half_width"):
+        eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v * float("nan"))
 
 
 def test_mass_at_the_boundary_by_hand():
     model = gaussian(2)
-    v, marginal = torch.randn(5, V_DIM), QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)
+    v, marginal = torch.randn(5, V_DIM), eb.QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)
     x = torch.linspace(-1.5, 1.5, 7)
     mass, total = torch.zeros(2, 5)
     for i, j in itertools.product(range(7), repeat=2):
@@ -140,10 +133,10 @@ def test_mass_at_the_boundary_by_hand():
 @pytest.mark.parametrize(
     ("energy", "options", "words"),
     [
-        (lambda: GRBM(v_dim=2, h_dim=2), {}, "GRBM has 2 binary ones"),
+        (lambda: eb.GRBM(v_dim=2, h_dim=2), {}, "GRBM has 2 binary ones"),
         (lambda: gaussian(4), {}, "1 to 3 real latents, GaussianLatentModel has 4 real ones"),
     ],
 )
 def test_unfit_options_are_refused(energy, options, words):
-    with pytest.raises(ConfigError, match=words):
-        QuadratureMarginal(energy=energy(), **{"half_width": 5.0, "n_nodes": 11, **options})
+    with pytest.raises(eb.ConfigError, match=words):
+        eb.QuadratureMarginal(energy=energy(), **{"half_width": 5.0, "n_nodes": 11, **options})

@@ -6,20 +6,17 @@ import pytest
 import torch
 from torch import nn
 
+import eblvm_lit as eb
 from cases import binary
-from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.base import in_float64, mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
 from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
-from eblvm_lit.evaluation.likelihood import LogLikelihood, exact_log_partition
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 
 
-class MixtureEnergy(LatentOnly, MarginalEnergy):
+class MixtureEnergy(LatentOnly, eb.MarginalEnergy):
     """A GRBM whose score and everything else are computed by differentiation: the general path of every metric."""
 
     def free_energy(self, v):
@@ -82,15 +79,15 @@ def test_error_and_effective_size_of_known_weights():
 
 def test_log_likelihood_of_the_gaussian_model_is_its_marginals():
     model, v = random_gaussian_model(), normal(50, 3)
-    result = LogLikelihood(max_enumerated=0).compute(method_of(model), v, generator())
+    result = eb.LogLikelihood(max_enumerated=0).compute(method_of(model), v, generator())
     assert list(result) == ["log_likelihood"]
     assert result["log_likelihood"] == pytest.approx(model.marginal().log_prob(v).mean().item(), abs=1e-10)
 
 
 def test_log_likelihood_beyond_enumeration_is_by_ais():
     model, v = random_grbm(4, 7), normal(50, 4)
-    exact = LogLikelihood(max_enumerated=7).compute(method_of(model), v, generator())
-    metric = LogLikelihood(max_enumerated=6, n_chains=1000, n_betas=200)
+    exact = eb.LogLikelihood(max_enumerated=7).compute(method_of(model), v, generator())
+    metric = eb.LogLikelihood(max_enumerated=6, n_chains=1000, n_betas=200)
     sampled = metric.compute(method_of(model), v, generator())
     error = sampled["log_z_standard_error"]
     assert 0 < error < 0.05
@@ -103,7 +100,7 @@ def test_log_likelihood_beyond_enumeration_is_by_ais():
 def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
     model, v = random_grbm(3, 6).float(), normal(3000, 3).float()
     before = {name: p.clone() for name, p in model.named_parameters()}
-    result = LogLikelihood().compute(method_of(model), v, generator())["log_likelihood"]
+    result = eb.LogLikelihood().compute(method_of(model), v, generator())["log_likelihood"]
     double = in_float64(model)
     expected = (-double.free_energy(v.double())).mean() - double.log_partition()
     assert result == pytest.approx(expected.item(), abs=1e-12)
@@ -113,8 +110,8 @@ def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
 def test_log_likelihood_of_an_improper_model_is_minus_infinity():
     model = random_gaussian_model()
     model.W.mul_(10)
-    assert exact_log_partition(model, 20) == math.inf
-    assert LogLikelihood().compute(method_of(model), normal(5, 3), generator())["log_likelihood"] == -math.inf
+    assert eb.exact_log_partition(model, 20) == math.inf
+    assert eb.LogLikelihood().compute(method_of(model), normal(5, 3), generator())["log_likelihood"] == -math.inf
 
 
 def fisher(energy, v, **kwargs):
@@ -135,14 +132,14 @@ def test_fisher_equals_autograd(parametrisation):
 
 def bernoulli_posterior(model, seed):
     """A posterior that is off the exact one of a GRBM."""
-    q = BernoulliPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
+    q = eb.BernoulliPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
     q.linear.weight.copy_(model.coupling().T + normal(*q.linear.weight.shape, seed=seed))
     q.linear.bias.copy_(model.c + normal(*q.linear.bias.shape, seed=seed + 1))
     return q
 
 
 def gaussian_posterior(model, seed):
-    q = LinearGaussianPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
+    q = eb.LinearGaussianPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
     for p, exact in ((q.linear.weight, model.W.T), (q.linear.bias, model.c), (q.log_std, torch.zeros(()))):
         p.copy_(exact + 0.5 * normal(*p.shape, seed=seed))
     return q
@@ -201,7 +198,7 @@ def test_bernoulli_kl_survives_saturated_units():
     assert q.divergences(p)["posterior_kl"].tolist() == [900.0]
 
 
-METRICS = [LogLikelihood(n_chains=10, n_betas=5), FisherScore(), PosteriorDivergence()]
+METRICS = [eb.LogLikelihood(n_chains=10, n_betas=5), FisherScore(), PosteriorDivergence()]
 
 
 def test_metrics_say_nothing_where_they_do_not_apply():

@@ -6,24 +6,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import eblvm_lit as eb
 from eblvm_lit.core.functional import bind, grad, params_of
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.data.base import Splits
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.hypergradient_bias import HypergradientBias
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.scores.exact import ExactScore
 
 
 @pytest.fixture
 def method():
     torch.manual_seed(0)
-    model = {"energy": GRBM(v_dim=3, h_dim=4), "posterior": BernoulliPosterior(v_dim=3, h_dim=4)}
-    return BiSM(**model, objective=DSM(noise_std=0.5), divergence=KL(), n_unroll=1, optimizer=Adam(lr=1e-2))
+    model = {"energy": eb.GRBM(v_dim=3, h_dim=4), "posterior": eb.BernoulliPosterior(v_dim=3, h_dim=4)}
+    return eb.BiSM(**model, objective=eb.DSM(noise_std=0.5), divergence=eb.KL(), n_unroll=1, optimizer=eb.Adam(lr=1e-2))
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
     points = method.objective.perturb(v, noise["data"])
 
     def loss(theta):
-        return method.objective.loss(ExactScore(bind(method.energy, theta)), points, noise["data"]).mean()
+        return method.objective.loss(eb.ExactScore(bind(method.energy, theta)), points, noise["data"]).mean()
 
     torch.testing.assert_close(reference, gradient, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradient, grad(loss)(theta))
@@ -92,12 +86,9 @@ def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
     best = params_of(method.energy)
     norm = torch.cat([best["W"].flatten(), best["c"]]).norm()
     assert found["phi_distance_k0"] == pytest.approx(float(norm), rel=1e-5)  # phi starts at zero
-    for n in unrolls:
-        row = [found[f"hypergradient_bias_k{k}_n{n}"] for k in steps]
-        assert row == sorted(row, reverse=True), n
-    for k in steps:
-        row = [found[f"hypergradient_bias_k{k}_n{n}"] for n in unrolls]
-        assert row == sorted(row, reverse=True), k
+    biases = torch.tensor([[found[f"hypergradient_bias_k{k}_n{n}"] for k in steps] for n in unrolls])
+    assert (biases.diff(dim=0) <= 0).all()
+    assert (biases.diff(dim=1) <= 0).all()
 
 
 @pytest.mark.parametrize("whiten", [False, True])

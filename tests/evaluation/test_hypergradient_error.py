@@ -5,23 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import ENERGIES, OBJECTIVES, POSTERIORS, V_DIM, randomise
 from eblvm_lit.core.functional import grad, params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import flatten
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.evaluation.hypergradient_error import HypergradientError
 from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
-from eblvm_lit.hypergradients.fixed_point import FixedPoint
-from eblvm_lit.hypergradients.implicit import Implicit
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.iterating import start
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,8 +20,8 @@ DSM = OBJECTIVES[5]
 
 def bism(energy, posterior, hypergradient, objective=None):
     """A method in training, before its first step."""
-    parts = {"objective": objective or DSM.make(), "divergence": KL(), "optimizer": Adam(lr=0.01)}
-    method = BiSM(energy=energy, posterior=posterior, hypergradient=hypergradient, compile=False, **parts)
+    parts = {"objective": objective or DSM.make(), "divergence": eb.KL(), "optimizer": eb.Adam(lr=0.01)}
+    method = eb.BiSM(energy=energy, posterior=posterior, hypergradient=hypergradient, compile=False, **parts)
     method.__dict__["_state"] = start(method)
     return method
 
@@ -47,17 +37,17 @@ def evaluate(method, split="val", **options):
 @pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[4], OBJECTIVES[6]], ids=str)
 def test_the_fixed_point_of_a_grbm_has_no_error_and_no_noise(objective):
     energy, posterior = ENERGIES[0].make(), POSTERIORS[0].make()
-    found = evaluate(bism(energy, posterior, FixedPoint(), objective.make()))
+    found = evaluate(bism(energy, posterior, eb.FixedPoint(), objective.make()))
     assert found["hypergradient_cosine"] == pytest.approx(1, abs=1e-10)
     assert found["hypergradient_error"] < 1e-9
     assert found["hypergradient_noise"] < 1e-9
-    direct = evaluate(bism(energy, posterior, Unroll(n_unroll=0), objective.make()))
+    direct = evaluate(bism(energy, posterior, eb.Unroll(n_unroll=0), objective.make()))
     assert direct["hypergradient_error"] > 0.01
     assert direct["hypergradient_noise"] > 1e-3
 
 
 def test_it_is_a_metric_of_validations_of_bilevel_training_that_moves_nothing():
-    method = bism(ENERGIES[0].make(), POSTERIORS[0].make(), FixedPoint())
+    method = bism(ENERGIES[0].make(), POSTERIORS[0].make(), eb.FixedPoint())
     before = [x.clone() for x in method.state_dict().values()]
     assert evaluate(method, "test") == {}
     assert evaluate(method)
@@ -75,29 +65,29 @@ def test_the_noise_is_about_the_mean_of_the_estimates_and_not_about_the_referenc
 
 @pytest.mark.parametrize("n", [15, 40])
 def test_the_reference_by_quadrature_is_that_of_the_closed_form(n, monkeypatch):
-    energy = GaussianLatentModel(v_dim=V_DIM, h_dim=2, weight_scale=0.9)
-    method = bism(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), FixedPoint())
+    energy = eb.GaussianLatentModel(v_dim=V_DIM, h_dim=2, weight_scale=0.9)
+    method = bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), eb.FixedPoint())
     metric, v = HypergradientError(half_width=9.0, n_nodes=61), torch.randn(n, V_DIM)
     noise = method.objective.noise(v, (), keyed_generator(3))
     points, theta = method.objective.perturb(v, noise), params_of(energy)
     exact = metric.marginal_reference(method, theta, points, noise)
-    monkeypatch.setattr("eblvm_lit.evaluation.hypergradient_error.MarginalEnergy", DeepVectorEnergy)
+    monkeypatch.setattr("eblvm_lit.evaluation.hypergradient_error.MarginalEnergy", eb.DeepVectorEnergy)
     assert metric.has_marginal(energy, points)
     torch.testing.assert_close(metric.marginal_reference(method, theta, points, noise), exact, rtol=1e-8, atol=1e-8)
 
 
 def test_a_grid_that_does_not_hold_the_latents_is_left_out_with_a_warning(caplog):
-    energy = randomise(DeepVectorEnergy(v_dim=V_DIM, h_dim=2, head_dim=6, widths=[5, 4]), 0.4)
-    method = bism(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), FixedPoint())
+    energy = randomise(eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=2, head_dim=6, widths=[5, 4]), 0.4)
+    method = bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), eb.FixedPoint())
     assert evaluate(method, half_width=0.01, n_nodes=5) == {}
     assert "hypergradient_error" in caplog.text
-    energy = DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid holds
-    assert evaluate(bism(energy, LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), FixedPoint())) == {}
+    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid holds
+    assert evaluate(bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), eb.FixedPoint())) == {}
 
 
 def test_the_lower_reference_is_the_implicit_gradient_at_the_best_independent_bits():
-    energy = randomise(CoupledGRBM(v_dim=V_DIM, h_dim=4), 0.5)
-    method = bism(energy, randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=4)), Implicit(n_terms=5))
+    energy = randomise(eb.CoupledGRBM(v_dim=V_DIM, h_dim=4), 0.5)
+    method = bism(energy, randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=4)), eb.Implicit(n_terms=5))
     v, theta, phi = torch.randn(9, V_DIM), params_of(energy), params_of(method.posterior)
     found = grad(lambda phi: HypergradientError.bits_lower(method, v, theta, phi, 0))(phi)
 

@@ -6,19 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from eblvm_lit.energies.base import Energy, VisibleEnergy
-from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.quadrature import QuadratureMarginal
-from eblvm_lit.errors import ConfigError
+import eblvm_lit as eb
 from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.evaluation.estimated_likelihood import EstimatedLogLikelihood, jackknife
-from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
-from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.log_partition_sandwich import LogPartitionSandwich
-from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
-from eblvm_lit.samplers.hmc import HMC
 from helpers.models import (
     F64,
     Confined,
@@ -38,7 +30,7 @@ def quartic(x):
     return ((x.square() - 1).square() + 0.5 * x).sum(-1)
 
 
-class Bowl(VisibleEnergy):
+class Bowl(eb.VisibleEnergy):
     """N(0, std^2 I), without its constant."""
 
     def __init__(self, dim, std=1.0):
@@ -49,7 +41,7 @@ class Bowl(VisibleEnergy):
         return 0.5 * (v / self.std).square().sum(-1)
 
 
-class Quartic(VisibleEnergy):
+class Quartic(eb.VisibleEnergy):
     """Three variables, which no grid holds."""
 
     event_shape = (3,)
@@ -58,7 +50,7 @@ class Quartic(VisibleEnergy):
         return quartic(v)
 
 
-class ConfinedJoint(Energy):
+class ConfinedJoint(eb.Energy):
     """A deep energy of (v, h) with a bowl, whose free energy is known by quadrature alone."""
 
     continuous, event_shape, h_dim = True, (2,), 1
@@ -67,7 +59,7 @@ class ConfinedJoint(Energy):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(1)
-            self.deep = DeepVectorEnergy(v_dim=2, h_dim=1, head_dim=8, widths=[12])
+            self.deep = eb.DeepVectorEnergy(v_dim=2, h_dim=1, head_dim=8, widths=[12])
         self.double().requires_grad_(False)
 
     def energy(self, v, h):
@@ -79,7 +71,7 @@ def exact(energy):
 
 
 def test_adapted_step_sizes_have_the_acceptance_that_is_asked_for():
-    hmc, g = HMC(n_leapfrog=2, step_size=5.0, target_acceptance=0.8), generator(3)
+    hmc, g = eb.HMC(n_leapfrog=2, step_size=5.0, target_acceptance=0.8), generator(3)
     betas = torch.linspace(0, 1, 200).tolist()
     sizes = step_sizes(quartic, hmc, betas, torch.randn(200, 4, generator=g, dtype=F64), g)
     x = torch.randn(2000, 4, generator=g, dtype=F64)
@@ -103,7 +95,7 @@ def test_data_with_constant_values_do_not_bias_log_z():
     # a pixel that is always 0 says nothing about the width of the model there
     v = normal(500, 4)
     v[:, :2] = 0
-    found = HamiltonianAIS(n_chains=200, n_betas=200).estimate(Bowl(4, std=0.3), v, generator(3))
+    found = eb.HamiltonianAIS(n_chains=200, n_betas=200).estimate(Bowl(4, std=0.3), v, generator(3))
     assert 0 < found.standard_error < 0.05
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
 
@@ -121,7 +113,7 @@ def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
     model = random_gaussian_model(2, 3)
     for p in (model.W, model.b, model.c, model.log_std):
         p.zero_()
-    found = HamiltonianAIS(n_chains=10, n_betas=5, base="standard").sandwich(model, normal(9, 2), generator())
+    found = eb.HamiltonianAIS(n_chains=10, n_betas=5, base="standard").sandwich(model, normal(9, 2), generator())
     for side in found:
         assert side.log_z == pytest.approx(exact(model), abs=1e-12)
         assert (side.standard_error, side.ess) == pytest.approx((0, 10), abs=1e-9)
@@ -138,7 +130,7 @@ def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
     axis, g, n = torch.linspace(-9, 9, 36001, dtype=F64), generator(4), 40_000
     log_p = -wavy(axis[:, None])
     log_ratio = float(log_p.logsumexp(0) + (axis[1] - axis[0]).log()) - 0.5 * math.log(2 * math.pi)
-    hmc, betas = HMC(n_leapfrog=1), torch.linspace(0, 1, n_betas).tolist()
+    hmc, betas = eb.HMC(n_leapfrog=1), torch.linspace(0, 1, n_betas).tolist()
     schedule = [(beta, 0.8) for beta in betas]
     at = torch.searchsorted(log_p.softmax(0).cumsum(0), torch.rand(n, generator=g, dtype=F64)).clamp(max=36000)
     starts = torch.randn(n, 1, generator=g, dtype=F64), axis[at, None]
@@ -161,7 +153,7 @@ def test_exact_samples_of_binary_latents_have_the_moments_of_the_mixture(paramet
 def coupled():
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return CoupledGRBM(v_dim=3, h_dim=4).double().requires_grad_(False)
+        return eb.CoupledGRBM(v_dim=3, h_dim=4).double().requires_grad_(False)
 
 
 def far_gaussian():
@@ -178,7 +170,7 @@ MODELS = {"far gaussian": far_gaussian, "grbm, paper": lambda: random_grbm(3, 6,
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_both_sides_hold_the_exact_log_z(model):
     model = model()
-    v, ais = model.sample_exact(500, generator(7)), HamiltonianAIS(n_chains=1000, n_betas=60)
+    v, ais = model.sample_exact(500, generator(7)), eb.HamiltonianAIS(n_chains=1000, n_betas=60)
     lower, upper = ais.sandwich(model, v, generator(8))
     for side in (lower, upper):
         assert 0 < side.standard_error < 0.03
@@ -198,7 +190,7 @@ def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
 
 def test_the_sandwich_is_given_where_there_are_exact_samples():
     v, model = normal(100, 3), random_grbm(3, 5)
-    for ais in (AIS(n_chains=50, n_betas=5), HamiltonianAIS(n_chains=50, n_betas=5, n_adapting=5)):
+    for ais in (AIS(n_chains=50, n_betas=5), eb.HamiltonianAIS(n_chains=50, n_betas=5, n_adapting=5)):
         metric = LogPartitionSandwich(ais=ais)
         assert {"log_z_lower", "log_z_upper"} < set(metric.compute(method_of(model), v, generator()))
         assert set(metric.describe(method_of(model), None)) == {"log_z_lower", "log_z_upper"}
@@ -212,11 +204,11 @@ def test_the_sandwich_is_given_where_there_are_exact_samples():
 def test_quadrature_of_v_is_the_closed_form(shape):
     model = random_gaussian_model(*shape)
     v = model.sample_exact(50, generator())
-    assert VisibleQuadrature(n_nodes=61).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
-    assert VisibleQuadrature(n_nodes=61).log_partition(model, 0.1 * v) == pytest.approx(exact(model), abs=1e-6)
+    assert eb.VisibleQuadrature(n_nodes=61).log_partition(model, v) == pytest.approx(exact(model), abs=1e-6)
+    assert eb.VisibleQuadrature(n_nodes=61).log_partition(model, 0.1 * v) == pytest.approx(exact(model), abs=1e-6)
 
 
-class Tail(VisibleEnergy):
+class Tail(eb.VisibleEnergy):
     """F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables: as far out as the linear pieces of a network."""
 
     def __init__(self, rate, dim):
@@ -232,25 +224,25 @@ def test_quadrature_holds_the_tails(dim, rate, tolerance):
     # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
     z = 0.2 * float(torch.special.modified_bessel_k1(torch.tensor(0.1 * rate, dtype=F64)))
     v = torch.rand(50, dim, generator=generator(), dtype=F64)
-    found = VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), v)
+    found = eb.VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), v)
     assert found == pytest.approx(dim * math.log(z), abs=2 * dim * tolerance)
 
 
 def test_quadrature_refuses_what_it_does_not_resolve():
-    with pytest.raises(ConfigError, match="tolerance"):  # more nodes than there may be
-        VisibleQuadrature(tolerance=1e-6).log_partition(Tail(0.1, 2), torch.rand(9, 2, dtype=F64))
+    with pytest.raises(eb.ConfigError, match="tolerance"):  # more nodes than there may be
+        eb.VisibleQuadrature(tolerance=1e-6).log_partition(Tail(0.1, 2), torch.rand(9, 2, dtype=F64))
 
 
 @pytest.mark.parametrize("std", [0.01, 100.0])
 def test_quadrature_finds_a_model_that_is_wider_than_the_data(std):
-    found = VisibleQuadrature().log_partition(Bowl(2, std=std), torch.zeros(1, 2).double())
+    found = eb.VisibleQuadrature().log_partition(Bowl(2, std=std), torch.zeros(1, 2).double())
     assert found == pytest.approx(2 * math.log(std * math.sqrt(2 * math.pi)), abs=2e-6)
 
 
 def test_quadrature_says_where_log_z_grows_with_the_box(caplog):
     model = Bowl(2)
     model.free_energy = lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()  # flat along a line to infinity
-    assert VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
+    assert eb.VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
     assert len(caplog.records) == 1
 
 
@@ -260,8 +252,8 @@ def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
     grid = torch.cartesian_prod(axis, axis)
     by_hand = float((-model.free_energy(grid)).logsumexp(0) + 2 * (axis[1] - axis[0]).log())
     v = normal(300, 2)
-    assert VisibleQuadrature(tolerance=1e-4).log_partition(model, v) == pytest.approx(by_hand, abs=1e-3)
-    found = HamiltonianAIS(n_chains=1000, n_betas=80).estimate(model, v, generator(10))
+    assert eb.VisibleQuadrature(tolerance=1e-4).log_partition(model, v) == pytest.approx(by_hand, abs=1e-3)
+    found = eb.HamiltonianAIS(n_chains=1000, n_betas=80).estimate(model, v, generator(10))
     assert 0 < found.standard_error < 0.05
     assert abs(found.log_z - by_hand) < 4 * found.standard_error
 
@@ -270,28 +262,28 @@ def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
 def joint():
     """A model of v and h, its free energy and log Z by quadrature, and points."""
     model, v = ConfinedJoint(), normal(400, 2)
-    marginal = QuadratureMarginal(energy=model, half_width=12.0, n_nodes=201)
-    return model, marginal, VisibleQuadrature(tolerance=1e-4, n_nodes=61).log_partition(marginal, v), v
+    marginal = eb.QuadratureMarginal(energy=model, half_width=12.0, n_nodes=201)
+    return model, marginal, eb.VisibleQuadrature(tolerance=1e-4, n_nodes=61).log_partition(marginal, v), v
 
 
 def test_the_free_energy_at_given_v_is_unbiased_and_bounds_from_above(joint):
     model, marginal, _, v = joint
-    exact_f, ais = marginal.free_energy(v), HamiltonianAIS(n_betas=8, n_adapting=50)
+    exact_f, ais = marginal.free_energy(v), eb.HamiltonianAIS(n_betas=8, n_adapting=50)
     runs = torch.stack([ais.free_energy(model, v, generator(seed)) for seed in range(20)])
     w = (exact_f - runs).exp().flatten()
     error = float(w.std()) / math.sqrt(len(w))
     assert error < 0.01
     assert abs(float(w.mean()) - 1) < 4 * error
     assert float((runs - exact_f).mean()) > 0
-    close = HamiltonianAIS(n_betas=100).free_energy(model, v, generator())
+    close = eb.HamiltonianAIS(n_betas=100).free_energy(model, v, generator())
     assert float((close - exact_f).abs().mean()) < 0.4 * float((runs - exact_f).abs().mean())
 
 
 def test_the_log_likelihood_says_how_it_was_found(joint):
     model, marginal, log_z, v = joint
-    known = LogLikelihood(n_chains=200, n_betas=50)
+    known = eb.LogLikelihood(n_chains=200, n_betas=50)
     metric = EstimatedLogLikelihood(
-        quadrature=VisibleQuadrature(tolerance=1e-4), hamiltonian_ais=HamiltonianAIS(n_chains=20, n_betas=10)
+        quadrature=eb.VisibleQuadrature(tolerance=1e-4), hamiltonian_ais=eb.HamiltonianAIS(n_chains=20, n_betas=10)
     )
     expected = {
         "log Z by enumeration": random_grbm(2, 4),
@@ -307,7 +299,7 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
         assert one.describe(method, None) == {"log_likelihood": words}
         assert "log_likelihood" in one.compute(method, x, generator())
         assert other.compute(method, x, generator()) == other.describe(method, None) == {}  # no number has two sources
-    metric = EstimatedLogLikelihood(hamiltonian_ais=HamiltonianAIS(n_chains=1000, n_betas=80))
+    metric = EstimatedLogLikelihood(hamiltonian_ais=eb.HamiltonianAIS(n_chains=1000, n_betas=80))
     found = metric.compute(method_of(model), v, generator(12))
     by_quadrature = -float(marginal.free_energy(v).mean()) - log_z
     assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
@@ -321,7 +313,7 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
     joint.continuous = True
     v = 4 * model.sample_exact(50, generator())  # latents far from N(0, I): most of the error is in F
     exact_value = -float(model.free_energy(v).mean()) - exact(model)
-    ais = HamiltonianAIS(n_chains=400, n_betas=20, base="standard", n_adapting=20)
+    ais = eb.HamiltonianAIS(n_chains=400, n_betas=20, base="standard", n_adapting=20)
     metric = EstimatedLogLikelihood(hamiltonian_ais=ais)
     runs = [metric.compute(method_of(joint), v, generator(seed)) for seed in range(16)]
     names = ("log_likelihood", "log_likelihood_standard_error", "log_z_standard_error")

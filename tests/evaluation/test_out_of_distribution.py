@@ -3,11 +3,9 @@
 import pytest
 import torch
 
+import eblvm_lit as eb
 from eblvm_lit.cli import run
 from eblvm_lit.data.base import Splits
-from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import (
     Constant,
@@ -17,8 +15,6 @@ from eblvm_lit.evaluation.out_of_distribution import (
     UniformNoise,
     detection,
 )
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.image_files import write_images, write_svhn
 from helpers.models import method_of
 from helpers.shell import configure, evaluate, of_checkpoint
@@ -56,7 +52,7 @@ def test_only_ranks_count_at_energies_of_any_size():
 
 
 def test_a_model_of_the_data_finds_noise_and_constants():
-    model = GaussianLatentModel(v_dim=9, h_dim=2)  # standard normal, but for a small W
+    model = eb.GaussianLatentModel(v_dim=9, h_dim=2)  # standard normal, but for a small W
     v = 0.3 * torch.randn(400, 9, generator=torch.Generator().manual_seed(0))
     sets = {"noise": UniformNoise(low=-4, high=4), "flat": Constant(low=3, high=5), "none": None}
     found = OutOfDistribution(sets=sets).compute(method_of(model), v, torch.Generator().manual_seed(0))
@@ -80,7 +76,7 @@ class Given(OutlierSet):
 def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
     """In float32 tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0, as they are of all near by."""
     torch.manual_seed(0)
-    energy = SpectralEnergy(network=MLP(sizes=[2, 4]), output=output, hidden=False).eval()
+    energy = eb.SpectralEnergy(network=eb.MLP(sizes=[2, 4]), output=output, hidden=False).eval()
     with torch.no_grad():
         energy.head.bias.fill_(bias)
     v, w = torch.randn(2, 300, 2, generator=torch.Generator().manual_seed(0)).unbind()
@@ -97,8 +93,8 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
     """Nor on their order, nor on what was drawn of the generator before: its seed and the set's name say all."""
     torch.manual_seed(0)
     v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    energy = DeepVectorEnergy if posterior else GaussianLatentModel
-    method = method_of(energy(v_dim=2, h_dim=3), LinearGaussianPosterior(v_dim=2, h_dim=3) if posterior else None)
+    energy = eb.DeepVectorEnergy if posterior else eb.GaussianLatentModel
+    method = method_of(energy(v_dim=2, h_dim=3), eb.LinearGaussianPosterior(v_dim=2, h_dim=3) if posterior else None)
     every = {"noise": UniformNoise(), "more noise": UniformNoise(), "data": Given(v)}
 
     def numbers(*names, seed=0, drawn=0):
@@ -115,7 +111,7 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
 
 
 def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
-    model = GaussianLatentModel(v_dim=3, h_dim=2).double()
+    model = eb.GaussianLatentModel(v_dim=3, h_dim=2).double()
     torch.nn.init.normal_(model.W, std=0.3, generator=torch.Generator().manual_seed(0))
     v = torch.randn(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 

@@ -5,23 +5,15 @@ import math
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import randomise
 from eblvm_lit.data.blobs import Blobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
-from eblvm_lit.data.curves import Moons
-from eblvm_lit.data.digits import Digits
-from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
-from eblvm_lit.evaluation.plane_quadrature import PlaneGrid, PlaneQuadrature
 from helpers.models import LatentOnly
 from helpers.stand_in import StandIn, loaded
 
 
-class OfDensity(VisibleEnergy):
+class OfDensity(eb.VisibleEnergy):
     """F(v) = c - log of a density."""
 
     event_shape = (2,)
@@ -47,34 +39,21 @@ def numbers(metric, energy, data, split="test"):
     return metric.evaluate(StandIn(energy=energy), data, split, torch.Generator().manual_seed(0))
 
 
-def test_the_cells_tile_the_window_and_what_is_around_it():
-    n, scale = 10, 3
-    grid = PlaneGrid.around(((-1.0, 2.0), (0.5, 1.5)), n, scale)
-    assert (len(grid.points), int(grid.inner.sum())) == ((scale * n) ** 2, n**2)
-    assert grid.area * n**2 == pytest.approx(3)
-    middle, half = torch.tensor([0.5, 1.0]).double(), torch.tensor([1.5, 0.5]).double()
-    distance = ((grid.points - middle) / half).abs()
-    assert torch.equal((distance < 1).all(1), grid.inner)
-    torch.testing.assert_close(grid.points.mean(0), middle)
-    torch.testing.assert_close(distance.amax(0), torch.full((2,), scale - 1 / n).double())
-    assert torch.equal(distance.amax(1) > 0.9 * scale, grid.outer)
-
-
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_log_likelihood_is_that_of_enumeration(split):
     torch.manual_seed(0)
-    data, energy = TwoBlobs(), randomise(GRBM(v_dim=2, h_dim=3), 0.3)
-    found = numbers(PlaneQuadrature(n_cells=60, scale=5), energy, data, split)
+    data, energy = TwoBlobs(), randomise(eb.GRBM(v_dim=2, h_dim=3), 0.3)
+    found = numbers(eb.PlaneQuadrature(n_cells=60, scale=5), energy, data, split)
     v = getattr(data.splits, split)
-    exact = LogLikelihood().compute(StandIn(energy=energy), v, torch.Generator())["log_likelihood"]
+    exact = eb.LogLikelihood().compute(StandIn(energy=energy), v, torch.Generator())["log_likelihood"]
     assert found["quadrature_log_likelihood"] == pytest.approx(exact, abs=1e-9)
 
 
-@pytest.mark.parametrize("data", [TwoBlobs(), Checkerboard()], ids=lambda d: d.sample_name)
+@pytest.mark.parametrize("data", [TwoBlobs(), eb.Checkerboard()], ids=lambda d: d.sample_name)
 def test_the_divergence_of_the_truth_is_zero_whatever_the_constant(data):
     inside = data.log_density if isinstance(data, Blobs) else lambda v: data.log_density(v).clamp(min=-50)
     for c in (0.0, 37.0):
-        found = numbers(PlaneQuadrature(), OfDensity(inside, c), data)
+        found = numbers(eb.PlaneQuadrature(), OfDensity(inside, c), data)
         assert found["kl"] == pytest.approx(0, abs=1e-6)
 
 
@@ -85,33 +64,33 @@ def test_the_divergence_of_two_normal_distributions_has_its_closed_form():
 
     mean = torch.tensor([0.3, -0.7])
     energy = OfDensity(lambda v: -0.5 * (v - mean).square().sum(-1))
-    found = numbers(PlaneQuadrature(n_cells=90), energy, Normal())["kl"]
+    found = numbers(eb.PlaneQuadrature(n_cells=90), energy, Normal())["kl"]
     closed = 0.25 - 1 + mean.square().sum().item() / 2 - 2 * math.log(0.5)
     assert found == pytest.approx(closed, abs=1e-7)
 
 
 def test_few_latents_are_summed_over_a_grid():
     torch.manual_seed(0)
-    model, data = GaussianLatentModel(v_dim=2, h_dim=1, weight_scale=0.5), TwoBlobs()
-    metric = PlaneQuadrature(n_cells=60)
+    model, data = eb.GaussianLatentModel(v_dim=2, h_dim=1, weight_scale=0.5), TwoBlobs()
+    metric = eb.PlaneQuadrature(n_cells=60)
     summed, exact = (numbers(metric, energy, data) for energy in (Joint(model), model))
     assert summed == pytest.approx(exact, abs=1e-6)
-    narrow = PlaneQuadrature(n_cells=60, half_width=0.5)
+    narrow = eb.PlaneQuadrature(n_cells=60, half_width=0.5)
     assert numbers(narrow, Joint(model), data) == {}
 
 
 @pytest.mark.parametrize("log_density", [lambda v: 0 * v.sum(-1), lambda v: math.nan * v.sum(-1)])
 def test_a_grid_that_does_not_hold_the_mass_gives_no_number(log_density, caplog):
-    assert numbers(PlaneQuadrature(n_cells=30), OfDensity(log_density), TwoBlobs()) == {}
+    assert numbers(eb.PlaneQuadrature(n_cells=30), OfDensity(log_density), TwoBlobs()) == {}
     assert "of the model's mass" in caplog.text
 
 
 def test_where_nothing_is_known_nothing_is_said():
-    metric, data = PlaneQuadrature(n_cells=30), Moons()
-    assert list(numbers(metric, GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]  # no density
-    for data_set, energy in ((Digits(), GRBM(v_dim=64, h_dim=3)), (data, None)):
+    metric, data = eb.PlaneQuadrature(n_cells=30), eb.Moons()
+    assert list(numbers(metric, eb.GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]  # no density
+    for data_set, energy in ((eb.Digits(), eb.GRBM(v_dim=64, h_dim=3)), (data, None)):
         assert numbers(metric, energy, data_set) == numbers(Modes(), energy, data_set) == {}
-    assert numbers(metric, Joint(GaussianLatentModel(v_dim=2, h_dim=4)), data) == {}
+    assert numbers(metric, Joint(eb.GaussianLatentModel(v_dim=2, h_dim=4)), data) == {}
 
 
 def mixture(centres, std=0.05):
@@ -162,10 +141,10 @@ def test_shares_are_counts_within_some_deviations():
 
 
 def test_the_normal_factor_makes_a_flat_network_normal():
-    energy = MLPEnergy(v_dim=2, widths=[4], base_std=0.7).double()
+    energy = eb.MLPEnergy(v_dim=2, widths=[4], base_std=0.7).double()
     with torch.no_grad():
         energy.network[-1].weight.zero_()
     data = TriangleBlobs()
-    found = numbers(PlaneQuadrature(n_cells=90), energy, data)["quadrature_log_likelihood"]
+    found = numbers(eb.PlaneQuadrature(n_cells=90), energy, data)["quadrature_log_likelihood"]
     v = data.splits.test.double()
     assert found == pytest.approx(torch.distributions.Normal(0, 0.7).log_prob(v).sum(1).mean().item(), abs=1e-8)

@@ -6,19 +6,17 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.svm import LinearSVC
 
+import eblvm_lit as eb
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.evaluation.probe import LinearProbe
-from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.stand_in import StandIn, loaded
 
 SIZES = (1500, 30, 50)
 
 
-class Means(Posterior):
+class Means(eb.Posterior):
     """A posterior of which nothing but the mean matters, a function of v."""
 
     continuous = True
@@ -106,9 +104,9 @@ def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_
 
 
 def test_accuracies_on_real_digits_are_those_of_scikit_learn():
-    data = Digits()
+    data = eb.Digits()
     torch.manual_seed(0)
-    posterior = LinearGaussianPosterior(v_dim=64, h_dim=9)
+    posterior = eb.LinearGaussianPosterior(v_dim=64, h_dim=9)
     found = probe(posterior, data)
     train, test, y, answers = (x.numpy() for s in (data.splits, data.labels) for x in (s.train, s.test))
     A, a = (p.detach().numpy() for p in (posterior.linear.weight, posterior.linear.bias))

@@ -9,11 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+import eblvm_lit as eb
 from eblvm_lit.core.ranks import first_rank_first
-from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.kernel import KernelDistance
@@ -97,12 +94,12 @@ def test_two_processes_find_what_one_does(tmp_path):
 
 @pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])
 def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_path):
-    with pytest.raises(ConfigError, match="needs 21 samples"):
+    with pytest.raises(eb.ConfigError, match="needs 21 samples"):
         quality(tmp_path, criteria={"x": criterion}).prepare(StandIn(), textures())
 
 
 def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
-    data = loaded(Checkerboard())
+    data = loaded(eb.Checkerboard())
     metric = quality(tmp_path, InceptionFeatures(cache_dir=str(tmp_path)))
     metric.prepare(StandIn(), data)
     assert values(metric, data=data) == {}
@@ -112,13 +109,13 @@ def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path
     node = "callbacks.evaluation.metrics.fid.images"
     images = [f"~{node}", f"+{node}={{_target_: helpers.fake_images.Noise, seed: 3}}", "allow_packages=[helpers]"]
     chosen = ["evaluation@callbacks.evaluation.metrics=fid", *images, f"cache_dir={tmp_path}/cache"]
-    with pytest.raises(DataError, match="FID"):
+    with pytest.raises(eb.DataError, match="FID"):
         train(tmp_path / "run", *chosen)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
-    right, board = random_gaussian_model(2, 2).float(), Checkerboard()
+    right, board = random_gaussian_model(2, 2).float(), eb.Checkerboard()
     board.setup()
     x = right.sample_exact(2000, torch.Generator().manual_seed(1))
     board.splits = board.splits._replace(test=x[:1000], train=x[1000:])
@@ -141,13 +138,13 @@ def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
 
 
 def test_points_are_drawn_by_what_fits_the_model():
-    board, source, grbm = Checkerboard(), PointSamples(n_steps=3), StandIn(energy=GRBM(v_dim=2, h_dim=3))
+    board, source, grbm = eb.Checkerboard(), PointSamples(n_steps=3), StandIn(energy=eb.GRBM(v_dim=2, h_dim=3))
     board.setup()
     assert source.supports(grbm, board)
     assert not source.supports(grbm, textures())
     assert not source.supports(StandIn(), board)
     once, again = (source.images(grbm, board, 5) for _ in range(2))
     assert torch.equal(once, again)  # so that all processes compare the same points
-    deep = StandIn(energy=MLPEnergy(v_dim=2, widths=[4], base_std=1.0))
+    deep = StandIn(energy=eb.MLPEnergy(v_dim=2, widths=[4], base_std=1.0))
     langevin = PointSamples(n_steps=200, step_size=0.05).images(deep, board, 500)
     assert float(langevin.std()) > 0.5  # they have left the unit square where they started

@@ -2,16 +2,14 @@
 
 import torch
 
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.chain_samples import ChainSamples
+import eblvm_lit as eb
 from helpers.models import F64, LatentOnly, generator
 
 
 def sampler(n_steps=120, batch_size=2000, kind="auto", **options):
     """Dynamics at temperature one, whose stationary distribution is known."""
     options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
-    return ChainSamples(dynamics=AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
+    return eb.ChainSamples(dynamics=eb.AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
 
 
 def few(batch_size=4, **options):
@@ -20,7 +18,7 @@ def few(batch_size=4, **options):
 
 
 def gaussian(v_dim=4, h_dim=2):
-    model = GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
+    model = eb.GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
     for p in (model.b, model.c, model.log_std):
         p.copy_(0.3 * torch.randn(p.shape, generator=generator(1), dtype=F64))
     model.W.copy_(0.35 * torch.randn(model.W.shape, generator=generator(2), dtype=F64))

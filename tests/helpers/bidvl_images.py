@@ -2,14 +2,10 @@
 
 import torch
 
+import eblvm_lit as eb
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
 from eblvm_lit.methods.bidvl.losses import Adversarial
-from eblvm_lit.methods.bidvl.method import BiDVL
-from eblvm_lit.methods.bidvl.sngan import SNGAN
-from eblvm_lit.methods.bidvl.vae import VAE
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
 from helpers.bidvl_networks import LOSSES
 
@@ -29,12 +25,12 @@ def generator(v_shape=SHAPE, h_dim=H_DIM):
 
 
 def vae(**options):
-    return VAE(**{"posterior": encoder(), "generator": generator(), "optimizer": Adam(lr=1e-2), **options})
+    return eb.VAE(**{"posterior": encoder(), "generator": generator(), "optimizer": eb.Adam(lr=1e-2), **options})
 
 
 def sngan(**options):
     parts = {"energy": energy(output="identity"), "generator": generator(), "loss": Adversarial()}
-    return SNGAN(**{**parts, "optimizer": SGD(lr=0.01), **options})
+    return eb.SNGAN(**{**parts, "optimizer": eb.SGD(lr=0.01), **options})
 
 
 def bidvl(name="offset", **options):
@@ -49,8 +45,8 @@ def bidvl(name="offset", **options):
         "generator": generator(),
         "loss": LOSSES[name],
     }
-    rule = {"optimizer": Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own"}
-    return BiDVL(**{**parts, **rule, **options})
+    rule = {"optimizer": eb.Adam(lr=1e-2, betas=(0.5, 0.9), weight_decay=0.1), "encoder_optimizer": "own"}
+    return eb.BiDVL(**{**parts, **rule, **options})
 
 
 def minibatch(method, n=6):

@@ -4,11 +4,7 @@ import math
 
 import torch
 
-from eblvm_lit.energies.base import Energy, VisibleEnergy
-from eblvm_lit.energies.deep import DeepEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.networks.mlp import MLP
+import eblvm_lit as eb
 from helpers.stand_in import StandIn
 
 F64 = torch.float64
@@ -24,14 +20,14 @@ def normal(*shape, seed=0):
 
 def random_grbm(v_dim, h_dim, parametrisation="code", scale=1.0, seed=3):
     """A GRBM whose weights are of order one, so that its latents depend on one another."""
-    model = GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
+    model = eb.GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
     for i, (p, size) in enumerate(((model.W, 0.8), (model.b, 0.7), (model.c, 0.7), (model.log_std, 0.3))):
         p.copy_(scale * size * normal(*p.shape, seed=seed + i))
     return model
 
 
 def random_gaussian_model(v_dim=3, h_dim=4):
-    model = GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
+    model = eb.GaussianLatentModel(v_dim=v_dim, h_dim=h_dim, weight_scale=1.5).double().requires_grad_(False)
     for i, p in enumerate((model.b, model.c, model.log_std)):
         p.copy_(0.3 * normal(*p.shape, seed=i))
     return model
@@ -43,7 +39,7 @@ def method_of(energy=None, posterior=None):
     return method
 
 
-class LatentOnly(Energy):
+class LatentOnly(eb.Energy):
     """An energy without a tractable marginal."""
 
     def __init__(self, model):
@@ -54,14 +50,14 @@ class LatentOnly(Energy):
         return self.model.energy(v, h)
 
 
-class Confined(VisibleEnergy):
+class Confined(eb.VisibleEnergy):
     """A deep energy of the plane with a weak bowl around it, so that it has a log Z."""
 
     def __init__(self, seed=0):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.deep = DeepEnergy(network=MLP(sizes=[2, 16, 8]), head="squared_norm")
+            self.deep = eb.DeepEnergy(network=eb.MLP(sizes=[2, 16, 8]), head="squared_norm")
         for p in self.deep.parameters():
             p.data.mul_(2)
         self.event_shape = (2,)

@@ -2,8 +2,7 @@
 
 import torch
 
-from eblvm_lit.hypergradients.base import BilevelProblem
-from eblvm_lit.optimizers.sgd import SGD
+import eblvm_lit as eb
 
 ALPHA, EIGENVALUES = 0.3, (0.4, 0.9, 1.4, 1.9, 2.4)
 
@@ -36,8 +35,8 @@ class Quadratic:
         return 0.5 * (f - self.r) @ self.Q @ (f - self.r) + 0.5 * t @ self.P @ t + f @ self.R @ t
 
     def problem(self, optimizer=None, state=None, lr=ALPHA):
-        optimizer = optimizer or SGD(lr=99.0)  # the rate that counts is the problem's
-        return BilevelProblem(self.upper, self.lower, optimizer, state or optimizer.init(self.phi), lr)
+        optimizer = optimizer or eb.SGD(lr=99.0)  # the rate that counts is the problem's
+        return eb.BilevelProblem(self.upper, self.lower, optimizer, state or optimizer.init(self.phi), lr)
 
     def gradient(self, n_steps, inverse):
         """Value and gradient after n_steps of descent, where ``inverse`` stands for H^-1."""

@@ -5,21 +5,10 @@ import itertools
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import H_DIM, INFERRED, OBJECTIVES, PAIRED_OBJECTIVES, V_DIM, randomise
 from eblvm_lit.core.functional import bind, grad, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.coupled_grbm import CoupledGRBM
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import LowerLevel
-from eblvm_lit.hypergradients.fixed_point import FixedPoint
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.exact import ExactScore
 
 pytestmark = pytest.mark.usefixtures("float64")
 GRBMS = [case for case in INFERRED if case.name.startswith("grbm")]
@@ -31,9 +20,9 @@ def flat(params):
 
 
 def bism(energy, posterior, objective, hypergradient, n_particles=1):
-    parts = {"energy": energy, "posterior": posterior, "objective": objective, "divergence": KL()}
-    options = {"n_particles": n_particles, "optimizer": Adam(lr=0.1), "compile": False}
-    return BiSM(hypergradient=hypergradient, **parts, **options)
+    parts = {"energy": energy, "posterior": posterior, "objective": objective, "divergence": eb.KL()}
+    options = {"n_particles": n_particles, "optimizer": eb.Adam(lr=0.1), "compile": False}
+    return eb.BiSM(hypergradient=hypergradient, **parts, **options)
 
 
 def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
@@ -46,7 +35,7 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
 
     def marginal(theta):
         points = objective.perturb(v, noise["upper"]["data"])
-        return objective.loss(ExactScore(bind(energy, theta)), points, noise["upper"]["data"]).mean()
+        return objective.loss(eb.ExactScore(bind(energy, theta)), points, noise["upper"]["data"]).mean()
 
     exact = {} if getattr(energy, "free_energy", None) is None else grad(marginal)(theta)
     return value, found, exact
@@ -56,13 +45,13 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
 @every_objective
 def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
     energy, v = case.make(), torch.randn(8, V_DIM)
-    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    _, found, exact = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+    posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    _, found, exact = estimate(energy, posterior, objective.make(), eb.FixedPoint(), v)
     torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
     with plain_autograd():
-        _, plain, _ = estimate(energy, posterior, objective.make(), FixedPoint(), v)
+        _, plain, _ = estimate(energy, posterior, objective.make(), eb.FixedPoint(), v)
     torch.testing.assert_close(flat(plain), flat(exact), rtol=1e-10, atol=1e-10)
-    _, direct, _ = estimate(energy, posterior, objective.make(), Unroll(n_unroll=0), v)
+    _, direct, _ = estimate(energy, posterior, objective.make(), eb.Unroll(n_unroll=0), v)
     assert torch.linalg.vector_norm(flat(direct) - flat(exact)) > 0.02 * torch.linalg.vector_norm(flat(exact))
 
 
@@ -72,7 +61,7 @@ def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, c
 def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
     energy, v = case.make(), torch.randn(8, V_DIM)
     for precision in ("fixed", "stepped") if energy.continuous else ("fixed",):
-        hypergradient = FixedPoint(value=value, precision=precision)
+        hypergradient = eb.FixedPoint(value=value, precision=precision)
         _, found, exact = estimate(energy, case.exact_posterior(energy), objective.make(), hypergradient, v)
         torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
 
@@ -85,7 +74,7 @@ def test_steps_of_the_mean_alone_need_the_right_width():
         posterior.log_std -= 0.3
     errors = {}
     for precision, n in itertools.product(("fixed", "stepped"), (1, 8)):
-        hypergradient = FixedPoint(n_steps=n, precision=precision)
+        hypergradient = eb.FixedPoint(n_steps=n, precision=precision)
         found, exact = map(flat, estimate(energy, posterior, OBJECTIVES[5].make(), hypergradient, v)[1:])
         errors[precision, n] = (found - exact).norm() / exact.norm()
     assert errors["fixed", 8] > 0.5 * errors["fixed", 1] > 0.01
@@ -94,9 +83,9 @@ def test_steps_of_the_mean_alone_need_the_right_width():
 
 def test_with_the_value_of_phi_j_is_that_of_phi():
     energy, v = GRBMS[0].make(), torch.randn(8, V_DIM)
-    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     for objective in (OBJECTIVES[0], OBJECTIVES[5]):
-        rules = FixedPoint(value="phi"), Unroll(n_unroll=0), FixedPoint()
+        rules = eb.FixedPoint(value="phi"), eb.Unroll(n_unroll=0), eb.FixedPoint()
         values = [estimate(energy, posterior, objective.make(), rule, v)[0] for rule in rules]
         torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=1e-12)
         assert abs(values[2] - values[1]) > 1e-3
@@ -104,21 +93,21 @@ def test_with_the_value_of_phi_j_is_that_of_phi():
 
 def test_several_latents_and_damped_steps_reach_the_same_limit():
     energy, v, objective = GRBMS[0].make(), torch.randn(8, V_DIM), OBJECTIVES[5].make()
-    posterior = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    _, several, exact = estimate(energy, posterior, objective, FixedPoint(), v, n_particles=3)
+    posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    _, several, exact = estimate(energy, posterior, objective, eb.FixedPoint(), v, n_particles=3)
     torch.testing.assert_close(flat(several), flat(exact), rtol=1e-10, atol=1e-10)
     errors = []
     for n in (1, 2, 3):  # a step of length 1/2 leaves half of the distance of the logits, and T does not depend on them
-        damped = FixedPoint(n_steps=n, step_size=0.5, value="phi")
+        damped = eb.FixedPoint(n_steps=n, step_size=0.5, value="phi")
         _, found, exact = estimate(energy, GRBMS[0].exact_posterior(energy), objective, damped, v)
-        _, direct, _ = estimate(energy, GRBMS[0].exact_posterior(energy), objective, Unroll(n_unroll=0), v)
+        _, direct, _ = estimate(energy, GRBMS[0].exact_posterior(energy), objective, eb.Unroll(n_unroll=0), v)
         expected = flat(exact) + 0.5**n * (flat(direct) - flat(exact))
         torch.testing.assert_close(flat(found), expected, rtol=1e-9, atol=1e-9)
         errors.append(torch.linalg.vector_norm(flat(found) - flat(exact)))
     assert errors[0] > errors[1] > errors[2] > 0.01
 
 
-class MeanField(BernoulliPosterior):
+class MeanField(eb.BernoulliPosterior):
     """The best independent bits for each v, by 300 iterations; its own parameters mean nothing."""
 
     def __init__(self, energy):
@@ -137,21 +126,21 @@ def exact_of_mean_field(energy, objective, points, noise):
 
     def loss(theta):
         at = bind(energy, theta)
-        score = BilevelScore(at, MeanField(at), points, noise["latent"][0])
+        score = eb.BilevelScore(at, MeanField(at), points, noise["latent"][0])
         return objective.loss(score, points, noise["data"]).mean()
 
     return grad(loss)(params_of(energy))
 
 
 def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction():
-    energy = randomise(CoupledGRBM(v_dim=V_DIM, h_dim=6), 0.5)
+    energy = randomise(eb.CoupledGRBM(v_dim=V_DIM, h_dim=6), 0.5)
     v, rule = torch.randn(6, V_DIM), OBJECTIVES[5].make()
-    noise = bism(energy, MeanField(energy), rule, FixedPoint()).draw_noise(v, keyed_generator(3))["upper"]
+    noise = bism(energy, MeanField(energy), rule, eb.FixedPoint()).draw_noise(v, keyed_generator(3))["upper"]
     points = rule.perturb(v, noise["data"])
     reference = flat(exact_of_mean_field(energy, rule, points, noise))
     errors = []
     for n in (1, 16, 28):
-        _, found, _ = estimate(energy, MeanField(energy), rule, FixedPoint(n_steps=n, value="phi"), v)
+        _, found, _ = estimate(energy, MeanField(energy), rule, eb.FixedPoint(n_steps=n, value="phi"), v)
         errors.append(torch.linalg.vector_norm(flat(found) - reference))
     q = MeanField(energy).mean(points)
     # the derivative of T in the logits, at each v
@@ -164,26 +153,17 @@ def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction
     assert errors[0] < 0.7 * torch.linalg.vector_norm(reference)
     # at the fixed point the steps stay there: both values of J are the same
     for n in (1, 3):
-        pair = [estimate(energy, MeanField(energy), rule, FixedPoint(n_steps=n, value=x), v) for x in ("phi", "step")]
+        pair = [
+            estimate(energy, MeanField(energy), rule, eb.FixedPoint(n_steps=n, value=x), v) for x in ("phi", "step")
+        ]
         torch.testing.assert_close(pair[0][0], pair[1][0])
         torch.testing.assert_close(flat(pair[0][1]), flat(pair[1][1]), rtol=1e-8, atol=1e-8)
-
-
-def test_a_step_of_binary_latents_is_the_difference_of_the_energy_in_each_bit():
-    energy, v = GRBMS[0].make(), torch.randn(5, V_DIM)
-    posterior, q = BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), torch.randn(5, H_DIM)
-    found = posterior.natural_gradient_step((q,), energy.at(v))[0]
-    for j in range(H_DIM):
-        on, off = q.sigmoid(), q.sigmoid()
-        on[:, j], off[:, j] = 1.0, 0.0
-        torch.testing.assert_close(found[:, j], energy.energy(v, off) - energy.energy(v, on))
-    torch.testing.assert_close(found, energy.latent_logits(v))
 
 
 @pytest.mark.parametrize("n_particles", [0, 4])
 def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
     curvature, centre = torch.tensor([[2.0, 0.3], [0.3, 0.5]]), torch.randn(2)
-    posterior, mean, log_std = LinearGaussianPosterior(v_dim=2, h_dim=2), torch.randn(5, 2), 0.3 * torch.randn(5, 2)
+    posterior, mean, log_std = eb.LinearGaussianPosterior(v_dim=2, h_dim=2), torch.randn(5, 2), 0.3 * torch.randn(5, 2)
 
     def energy(h):
         return 0.5 * torch.einsum("...i,ij,...j->...", h - centre, curvature, h - centre)
@@ -206,15 +186,15 @@ def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
 
 
 def test_the_precision_stays_positive_where_the_energy_curves_downwards():
-    posterior, zero = LinearGaussianPosterior(v_dim=2, h_dim=2), torch.zeros(5, 2)
+    posterior, zero = eb.LinearGaussianPosterior(v_dim=2, h_dim=2), torch.zeros(5, 2)
     _, log_std = posterior.natural_gradient_step((zero, zero), lambda h: -3 * h.square().sum(-1), move_precision=True)
     assert torch.isfinite(log_std).all()
 
 
 def test_unfit_posteriors_are_refused():
-    lower = LowerLevel(GRBMS[0].make(), BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), KL(), Adam(lr=0.1))
-    with pytest.raises(ConfigError, match="BernoulliPosterior has no precision"):
-        FixedPoint(precision="stepped").check(lower)
+    lower = eb.LowerLevel(GRBMS[0].make(), eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), eb.KL(), eb.Adam(lr=0.1))
+    with pytest.raises(eb.ConfigError, match="BernoulliPosterior has no precision"):
+        eb.FixedPoint(precision="stepped").check(lower)
     lower.posterior.has_natural_params = False
-    with pytest.raises(ConfigError, match="natural parameters"):
-        FixedPoint().check(lower)
+    with pytest.raises(eb.ConfigError, match="natural parameters"):
+        eb.FixedPoint().check(lower)

@@ -5,16 +5,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import HYPERGRADIENTS, INFERRED, OBJECTIVES, POSTERIORS, V_DIM
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.exact import ExactScore
 from helpers.quadratic import ALPHA, Quadratic, flat
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -37,7 +32,7 @@ def test_closed_form_on_a_quadratic(case, backend):
 
 @every_hypergradient
 def test_nothing_live_is_changed(case):
-    toy, adam = Quadratic(), Adam(lr=0.1)
+    toy, adam = Quadratic(), eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
     live = [*toy.theta.values(), *toy.phi.values(), state["step"]]
     live += [x for slot in adam.slots for x in state[slot].values()]
@@ -57,7 +52,7 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
     toy.phi = {"x": exact[:2], "y": exact[2:].view(3, 1)}
     for n in (1, 2, 5):
         series = Implicit(n_terms=n, solver="neumann", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
-        unrolled = Unroll(n_unroll=n, descent="plain", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
+        unrolled = eb.Unroll(n_unroll=n, descent="plain", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
         torch.testing.assert_close(flat(series[1]), flat(unrolled[1]))
 
 
@@ -80,13 +75,13 @@ def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 @pytest.mark.parametrize("n", [1, 3])
 def test_live_adam_is_carried_on(n, backend):
-    toy, adam = Quadratic(quartic=0.3), Adam(lr=99.0, weight_decay=0.1)
+    toy, adam = Quadratic(quartic=0.3), eb.Adam(lr=99.0, weight_decay=0.1)
     state = adam.init(toy.phi)
     for i in range(3):  # a state with a past
         grads = torch.func.grad(toy.lower, argnums=1)(toy.theta, toy.phi, 10 + i)
         toy.phi, state = adam.update(toy.phi, grads, state, 0.1)
     with backend():
-        value, grads, _ = Unroll(n_unroll=n)(toy.problem(adam, state, 0.1), toy.theta, toy.phi)
+        value, grads, _ = eb.Unroll(n_unroll=n)(toy.problem(adam, state, 0.1), toy.theta, toy.phi)
     theta = {name: p.clone().requires_grad_() for name, p in toy.theta.items()}
     expected = unrolled_adam(toy, theta, state, n)
     torch.testing.assert_close(value, expected.detach())
@@ -116,12 +111,12 @@ def bilevel_problem(energy_case, objective):
         return torch.distributions.kl_divergence(distribution(bind(q, phi), points), p).mean()
 
     def upper(theta, phi):
-        score = BilevelScore(bind(energy, theta), bind(q, phi), points, latent)
+        score = eb.BilevelScore(bind(energy, theta), bind(q, phi), points, latent)
         return objective.loss(score, points, noise).mean()
 
     theta, phi = params_of(energy), params_of(q)
-    exact = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(theta)
-    return BilevelProblem(upper, lower, None, {}, None), theta, phi, flat(exact)
+    exact = torch.func.grad(lambda t: objective.loss(eb.ExactScore(bind(energy, t)), points, noise).mean())(theta)
+    return eb.BilevelProblem(upper, lower, None, {}, None), theta, phi, flat(exact)
 
 
 @pytest.mark.parametrize("energy_case", INFERRED, ids=str)
@@ -130,7 +125,7 @@ def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case
     problem, theta, phi, exact = bilevel_problem(energy_case, case.make())
     value, implicit, _ = Implicit(n_terms=25)(problem, theta, phi)
     torch.testing.assert_close(flat(implicit), exact, rtol=1e-6, atol=1e-7)
-    direct_value, direct, _ = Unroll(n_unroll=0)(problem, theta, phi)
+    direct_value, direct, _ = eb.Unroll(n_unroll=0)(problem, theta, phi)
     assert torch.equal(value, direct_value)
     assert torch.linalg.vector_norm(flat(direct) - exact) > 0.05 * torch.linalg.vector_norm(exact)
 
@@ -138,11 +133,11 @@ def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Unroll(n_unroll=-1), "-1"),
-        (lambda: Unroll(n_unroll=1, step_size=0.1), "plain"),
+        (lambda: eb.Unroll(n_unroll=-1), "-1"),
+        (lambda: eb.Unroll(n_unroll=1, step_size=0.1), "plain"),
         (lambda: Implicit(solver="other"), "neumann"),
     ],
 )
 def test_unfit_hypergradients_are_refused(make, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(eb.ConfigError, match=words):
         make()

@@ -5,17 +5,10 @@ import itertools
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import ENERGIES, POSTERIORS
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import LowerLevel
 from eblvm_lit.hypergradients.finite_difference import AdamAdjoint, FiniteDifference, difference_product
 from eblvm_lit.hypergradients.implicit import Implicit, mixed_product
-from eblvm_lit.hypergradients.penalty import Penalty
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.hypergradients.warm import Warm
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.sgd import SGD
 from helpers.quadratic import ALPHA, EIGENVALUES, Quadratic, flat
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -37,7 +30,7 @@ def run(hypergradient, toy, n, problem=None):
 def test_a_warm_adjoint_converges_to_the_implicit_one_at_the_rate_of_its_descent():
     toy = Quadratic()
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
-    warm = Warm(n_steps=2, step_size=ALPHA, curvature="hessian", preconditioner="none")
+    warm = eb.Warm(n_steps=2, step_size=ALPHA, curvature="hessian", preconditioner="none")
     errors = [size(found - limit) for found in run(warm, toy, 40)]
     rate = 1 - ALPHA * min(EIGENVALUES)
     torch.testing.assert_close(errors[-1] / errors[-2], torch.tensor(rate**2), rtol=1e-3, atol=0)
@@ -45,7 +38,7 @@ def test_a_warm_adjoint_converges_to_the_implicit_one_at_the_rate_of_its_descent
 
 
 def test_preconditioned_steps_converge_at_the_rate_of_the_preconditioned_hessian():
-    toy, adam = Quadratic(), Adam(lr=0.1)
+    toy, adam = Quadratic(), eb.Adam(lr=0.1)
     state = adam.init(toy.phi)
     state["step"] += 3
     for name, p in toy.phi.items():
@@ -54,18 +47,18 @@ def test_preconditioned_steps_converge_at_the_rate_of_the_preconditioned_hessian
     root = flat(adam.root(state))
     torch.testing.assert_close(root, (flat(state["exp_avg_sq"]) / (1 - 0.95**3)).sqrt() + 1e-8)
     limit = flat(Implicit(n_terms=5)(problem, toy.theta, toy.phi).gradient)
-    errors = [size(found - limit) for found in run(Warm(step_size=0.2, curvature="hessian"), toy, 300, problem)]
+    errors = [size(found - limit) for found in run(eb.Warm(step_size=0.2, curvature="hessian"), toy, 300, problem)]
     scaled = toy.H / (root.sqrt().unsqueeze(1) * root.sqrt())
     rate = (1 - 0.2 * torch.linalg.eigvalsh(scaled)).abs().max()
     torch.testing.assert_close(errors[-1] / errors[-2], rate, rtol=1e-3, atol=0)
     # five preconditioned steps of conjugate gradient solve a system of five unknowns
-    torch.testing.assert_close(run(Warm(n_steps=5, curvature="hessian"), toy, 1, problem)[0], limit)
+    torch.testing.assert_close(run(eb.Warm(n_steps=5, curvature="hessian"), toy, 1, problem)[0], limit)
 
 
 def test_warm_conjugate_gradient_goes_on_where_it_stopped():
     toy = Quadratic()
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
-    warm = Warm(curvature="hessian", preconditioner="none")
+    warm = eb.Warm(curvature="hessian", preconditioner="none")
     errors = [size(found - limit) for found in run(warm, toy, 40)]
     # steepest descent with exact steps: at least as fast as the best fixed step
     low, high = min(EIGENVALUES), max(EIGENVALUES)
@@ -74,8 +67,8 @@ def test_warm_conjugate_gradient_goes_on_where_it_stopped():
 
 def test_a_warm_adjoint_is_reset_when_told():
     toy = Quadratic()
-    plain = Warm(step_size=ALPHA, curvature="hessian", preconditioner="none")
-    reset = Warm(step_size=ALPHA, curvature="hessian", preconditioner="none", reset_every=3)
+    plain = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none")
+    reset = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none", reset_every=3)
     straight, found = run(plain, toy, 7), run(reset, toy, 7)
     for i, gradient in enumerate(found):
         assert torch.equal(gradient, straight[i % 3])
@@ -107,12 +100,12 @@ def test_the_difference_does_not_depend_on_the_length_of_w_and_survives_zero():
 
 
 def test_adams_diagonal_stands_for_the_hessian():
-    toy, adam = Quadratic(), Adam(lr=0.1)
+    toy, adam = Quadratic(), eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
     problem = toy.problem(adam, state)
     outer = toy.Q @ (flat(toy.phi) - toy.r) + toy.R @ flat(toy.theta)
     w = -0.7 * outer / flat(adam.root(state))
-    direct = flat(Unroll(n_unroll=0)(toy.problem(), toy.theta, toy.phi).gradient)
+    direct = flat(eb.Unroll(n_unroll=0)(toy.problem(), toy.theta, toy.phi).gradient)
     expected = direct - toy.B.T @ toy.H @ w
     found = AdamAdjoint(scale=0.7)(problem, toy.theta, toy.phi).gradient
     torch.testing.assert_close(flat(found), expected)
@@ -127,7 +120,7 @@ def test_the_penalty_approaches_the_implicit_gradient_as_one_over_its_multiplier
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
     errors = []
     for multiplier in (100.0, 200.0, 400.0):
-        penalty = Penalty(n_steps=300, multiplier=multiplier, growth=0.0, step_size=ALPHA, preconditioner="none")
+        penalty = eb.Penalty(n_steps=300, multiplier=multiplier, growth=0.0, step_size=ALPHA, preconditioner="none")
         toy.shift = torch.zeros(400, 5)
         errors.append(size(run(penalty, toy, 1)[0] - limit))
     for before, after in itertools.pairwise(errors):
@@ -137,7 +130,9 @@ def test_the_penalty_approaches_the_implicit_gradient_as_one_over_its_multiplier
 
 def test_the_distance_of_the_penalised_posterior_is_kept_and_the_multiplier_grows():
     toy = Quadratic()
-    penalty = Penalty(n_steps=2, multiplier=3.0, growth=0.5, max_multiplier=3.7, step_size=0.1, preconditioner="none")
+    penalty = eb.Penalty(
+        n_steps=2, multiplier=3.0, growth=0.5, max_multiplier=3.7, step_size=0.1, preconditioner="none"
+    )
     state, shift, phi = penalty.init_state(toy.phi), torch.zeros(5), flat(toy.phi)
     assert torch.equal(state["penalty_shift"], shift)
     for multiplier in (3.0, 3.5, 3.7, 3.7):
@@ -162,14 +157,14 @@ def test_the_multiplier_does_not_multiply_the_noise_of_the_lower_level():
     for name in ("H", "B", "R", "r", "Q", "P", "theta", "phi"):
         setattr(noisy, name, getattr(quiet, name))
     noisy.shift = torch.randn(50, 5).expand(50, 5)
-    penalty = Penalty(n_steps=1, multiplier=1e6, step_size=ALPHA, **options)
+    penalty = eb.Penalty(n_steps=1, multiplier=1e6, step_size=ALPHA, **options)
     for a, b in zip(run(penalty, quiet, 30), run(penalty, noisy, 30), strict=True):
         assert size(a - b) < size(a)  # y and z that see different noise differ by a millionfold of that
 
 
-@pytest.mark.parametrize("make", [Warm, AdamAdjoint, Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())])
+@pytest.mark.parametrize("make", [eb.Warm, AdamAdjoint, eb.Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())])
 def test_adams_diagonal_needs_adam(make):
-    lower = LowerLevel(ENERGIES[0].make(), POSTERIORS[0].make(), KL(), SGD(lr=0.1))
-    with pytest.raises(ConfigError, match="SGD has none"):
+    lower = eb.LowerLevel(ENERGIES[0].make(), POSTERIORS[0].make(), eb.KL(), eb.SGD(lr=0.1))
+    with pytest.raises(eb.ConfigError, match="SGD has none"):
         make().check(lower)
-    make().check(lower._replace(optimizer=Adam(lr=0.1)))
+    make().check(lower._replace(optimizer=eb.Adam(lr=0.1)))

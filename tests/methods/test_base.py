@@ -3,59 +3,34 @@
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import H_DIM, V_DIM, make_fitted_normal, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.base import Energy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.energies.latent_prior import LatentPriorEnergy
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.methods.critics import FisherCritic, VaGESFisher
-from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
-from eblvm_lit.methods.latent_discrepancy import LatentEnergyDiscrepancy
-from eblvm_lit.methods.lebm import LEBM
-from eblvm_lit.methods.nce import NCE
-from eblvm_lit.methods.particle_ml import ParticleML
-from eblvm_lit.methods.score_matching import ScoreMatching
-from eblvm_lit.methods.snl import SNL
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.methods.vnce import VNCE
-from eblvm_lit.methods.vsnl import VSNL
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.vector_field import VectorField
 from eblvm_lit.noise_distributions.normal import FittedNormal
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
-from eblvm_lit.samplers.langevin import Langevin
-from eblvm_lit.scores.variational import VariationalScore
 from helpers import iterating
 from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same_state, train
 
 LANGEVIN = LangevinChain(n_steps=10, step_size=0.05)
 
 
-def fitted(kind, divergence=KL, **options):
+def fitted(kind, divergence=eb.KL, **options):
     """A method with binary latents and a posterior of them, or with the true one."""
 
     def make(energy):
-        q = BernoulliPosterior(v_dim=V_DIM, h_dim=energy.h_dim)
+        q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=energy.h_dim)
         parts = {} if divergence is None else {"posterior": q, "divergence": divergence(), "n_lower_steps": 2}
-        return kind(energy=energy, optimizer=Adam(lr=0.02), **parts, **options)
+        return kind(energy=energy, optimizer=eb.Adam(lr=0.02), **parts, **options)
 
     return make
 
 
 def alone(kind, **options):
-    return lambda energy: kind(energy=energy, optimizer=Adam(lr=0.02), **options)
+    return lambda energy: kind(energy=energy, optimizer=eb.Adam(lr=0.02), **options)
 
 
 def of_noise(kind, make=alone, **options):
@@ -63,45 +38,45 @@ def of_noise(kind, make=alone, **options):
 
 
 def particles(energy):
-    method = alone(ParticleML, chain=GibbsChain(n_steps=1), n_chains=200)(energy)
+    method = alone(eb.ParticleML, chain=GibbsChain(n_steps=1), n_chains=200)(energy)
     method.keep_examples(100)
     return method.double()
 
 
 MODELS = {
-    "score_matching": alone(ScoreMatching, objective=SM()),
-    "bism": fitted(BiSM, objective=DSM(noise_std=0.3), n_unroll=2),
-    "vages": fitted(VaGES, objective=DSM(noise_std=0.3), score=VariationalScore(n_particles=5)),
-    "cd": alone(ContrastiveDivergence, chain=GibbsChain(n_steps=1)),
-    "cd-langevin": alone(ContrastiveDivergence, chain=LANGEVIN),
-    "pcd": alone(ContrastiveDivergence, chain=GibbsChain(n_steps=1), n_chains=100),
+    "score_matching": alone(eb.ScoreMatching, objective=eb.SM()),
+    "bism": fitted(eb.BiSM, objective=eb.DSM(noise_std=0.3), n_unroll=2),
+    "vages": fitted(eb.VaGES, objective=eb.DSM(noise_std=0.3), score=eb.VariationalScore(n_particles=5)),
+    "cd": alone(eb.ContrastiveDivergence, chain=GibbsChain(n_steps=1)),
+    "cd-langevin": alone(eb.ContrastiveDivergence, chain=LANGEVIN),
+    "pcd": alone(eb.ContrastiveDivergence, chain=GibbsChain(n_steps=1), n_chains=100),
     "particle_ml": particles,
-    "nce": of_noise(NCE),
-    "vnce": of_noise(VNCE, fitted),
-    "vnce-true": of_noise(VNCE),
-    "snl": of_noise(SNL, n_proposals=10),
-    "vsnl": of_noise(VSNL, fitted, n_proposals=10),
-    "vsnl-true": of_noise(VSNL, n_proposals=10),
-    "ed": alone(EnergyDiscrepancy),
-    "ed_latent": fitted(LatentEnergyDiscrepancy),
+    "nce": of_noise(eb.NCE),
+    "vnce": of_noise(eb.VNCE, fitted),
+    "vnce-true": of_noise(eb.VNCE),
+    "snl": of_noise(eb.SNL, n_proposals=10),
+    "vsnl": of_noise(eb.VSNL, fitted, n_proposals=10),
+    "vsnl-true": of_noise(eb.VSNL, n_proposals=10),
+    "ed": alone(eb.EnergyDiscrepancy),
+    "ed_latent": fitted(eb.LatentEnergyDiscrepancy),
 }
 OTHERS = {
-    "fisher_critic": alone(FisherCritic, critic=VectorField(v_dim=V_DIM)),
-    "vages_fisher": fitted(VaGESFisher, critic=VectorField(v_dim=V_DIM)),
-    "lebm": lambda _: LEBM(
-        energy=LatentPriorEnergy(
+    "fisher_critic": alone(eb.FisherCritic, critic=VectorField(v_dim=V_DIM)),
+    "vages_fisher": fitted(eb.VaGESFisher, critic=VectorField(v_dim=V_DIM)),
+    "lebm": lambda _: eb.LEBM(
+        energy=eb.LatentPriorEnergy(
             h_dim=H_DIM, generator=SmoothMLP(sizes=[H_DIM, 5, V_DIM]), prior=SmoothMLP(sizes=[H_DIM, 5, 1])
         ),
-        prior_langevin=Langevin(n_steps=3, step_size=0.1),
-        posterior_langevin=Langevin(n_steps=2, step_size=0.01),
-        optimizer=Adam(lr=0.02),
+        prior_langevin=eb.Langevin(n_steps=3, step_size=0.1),
+        posterior_langevin=eb.Langevin(n_steps=2, step_size=0.01),
+        optimizer=eb.Adam(lr=0.02),
     ),
 }
 
 
 @pytest.mark.parametrize("name", [*MODELS, *OTHERS])
 def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiates(name, float64):
-    method = {**MODELS, **OTHERS}[name](randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
+    method = {**MODELS, **OTHERS}[name](randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
     v = torch.randn(6, V_DIM)
     noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
     start = start._replace(indices=torch.arange(6)) if name == "particle_ml" else start
@@ -130,7 +105,7 @@ def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiate
 @pytest.mark.parametrize("start", [-0.6, 0.6])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, float64):
-    energy = (GaussianLatentModel if name == "particle_ml" else GRBM)(v_dim=V_DIM, h_dim=2)
+    energy = (eb.GaussianLatentModel if name == "particle_ml" else eb.GRBM)(v_dim=V_DIM, h_dim=2)
     with torch.no_grad():
         for p in energy.parameters():
             p.mul_(0.01)
@@ -146,7 +121,7 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, fl
     assert (energy.log_std.abs() < abs(start) - 0.1).all()
 
 
-class JointOnly(Energy):
+class JointOnly(eb.Energy):
     """E(v, h) without any closed form."""
 
     event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
@@ -161,12 +136,12 @@ class JointOnly(Energy):
         ("nce", lambda: JointOnly(), "method=vnce"),
         ("vnce-true", lambda: JointOnly(), "posterior and a divergence"),
         ("cd", lambda: JointOnly(), "chain=langevin"),
-        ("bism", lambda: MLPEnergy(v_dim=V_DIM), "method=mdsm"),
-        ("vages", lambda: GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), "posterior"),
+        ("bism", lambda: eb.MLPEnergy(v_dim=V_DIM), "method=mdsm"),
+        ("vages", lambda: eb.GaussianLatentModel(v_dim=V_DIM, h_dim=H_DIM), "posterior"),
     ],
 )
 def test_an_energy_that_a_method_cannot_train_is_refused_with_what_can(name, energy, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(eb.ConfigError, match=words):
         {**MODELS, **OTHERS}[name](energy())
 
 

@@ -3,27 +3,22 @@
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import V_DIM, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from helpers import iterating
 from helpers.shell import train
 
 
 def make(**options):
     torch.manual_seed(0)
-    return BiSM(
-        energy=randomise(GRBM(v_dim=V_DIM, h_dim=3)),
-        posterior=randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=3)),
-        objective=DSM(noise_std=0.3),
-        divergence=KL(),
-        optimizer=Adam(lr=1e-2),
+    return eb.BiSM(
+        energy=randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)),
+        posterior=randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=3)),
+        objective=eb.DSM(noise_std=0.3),
+        divergence=eb.KL(),
+        optimizer=eb.Adam(lr=1e-2),
         n_lower_steps=1,
         **{"n_unroll": 2, **options},
     )
@@ -49,14 +44,14 @@ def test_several_latents_average_the_loss_and_its_hypergradient(float64):
 
 @pytest.mark.parametrize(("lr", "ahead"), [("current", 0), ("next", 1)])
 def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead, tmp_path, monkeypatch):
-    seen, problem = [], BiSM.bilevel_problem
+    seen, problem = [], eb.BiSM.bilevel_problem
 
     def watched(self, state, v, noise):
         found = problem(self, state, v, noise)
         seen.append((state.lrs["lower"].item(), float(found.lr)))
         return found
 
-    monkeypatch.setattr(BiSM, "bilevel_problem", watched)
+    monkeypatch.setattr(eb.BiSM, "bilevel_problem", watched)
     halved = (
         "schedule@optimizer.schedule=exponential",
         "optimizer.schedule.every=1",

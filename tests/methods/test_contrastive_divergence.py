@@ -5,13 +5,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import SUMMED, V_DIM, enumerated_free_energy, make_gaussian_latent, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from helpers import iterating
@@ -22,8 +19,8 @@ every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd]
 
 
 def make(energy, chain, n_chains=None, optimizer=None, **options):
-    return ContrastiveDivergence(
-        energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1, **options
+    return eb.ContrastiveDivergence(
+        energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or eb.SGD(lr=0.1), seed=1, **options
     )
 
 
@@ -56,7 +53,7 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
 @every_backend
 @pytest.mark.parametrize("uniform_start", [None, [-1.0, 4.0]])
 def test_langevin_gradient_of_an_energy_with_a_free_energy(uniform_start, backend, float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
     with backend():
         chain = LangevinChain(n_steps=4, step_size=0.3, uniform_start=uniform_start)
         found, noise = gradient(make(energy, chain), v)
@@ -104,8 +101,8 @@ def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alon
 
 LANGEVIN = LangevinChain(n_steps=2, step_size=0.1)
 CHAINS = {
-    "gibbs": (lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=2), ["h"]),
-    "langevin": (lambda: randomise(GRBM(v_dim=V_DIM, h_dim=3)), LANGEVIN, ["v"]),
+    "gibbs": (lambda: randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=2), ["h"]),
+    "langevin": (lambda: randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), LANGEVIN, ["v"]),
     "joint langevin": (lambda: Hidden(make_gaussian_latent()), LANGEVIN, ["v", "h"]),
 }
 
@@ -146,7 +143,7 @@ def test_chains_start_at_repeated_rows_where_the_minibatch_has_fewer_rows_than_c
 
 
 def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(float64):
-    method = make(randomise(GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=1), n_chains=6)
+    method = make(randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), GibbsChain(n_steps=1), n_chains=6)
     v = torch.randn(6, V_DIM)
     state = {name: value.clone() for name, value in method.state_dict().items()}
     method.validation_loss(v, keyed_generator(0))
@@ -157,7 +154,7 @@ def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(floa
 
 
 def test_validation_loss_is_the_error_of_one_step(float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
     found = make(energy, GibbsChain(n_steps=4), n_chains=2).validation_loss(v, keyed_generator(5))
     u = torch.rand(6, 3, generator=keyed_generator(5))
     h = (u < (energy.c + v @ energy.W).sigmoid()).double()
@@ -168,7 +165,7 @@ def test_validation_loss_is_the_error_of_one_step(float64):
     found = make(energy, langevin).validation_loss(v, keyed_generator(5))
     torch.testing.assert_close(found, (0.15 * energy.score(v)).square().sum(-1))
 
-    joint = Hidden(GaussianLatentModel(v_dim=V_DIM, h_dim=3))
+    joint = Hidden(eb.GaussianLatentModel(v_dim=V_DIM, h_dim=3))
     found = make(joint, langevin).validation_loss(v, keyed_generator(5))
     h = langevin.start(joint, v, langevin.start_noise(joint, v, keyed_generator(5)))["h"]
     x = v.clone().requires_grad_()
@@ -177,7 +174,7 @@ def test_validation_loss_is_the_error_of_one_step(float64):
 
 
 def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(1, V_DIM).expand(40_000, V_DIM)
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(1, V_DIM).expand(40_000, V_DIM)
     mean, draw = (make(energy, GibbsChain(n_steps=1), validation=kind) for kind in ("mean", "draw"))
     found = [method.validation_loss(v, keyed_generator(5)) for method in (mean, draw)]
     variance = (2 * energy.log_std).exp().sum()

@@ -6,22 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+import eblvm_lit as eb
 from cases import hermite, product, randomise
 from eblvm_lit.core.functional import params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.deep import DeepVectorEnergy
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.perturbed import PerturbedGRBM
 from eblvm_lit.evaluation.critic_divergence import CriticDivergence
 from eblvm_lit.methods.critics import FisherCritic, VaGESFisher, bracket
-from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.vector_field import VectorField
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from helpers import iterating
 from helpers.stand_in import StandIn
 
@@ -46,7 +37,7 @@ def half_mean_square(field):
 
 @pytest.fixture
 def model(float64):
-    return PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)
+    return eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.7)
 
 
 def optimum(model):
@@ -79,13 +70,13 @@ def test_bracket_of_a_linear_critic_by_hand(backend, float64):
 
 
 def exact(energy, **options):
-    return FisherCritic(energy=energy, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-2), **options)
+    return FisherCritic(energy=energy, critic=VectorField(v_dim=2), optimizer=eb.Adam(lr=1e-2), **options)
 
 
 def variational(energy, **options):
-    q = randomise(BernoulliPosterior(v_dim=2, h_dim=3))
-    options = {"posterior": q, "divergence": KL(), **options}
-    return VaGESFisher(energy=energy, critic=VectorField(v_dim=2), optimizer=Adam(lr=1e-2), **options)
+    q = randomise(eb.BernoulliPosterior(v_dim=2, h_dim=3))
+    options = {"posterior": q, "divergence": eb.KL(), **options}
+    return VaGESFisher(energy=energy, critic=VectorField(v_dim=2), optimizer=eb.Adam(lr=1e-2), **options)
 
 
 def test_a_step_descends_minus_the_bracket(model):
@@ -113,7 +104,7 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
     # f is the network plus the model's score, in closed form here
     v, u = torch.randn(8, 2), torch.randn(8, 2)
-    q = BernoulliPosterior(v_dim=2, h_dim=3)
+    q = eb.BernoulliPosterior(v_dim=2, h_dim=3)
     with torch.no_grad():
         q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
     for method in (exact(model, residual=True), variational(model, posterior=q, residual=True)):
@@ -124,9 +115,9 @@ def test_a_residual_critic_is_added_to_the_model_score(backend, model):
 
 
 def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
-    energy = DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
-    q = NetworkGaussianPosterior(network=MLP(sizes=[2, 5]), h_dim=3)
-    method, v = variational(energy, posterior=q, divergence=Fisher(), residual=True), torch.randn(4, 2)
+    energy = eb.DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
+    q = eb.NetworkGaussianPosterior(network=eb.MLP(sizes=[2, 5]), h_dim=3)
+    method, v = variational(energy, posterior=q, divergence=eb.Fisher(), residual=True), torch.randn(4, 2)
     x, h = v.clone().requires_grad_(), q.mean(v).detach()
     (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
     live = method.live_state()
@@ -138,9 +129,9 @@ def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
 
 
 def test_training_finds_the_divergence_of_a_gaussian_model(float64):
-    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
+    model = eb.GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=0.9)
     model.b.data.fill_(1.0)
-    method = FisherCritic(energy=model, critic=VectorField(v_dim=2, n_layers=1), optimizer=SGD(lr=0.05))
+    method = FisherCritic(energy=model, critic=VectorField(v_dim=2, n_layers=1), optimizer=eb.SGD(lr=0.05))
     truth = half_mean_square(optimum(model))
     state, generator = iterating.start(method), keyed_generator(0)
     start = mean_bracket(method.critic, model.score)
@@ -153,7 +144,7 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
 
 def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
     method, v = exact(model), torch.randn(2500, 2)  # more rows than one block of the metric
-    truth = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
+    truth = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
     found = CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)
     expected = torch.cat([method.bracket(rows, generator) for rows in v.split(1000)]).mean()
@@ -167,7 +158,7 @@ def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
 
 
 def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float64):
-    truth, v = PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
+    truth, v = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
     zero = CriticDivergence(data_energy=truth).compute(exact(truth), v, keyed_generator(0))
     assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
     assert zero["fisher_divergence_true"] == 0

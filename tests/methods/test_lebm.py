@@ -5,17 +5,12 @@ import torch
 from torch import nn
 from torch.distributions import MultivariateNormal
 
+import eblvm_lit as eb
 from cases import binary, hermite
-from eblvm_lit.core.functional import params_of
-from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
 from eblvm_lit.methods import lebm
-from eblvm_lit.methods.lebm import LEBM
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.samplers.langevin import Langevin
-from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers import iterating
 
@@ -48,7 +43,7 @@ def gaussian(precision=None):
     of_g = g.weight.T @ g.weight / STD**2
     precision = torch.diag(torch.tensor([1.1, 1.6, 2.3])) if precision is None else precision
     A = (precision - torch.eye(H) - of_g).detach()
-    return LatentPriorEnergy(h_dim=H, generator=g, prior=Quadratic(A, torch.randn(H)), std=STD)
+    return eb.LatentPriorEnergy(h_dim=H, generator=g, prior=Quadratic(A, torch.randn(H)), std=STD)
 
 
 def closed(theta):
@@ -90,7 +85,7 @@ def test_the_marginal_is_the_closed_one():
     x, w = hermite(24, H)  # an integral over h, centred at the origin
     log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
     free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
-    mean, prior, *_, truth = closed(params_of(energy))
+    mean, prior, *_, truth = closed(eb.params_of(energy))
     # log Z = log of the integrals of N(v; g, sigma^2) without its constant, and of the prior
     log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
     log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
@@ -98,15 +93,15 @@ def test_the_marginal_is_the_closed_one():
 
 
 def small(energy):
-    prior, posterior = Langevin(n_steps=3, step_size=0.1), Langevin(n_steps=2, step_size=0.01)
-    return LEBM(energy=energy, optimizer=SGD(lr=1.0), prior_langevin=prior, posterior_langevin=posterior)
+    prior, posterior = eb.Langevin(n_steps=3, step_size=0.1), eb.Langevin(n_steps=2, step_size=0.01)
+    return eb.LEBM(energy=energy, optimizer=eb.SGD(lr=1.0), prior_langevin=prior, posterior_langevin=posterior)
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
 def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_and_prior(full, monkeypatch):
     root = torch.randn(H, H)
     energy = gaussian(0.2 * root @ root.T + 1.5 * torch.eye(H) if full else None)
-    prior_mean, prior, mean, posterior, _ = closed(params_of(energy))
+    prior_mean, prior, mean, posterior, _ = closed(eb.params_of(energy))
     data = torch.randn(5, V)
     v = data.repeat(8, 1)  # each with its eight latents
     drawn = [corners(prior_mean.expand(5, H), prior).flatten(0, 1), corners(mean(data), posterior).flatten(0, 1)]
@@ -128,9 +123,9 @@ def by_hand(energy, h, noise, step_size):
 
 def test_an_iteration_of_lebm_by_hand():
     prior, generator = SmoothMLP(sizes=[H, 5, 1]), SmoothMLP(sizes=[H, 5, V])
-    energy = LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
-    chains = Langevin(n_steps=4, step_size=0.3), Langevin(n_steps=3, step_size=0.1)
-    method = LEBM(energy=energy, optimizer=SGD(lr=0.1), prior_langevin=chains[0], posterior_langevin=chains[1])
+    energy = eb.LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
+    chains = eb.Langevin(n_steps=4, step_size=0.3), eb.Langevin(n_steps=3, step_size=0.1)
+    method = eb.LEBM(energy=energy, optimizer=eb.SGD(lr=0.1), prior_langevin=chains[0], posterior_langevin=chains[1])
     v = torch.randn(6, V)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     state = iterating.start(method)
@@ -148,20 +143,8 @@ def test_an_iteration_of_lebm_by_hand():
             torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
 
 
-def test_chains_have_the_law_that_their_step_says():
-    # impulses in all steps, one a row: the sum of squares is the variance of h under noise from N(0, 1)
-    energy, n, a = gaussian(), 400, 0.16
-    curvature = torch.linalg.eigvalsh(closed(params_of(energy))[1])
-    energy.prior.b.data.zero_()
-    chain = Langevin(n_steps=n, step_size=a)
-    impulses = torch.eye(n)[:, :, None] * torch.linalg.eigh(closed(params_of(energy))[1])[1][:, 0]
-    end = run_chain(chain, prior_energy(energy), {"start": torch.zeros(n, H), "steps": impulses})
-    k = curvature[0]  # of the prior's energy along its first axis
-    torch.testing.assert_close(end.square().sum(), 1 / (k * (1 - a * k / 4)), rtol=1e-8, atol=0)
-
-
 def test_an_encoder_of_chains_is_a_function_of_v_alone():
-    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
+    energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
     method, v = small(energy), torch.randn(130, 64)  # more than a chunk
     h = encode(method.parts, v)
     torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
@@ -175,8 +158,8 @@ def test_an_encoder_of_chains_is_a_function_of_v_alone():
 def test_drawn_latents_follow_a_learnt_prior():
     # f(h) = h' h / 2: half of the variance of N(0, I)
     f = Quadratic(torch.eye(H), torch.zeros(H))
-    energy = LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
-    source = GeneratedImages(langevin=Langevin(n_steps=30, step_size=0.1), batch_size=400)
+    energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
+    source = GeneratedImages(langevin=eb.Langevin(n_steps=30, step_size=0.1), batch_size=400)
     h = source.draw_latents(small(energy), SampleNoise(0, range(400)))
     variance, n = 1 / (2 * (1 - 0.1 * 2 / 4)), 400 * H
     assert abs(h.square().mean() - variance) < 4 * variance * (2 / n) ** 0.5

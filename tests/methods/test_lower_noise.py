@@ -5,27 +5,11 @@ import copy
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import H_DIM, V_DIM, randomise
 from eblvm_lit.core.functional import bind, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.deep import DeepLatentEnergy
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.hypergradients.fixed_point import FixedPoint
-from eblvm_lit.hypergradients.implicit import Implicit
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.scores.particles import RefinedParticles
-from eblvm_lit.scores.variational import VariationalScore
 from helpers import iterating
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -35,7 +19,7 @@ REFINED = RefinedParticles(n_refine_steps=2, step_size=0.01, noise_std=0.01)
 BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
 
 
-class CountedMLP(MLP):
+class CountedMLP(eb.MLP):
     """Counts its passes."""
 
     passes = 0
@@ -47,43 +31,43 @@ class CountedMLP(MLP):
 
 def grbm():
     return {
-        "energy": randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)),
-        "posterior": randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5)),
-        "divergence": KL(n_particles=2),
+        "energy": randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)),
+        "posterior": randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5)),
+        "divergence": eb.KL(n_particles=2),
     }
 
 
 def deep():
-    q = NetworkGaussianPosterior(network=MLP(sizes=[V_DIM, 3]), h_dim=H_DIM)
+    q = eb.NetworkGaussianPosterior(network=eb.MLP(sizes=[V_DIM, 3]), h_dim=H_DIM)
     return {
-        "energy": randomise(DeepLatentEnergy(network=CountedMLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
+        "energy": randomise(eb.DeepLatentEnergy(network=CountedMLP(sizes=[V_DIM, 5, 4]), h_dim=H_DIM, head_dim=6), 0.4),
         "posterior": randomise(q, 0.4),
-        "divergence": Fisher(),
+        "divergence": eb.Fisher(),
     }
 
 
 MODELS = {"grbm": grbm, "deep": deep}
 OBJECTIVES = {
-    "dsm": lambda: DSM(noise_std=0.3),
-    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # whose points have weights in the lower level
-    "sm": lambda: SM(),
+    "dsm": lambda: eb.DSM(noise_std=0.3),
+    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # whose points have weights in the lower level
+    "sm": lambda: eb.SM(),
 }
 HYPERGRADIENTS = {
-    "none": lambda: Unroll(n_unroll=0),
-    "unroll": lambda: Unroll(n_unroll=N),
-    "fixed_point": lambda: FixedPoint(),
-    "fixed_point of phi": lambda: FixedPoint(value="phi"),
-    "implicit": lambda: Implicit(n_terms=1),
+    "none": lambda: eb.Unroll(n_unroll=0),
+    "unroll": lambda: eb.Unroll(n_unroll=N),
+    "fixed_point": lambda: eb.FixedPoint(),
+    "fixed_point of phi": lambda: eb.FixedPoint(value="phi"),
+    "implicit": lambda: eb.Implicit(n_terms=1),
 }
 
 
 def make(model, objective, hypergradient="none", **options):
     torch.manual_seed(0)
-    return BiSM(
+    return eb.BiSM(
         **MODELS[model](),
         objective=OBJECTIVES[objective](),
-        optimizer=SGD(lr=UPPER_LR),
-        lower_optimizer=SGD(lr=LOWER_LR),
+        optimizer=eb.SGD(lr=UPPER_LR),
+        lower_optimizer=eb.SGD(lr=LOWER_LR),
         n_lower_steps=K,
         hypergradient=HYPERGRADIENTS[hypergradient](),
         **{"lower_noise": "shared", **options},
@@ -105,9 +89,9 @@ class ByHand:
     def __init__(self, method, v, noise):
         self.method, objective, data = method, method.objective, noise["upper"]["data"]
         self.data = data
-        if isinstance(objective, DSM):
+        if isinstance(objective, eb.DSM):
             self.x, self.weight = v + objective.noise_std * data["eps"], 1.0
-        elif isinstance(objective, MDSM):
+        elif isinstance(objective, eb.MDSM):
             self.x = v + data["sigma"].unsqueeze(1) * data["eps"]
             self.weight = 1 / data["sigma"]
         else:
@@ -116,7 +100,7 @@ class ByHand:
     def lower(self, theta, phi, eps):
         q, p = bind(self.method.posterior, phi), bind(self.method.energy, theta)
         h, log_q = q.rsample_and_log_prob(self.x, eps)
-        if isinstance(self.method.divergence, KL):
+        if isinstance(self.method.divergence, eb.KL):
             return (self.weight * (log_q + p.energy(self.x, h)).mean(0)).mean()
         q_params = q.distribution_params(self.x)
         partial = h.detach().requires_grad_() if not h.requires_grad else h.view_as(h)
@@ -127,7 +111,7 @@ class ByHand:
     def step(self, theta, q_params, x):
         """The natural-gradient step of q."""
         posterior, p = self.method.posterior, bind(self.method.energy, theta)
-        bits = isinstance(posterior, BernoulliPosterior)
+        bits = isinstance(posterior, eb.BernoulliPosterior)
         h = q_params[0].sigmoid() if bits else q_params[0]
         h = h.view_as(h) if h.requires_grad else h.requires_grad_()
         (slope,) = torch.autograd.grad(p.energy(x, h).sum(), h, create_graph=True)
@@ -146,9 +130,9 @@ class ByHand:
     def upper(self, theta, phi, noise, refine=lambda theta, q_params, x: q_params):
         y, s = self.score(theta, phi, noise["latent"][0], self.x.detach().requires_grad_(), refine)
         objective, data = self.method.objective, self.data
-        if isinstance(objective, DSM):
+        if isinstance(objective, eb.DSM):
             return 0.5 * (s + data["eps"] / objective.noise_std).square().sum(1).mean()
-        if isinstance(objective, MDSM):
+        if isinstance(objective, eb.MDSM):
             sigma = data["sigma"].unsqueeze(1)
             return 0.5 * (s / sigma + data["eps"] / objective.sigma0**2).square().sum(1).mean()
         trace = sum(torch.autograd.grad(s[:, i].sum(), y, create_graph=True)[0][:, i] for i in range(V_DIM))
@@ -225,12 +209,12 @@ def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hyper
 
 def vages(model, objective, **options):
     torch.manual_seed(0)
-    return VaGES(
+    return eb.VaGES(
         **MODELS[model](),
         objective=OBJECTIVES[objective](),
-        score=VariationalScore(n_particles=2, particles=options.pop("particles", None)),
-        optimizer=SGD(lr=UPPER_LR),
-        lower_optimizer=SGD(lr=LOWER_LR),
+        score=eb.VariationalScore(n_particles=2, particles=options.pop("particles", None)),
+        optimizer=eb.SGD(lr=UPPER_LR),
+        lower_optimizer=eb.SGD(lr=LOWER_LR),
         n_lower_steps=K,
         lower_noise="shared",
         **options,

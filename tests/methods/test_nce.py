@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
+import eblvm_lit as eb
 from cases import (
     H_DIM,
     INFERRED,
@@ -20,13 +21,7 @@ from cases import (
 )
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.methods.nce import NCE
-from eblvm_lit.methods.vnce import VNCE
 from eblvm_lit.noise_distributions.normal import StandardNormal
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from helpers import iterating
 
 every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUTIONS, ids=str)
@@ -35,21 +30,20 @@ every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd]
 
 
 def nce(energy, p_n=None, **options):
-    return NCE(energy=energy, noise_distribution=p_n or StandardNormal(), optimizer=SGD(lr=0.1), seed=1, **options)
+    return eb.NCE(
+        energy=energy, noise_distribution=p_n or StandardNormal(), optimizer=eb.SGD(lr=0.1), seed=1, **options
+    )
 
 
 def vnce(energy, posterior=None, p_n=None, **options):
-    parts = {} if posterior is None else {"posterior": posterior, "divergence": KL()}
-    options = {"optimizer": SGD(lr=0.1), "seed": 1, **parts, **options}
-    return VNCE(energy=energy, noise_distribution=p_n or StandardNormal(), **options)
+    parts = {} if posterior is None else {"posterior": posterior, "divergence": eb.KL()}
+    options = {"optimizer": eb.SGD(lr=0.1), "seed": 1, **parts, **options}
+    return eb.VNCE(energy=energy, noise_distribution=p_n or StandardNormal(), **options)
 
 
 def terms_of(method, v, noise):
     """Both terms of the loss at the live parameters."""
     return method.terms(iterating.live(method), v, noise)
-
-
-# --- NCE --------------------------------------------------------------------------------------------------
 
 
 @every_energy
@@ -75,7 +69,7 @@ def test_loss_is_the_cross_entropy_of_a_classifier(energy_case, nu, float64):
 @pytest.mark.parametrize("nu", [1, 3])
 @every_noise_distribution
 def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log_z(noise_case, nu, float64):
-    energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
     p_n = noise_case.make()
     method = nce(energy, p_n, nu=nu)
     with torch.no_grad():
@@ -107,9 +101,6 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log
                 p.sub_(step)
 
 
-# --- VNCE -------------------------------------------------------------------------------------------------
-
-
 @every_energy
 @pytest.mark.parametrize("nu", [1, 2])
 def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float64):
@@ -126,7 +117,7 @@ def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float6
 
 @every_backend
 def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
     method = vnce(energy, n_particles=3, nu=2)
     noise = method.draw_noise(v, keyed_generator(3))
     with backend():
@@ -149,7 +140,7 @@ def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
 
 @every_backend
 def test_upper_loss_by_hand(backend, float64):
-    energy, q = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    energy, q = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v, method = torch.randn(6, V_DIM), vnce(energy, q, n_particles=5, nu=2)
     with torch.no_grad():
         method.model.c.fill_(0.4)
@@ -176,8 +167,8 @@ def test_upper_loss_by_hand(backend, float64):
 
 
 def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
-    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
     u, weights = bernoulli_nodes(q, v)  # noise that draws each state
     method, pair = vnce(energy, q, n_particles=1), vnce(energy, q, n_particles=2)
     p_n = {"noise_distribution": v.unsqueeze(0)}

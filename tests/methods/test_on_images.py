@@ -5,28 +5,17 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import IMAGE, POSTERIORS, V_DIM, latent_prior, tiny_resnet
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.energies.deep import DeepEnergy, DeepLatentEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
-from eblvm_lit.methods.score_matching import ScoreMatching
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.heads import SquaredNormHead
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from eblvm_lit.scores.particles import RefinedParticles
-from eblvm_lit.scores.variational import VariationalScore
 from helpers import iterating
 
-OBJECTIVE = MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)
+OBJECTIVE = eb.MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1)
 
 
 KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
@@ -35,22 +24,22 @@ KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
 def image_method(kind, energy=None, n_lower_steps=2, **network):
     """A method on tiny images, freshly initialised from one seed."""
     torch.manual_seed(0)
-    rule, net = Adam(lr=1e-3), tiny_resnet(**network)
+    rule, net = eb.Adam(lr=1e-3), tiny_resnet(**network)
     if kind == "mdsm":
-        return ScoreMatching(energy=DeepEnergy(network=net), objective=OBJECTIVE, optimizer=rule)
+        return eb.ScoreMatching(energy=eb.DeepEnergy(network=net), objective=OBJECTIVE, optimizer=rule)
     if kind == "cd":
         chain = LangevinChain(n_steps=2, step_size=0.01)
-        return ContrastiveDivergence(energy=DeepEnergy(network=net), chain=chain, optimizer=rule)
-    encoder = ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4])
+        return eb.ContrastiveDivergence(energy=eb.DeepEnergy(network=net), chain=chain, optimizer=rule)
+    encoder = eb.ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4])
     parts = {
-        "energy": energy or DeepLatentEnergy(network=net, h_dim=3),
-        "posterior": NetworkGaussianPosterior(network=encoder, h_dim=3),
-        **{"objective": OBJECTIVE, "divergence": Fisher(), "optimizer": rule, "n_lower_steps": n_lower_steps},
+        "energy": energy or eb.DeepLatentEnergy(network=net, h_dim=3),
+        "posterior": eb.NetworkGaussianPosterior(network=encoder, h_dim=3),
+        **{"objective": OBJECTIVE, "divergence": eb.Fisher(), "optimizer": rule, "n_lower_steps": n_lower_steps},
     }
     if kind.startswith("bism"):
-        return BiSM(**parts, n_unroll=int(kind.removeprefix("bism").removeprefix("-") or 0))
+        return eb.BiSM(**parts, n_unroll=int(kind.removeprefix("bism").removeprefix("-") or 0))
     particles = RefinedParticles(n_refine_steps=3, step_size=1e-2, noise_std=1e-4)
-    return VaGES(**parts, score=VariationalScore(n_particles=2, particles=particles))
+    return eb.VaGES(**parts, score=eb.VariationalScore(n_particles=2, particles=particles))
 
 
 def model_gradient(method, v):
@@ -103,7 +92,7 @@ def test_recomputed_activations_change_no_gradient(float64):
 @pytest.mark.parametrize(("kind", "backend"), [("cd", nullcontext), ("mdsm", plain_autograd)])
 def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
     method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
-    with pytest.raises(ConfigError, match="checkpoint=false"), backend():
+    with pytest.raises(eb.ConfigError, match="checkpoint=false"), backend():
         model_gradient(method, v)
     method.eval()  # metrics are taken by torch.func, and keep their activations
     assert method.validation_loss(v, keyed_generator(0)).shape == (4,)

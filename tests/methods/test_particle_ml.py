@@ -6,13 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import V_DIM, make_gaussian_latent
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.digits import Digits
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.particle_ml import ParticleML
-from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.samplers.chains.langevin_chain import LangevinChain
 from helpers import iterating
 from helpers.shell import checkpoint, train
@@ -22,12 +19,9 @@ LANGEVIN = LangevinChain(n_steps=3, step_size=0.3, noise_std=0.2, n_latent_steps
 
 
 def make(energy, chain=LANGEVIN, n_chains=5, n_train=9, optimizer=None):
-    method = ParticleML(energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or SGD(lr=0.1), seed=1)
+    method = eb.ParticleML(energy=energy, chain=chain, n_chains=n_chains, optimizer=optimizer or eb.SGD(lr=0.1), seed=1)
     method.keep_examples(n_train)
     return method.double()
-
-
-# --- the gradient, and where the particles go -------------------------------------------------------------
 
 
 @every_backend
@@ -63,47 +57,8 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
     assert not torch.isclose(h, before["latents"][indices]).any()
 
 
-# --- what is stationary -----------------------------------------------------------------------------------
-
-
-def joint_moments(model, step_size):
-    """Mean of p(v, h), and the covariance of Langevin dynamics with finite steps, which tends to that of p(v, h)."""
-    of_v = torch.diag((-2 * model.log_std).exp())
-    precision = torch.cat([torch.cat([of_v, -model.W], 1), torch.cat([-model.W.T, torch.eye(3)], 1)]).detach()
-    mean = torch.linalg.solve(precision, torch.cat([model.b * (-2 * model.log_std).exp(), model.c]).detach())
-    return mean, torch.linalg.inv(precision @ (torch.eye(5) - step_size * precision / 4))
-
-
-def test_langevin_particles_keep_the_joint_and_the_posterior_exactly_up_to_the_step_size(float64):
-    """A step is an affine map x -> A x + B eps + c of the state and the noise, read off the code."""
-    model, a = make_gaussian_latent(), 0.2
-    chain = LangevinChain(n_steps=2, step_size=a, n_latent_steps=2).jointly()
-    mean, covariance = joint_moments(model, a)
-    rows = torch.cat([torch.zeros(1, 15), torch.eye(15)])  # (v, h, eps of 2 steps)
-    state = {"v": rows[:, :2], "h": rows[:, 2:5]}
-    eps = rows[:, 5:].view(16, 2, 5).transpose(0, 1)
-    end = chain.run(model, state, {"v": eps[..., :2], "h": eps[..., 2:]})
-    end = torch.cat([end["v"], end["h"]], 1).detach()
-    offset, jacobian = end[0], (end[1:] - end[0]).T
-    torch.testing.assert_close(jacobian[:, :5] @ mean + offset, mean, rtol=1e-9, atol=1e-9)
-    kept = jacobian[:, :5] @ covariance @ jacobian[:, :5].T + jacobian[:, 5:] @ jacobian[:, 5:].T
-    torch.testing.assert_close(kept, covariance, rtol=1e-9, atol=1e-9)
-
-    v, rows = torch.randn(1, V_DIM), torch.cat([torch.zeros(1, 9), torch.eye(9)])
-    eps = rows[:, 3:].view(10, 2, 3).transpose(0, 1)
-    end = chain.latents(model, v.expand(10, -1), rows[:, :3], {"steps": eps}).detach()
-    offset, jacobian = end[0], (end[1:] - end[0]).T
-    posterior = model.latent_mean(v)[0].detach()
-    torch.testing.assert_close(jacobian[:, :3] @ posterior + offset, posterior, rtol=1e-9, atol=1e-9)
-    kept = jacobian[:, :3] @ jacobian[:, :3].T / (1 - a / 4) + jacobian[:, 3:] @ jacobian[:, 3:].T
-    torch.testing.assert_close(kept, torch.eye(3) / (1 - a / 4), rtol=1e-9, atol=1e-9)
-
-
-# --- the numbers of the examples --------------------------------------------------------------------------
-
-
 def test_the_indices_of_a_batch_are_those_of_its_rows():
-    data = Digits(batch_size=64, seed=3)
+    data = eb.Digits(batch_size=64, seed=3)
     stream = iter(data.train_dataloader())
     seen = []
     for i, v in zip(range(50), stream, strict=False):  # three epochs of 22 batches, the last of each short
@@ -123,7 +78,7 @@ RUN = (
 
 
 def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
-    plain, asked = ParticleML.iteration, []
+    plain, asked = eb.ParticleML.iteration, []
 
     def iteration(self, state, v, noise):
         train_split = self._data.as_float(self._data.splits.train)
@@ -131,7 +86,7 @@ def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
         asked.append(state.indices)
         return plain(self, state, v, noise)
 
-    monkeypatch.setattr(ParticleML, "iteration", iteration)
+    monkeypatch.setattr(eb.ParticleML, "iteration", iteration)
     train(tmp_path, *RUN, "iterations_per_batch=5", "trainer.log_every_n_steps=5", "callbacks.checkpoints.every=10")
     assert len(asked) == 60
     state = checkpoint(tmp_path)["state_dict"]
@@ -141,11 +96,8 @@ def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
     assert len(moved) == 1400
 
 
-# --- what is refused --------------------------------------------------------------------------------------
-
-
 def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused():
-    data = Digits()
+    data = eb.Digits()
     data.trainer = SimpleNamespace(overfit_batches=0, limit_train_batches=3)
-    with pytest.raises(ConfigError, match=r"trainer\.limit_train_batches reorders them"):
+    with pytest.raises(eb.ConfigError, match=r"trainer\.limit_train_batches reorders them"):
         data.indices_at(0)

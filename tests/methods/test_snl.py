@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import (
     H_DIM,
     V_DIM,
@@ -17,14 +18,7 @@ from cases import (
 )
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.evaluation.likelihood import LogLikelihood
-from eblvm_lit.methods.snl import SNL
-from eblvm_lit.methods.vsnl import VSNL
 from eblvm_lit.noise_distributions.normal import StandardNormal
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from helpers import iterating
 from helpers.shell import train
 
@@ -32,7 +26,7 @@ every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd]
 
 
 def make_grbm():
-    energy = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
     with torch.no_grad():
         energy.log_std.clamp_(-0.5, 0.3)
     return energy
@@ -43,21 +37,18 @@ every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 def snl(energy, p_n=None, c=0.0, optimizer=None, **options):
-    p_n, optimizer = p_n or StandardNormal(), optimizer or SGD(lr=0.1)
-    method = SNL(energy=energy, noise_distribution=p_n, optimizer=optimizer, seed=1, **options)
+    p_n, optimizer = p_n or StandardNormal(), optimizer or eb.SGD(lr=0.1)
+    method = eb.SNL(energy=energy, noise_distribution=p_n, optimizer=optimizer, seed=1, **options)
     torch.nn.init.constant_(method.model.c, c)
     return method
 
 
 def vsnl(energy, posterior=None, p_n=None, c=0.0, **options):
-    parts = {} if posterior is None else {"posterior": posterior, "divergence": KL()}
+    parts = {} if posterior is None else {"posterior": posterior, "divergence": eb.KL()}
     p_n = p_n or StandardNormal()
-    method = VSNL(energy=energy, noise_distribution=p_n, optimizer=SGD(lr=0.1), seed=1, **parts, **options)
+    method = eb.VSNL(energy=energy, noise_distribution=p_n, optimizer=eb.SGD(lr=0.1), seed=1, **parts, **options)
     torch.nn.init.constant_(method.model.c, c)
     return method
-
-
-# --- the loss ---------------------------------------------------------------------------------------------
 
 
 @every_backend
@@ -128,9 +119,6 @@ def test_a_run_starts_c_there(tmp_path):
     assert abs(found["test/learned_log_z_error"]) < 0.1 < found["test/learned_log_z"]  # 100,000 samples
 
 
-# --- latents that cannot be summed out --------------------------------------------------------------------
-
-
 @every_model
 def test_with_the_true_posterior_the_loss_is_that_of_the_free_energy(make, float64):
     energy, v = make(), torch.randn(6, V_DIM)
@@ -149,7 +137,7 @@ def test_with_the_true_posterior_the_loss_is_that_of_the_free_energy(make, float
 
 
 def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(float64):
-    energy, q = make_grbm(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5))
+    energy, q = make_grbm(), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5))
     method, v, y = vsnl(energy, q, c=0.3, n_particles=1), torch.randn(1, V_DIM), torch.randn(1, V_DIM)
     nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that give each of the states
     n = len(nodes)
@@ -162,12 +150,9 @@ def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(
     torch.testing.assert_close((node_weights.flatten() * losses).sum(), expected, rtol=1e-8, atol=1e-8)
 
 
-# --- the learned log Z ------------------------------------------------------------------------------------
-
-
 @every_model
 def test_what_is_reported_of_a_learned_log_z(make, float64):
-    energy, v, metric = make(), torch.randn(50, V_DIM), LogLikelihood()
+    energy, v, metric = make(), torch.randn(50, V_DIM), eb.LogLikelihood()
     log_z, c = energy.log_partition().item(), 0.7
     for method in (snl(energy, c=c), vsnl(energy, c=c)):
         found = metric.compute(method, v, keyed_generator(0))

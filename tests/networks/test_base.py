@@ -9,16 +9,11 @@ from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d
 from torch.nn.functional import elu as torch_elu
 
+import eblvm_lit as eb
 from cases import IMAGE, randomise, tiny_resnet
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.networks.conv_encoder import ConvEncoder
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
-from eblvm_lit.networks.image_mlp import ImageMLP
-from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.networks.residual_mlp import ResidualMLP
-from eblvm_lit.networks.resnet import ResNet
 from eblvm_lit.networks.vector_field import VectorField
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 
 
 def elu(x):
@@ -38,7 +33,7 @@ def residual_by_hand(network, x, activation):
 
 
 def test_the_mlp_of_images_has_its_formula_and_sees_all_pixels(float64):
-    network, v = randomise(ImageMLP(v_shape=[2, 3, 4], widths=[6, 5])), torch.randn(7, 2, 3, 4)
+    network, v = randomise(eb.ImageMLP(v_shape=[2, 3, 4], widths=[6, 5])), torch.randn(7, 2, 3, 4)
     x = v.reshape(7, 24).numpy()
     for weight, bias in (arrays(layer) for layer in network.layers if isinstance(layer, nn.Linear)):
         z = x @ weight.T + bias
@@ -84,7 +79,7 @@ def resnet_by_hand(network, v, stride, padding):
 @pytest.mark.parametrize(("stride", "kernel", "padding"), [(1, 3, 1), (2, 4, 1), (4, 8, 2)])
 def test_resnet_has_its_formula_and_sees_each_pixel(stride, kernel, padding, float64):
     shape = 2, 16 * stride, 8 * stride
-    network = randomise(ResNet(v_shape=shape, n_blocks=2, channels=3, stem_stride=stride), 0.3)
+    network = randomise(eb.ResNet(v_shape=shape, n_blocks=2, channels=3, stem_stride=stride), 0.3)
     v = torch.randn(5, *shape, requires_grad=True)
     torch.testing.assert_close(network(v), resnet_by_hand(network, v, stride, padding), rtol=1e-10, atol=1e-10)
     assert (network.event_shape, network.out_dim) == (shape, 2 * 1 * 24)
@@ -93,7 +88,7 @@ def test_resnet_has_its_formula_and_sees_each_pixel(stride, kernel, padding, flo
     assert (torch.autograd.grad(network(v).sum(), v)[0] != 0).all()
 
 
-@pytest.mark.parametrize("make", [lambda: tiny_resnet(), lambda: ConvEncoder(v_shape=IMAGE, widths=[4, 4])])
+@pytest.mark.parametrize("make", [lambda: tiny_resnet(), lambda: eb.ConvEncoder(v_shape=IMAGE, widths=[4, 4])])
 def test_convolutions_are_channels_last(make):
     network, last = make(), {"memory_format": torch.channels_last}
     formats = []
@@ -107,7 +102,7 @@ def test_convolutions_are_channels_last(make):
 
 @pytest.mark.parametrize("strides", [None, [1, 2, 2]])
 def test_conv_encoder_has_its_formula(strides, float64):
-    network = ConvEncoder(v_shape=[2, 8, 16], widths=[3, 4, 5], strides=strides)
+    network = eb.ConvEncoder(v_shape=[2, 8, 16], widths=[3, 4, 5], strides=strides)
     x = v = torch.randn(6, 2, 8, 16)
     convs = [layer for layer in network.layers if isinstance(layer, nn.Conv2d)]
     for conv, stride in zip(convs, strides or [2, 2, 2], strict=True):
@@ -129,7 +124,7 @@ def test_heads_have_their_formulas(float64):
 
 def test_the_published_posterior_of_images():
     with torch.device("meta"):
-        q = NetworkGaussianPosterior(network=ConvEncoder(v_shape=[3, 32, 32]), h_dim=50)
+        q = eb.NetworkGaussianPosterior(network=eb.ConvEncoder(v_shape=[3, 32, 32]), h_dim=50)
     widths = [3, 64, 128, 256]
     assert sum(p.numel() for p in q.network.parameters()) == sum(9 * a * b + b for a, b in pairwise(widths))
     assert q.mean_head.in_features == 4 * 4 * 256
@@ -138,18 +133,18 @@ def test_the_published_posterior_of_images():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), "multiples of 8"),
-        (lambda: ResNet(v_shape=[3, None, None], n_blocks=1, channels=4), "data.size"),
-        (lambda: ImageMLP(v_shape=[64]), r"\[channels, height, width\]"),
+        (lambda: eb.ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), "multiples of 8"),
+        (lambda: eb.ResNet(v_shape=[3, None, None], n_blocks=1, channels=4), "data.size"),
+        (lambda: eb.ImageMLP(v_shape=[64]), r"\[channels, height, width\]"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(make, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(eb.ConfigError, match=words):
         make()
 
 
 def test_mlp_is_linear_layers_with_leaky_rectifiers(float64):
-    mlp, x = MLP(sizes=[6, 5, 4], negative_slope=0.3), torch.randn(3, 1, 2, 3)
+    mlp, x = eb.MLP(sizes=[6, 5, 4], negative_slope=0.3), torch.randn(3, 1, 2, 3)
     expected = x.reshape(3, 6)
     for i in (0, 2):
         expected = expected @ mlp.layers[i].weight.T + mlp.layers[i].bias

@@ -8,13 +8,12 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+import eblvm_lit as eb
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, grad_and_value, params_of, plain_autograd
 from eblvm_lit.energies.spectral import JointSpectralEnergy, SpectralEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.networks.bidvl_resnet import ResidualGenerator, SpectralResNet
 from eblvm_lit.networks.layers import spectrally_normalised
-from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
 
 SMALL = [3, 16, 16]
@@ -162,7 +161,7 @@ def test_spectral_norms_are_torchs_own(layer, float64):
 
 @pytest.mark.parametrize("output", ["softplus", "tanh", "sigmoid", "identity"])
 def test_outputs_of_energies(output, float64):
-    energy = SpectralEnergy(network=MLP(sizes=[2, 4]), output=output).eval()
+    energy = SpectralEnergy(network=eb.MLP(sizes=[2, 4]), output=output).eval()
     v = torch.randn(5, 2)
     raw = energy.head(energy.network(v)).squeeze(-1)
     of = {"softplus": lambda x: (1 + x.exp()).log(), "tanh": lambda x: -x.tanh(), "sigmoid": torch.special.expit}
@@ -170,11 +169,11 @@ def test_outputs_of_energies(output, float64):
 
 
 def test_encoders_bound_the_log_variance_by_softplus(float64):
-    q = SpectralEncoderPosterior(network=MLP(sizes=[2, 4]), h_dim=3).eval()
+    q = SpectralEncoderPosterior(network=eb.MLP(sizes=[2, 4]), h_dim=3).eval()
     v = torch.randn(5, 2)
     raw = q.log_variance_head(q.network(v))
     torch.testing.assert_close(q.moments(v)[1], -0.5 * (1 + raw.exp()).log())
-    q = EncoderPosterior(network=MLP(sizes=[2, 4]), h_dim=3)
+    q = EncoderPosterior(network=eb.MLP(sizes=[2, 4]), h_dim=3)
     torch.testing.assert_close(q.moments(v)[1], 0.5 * q.log_variance_head(q.network(v)))
 
 
@@ -211,5 +210,5 @@ def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(make, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(eb.ConfigError, match=message):
         make()

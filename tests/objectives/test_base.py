@@ -8,17 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+import eblvm_lit as eb
 from cases import OBJECTIVES, hermite
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.objectives.base import Objective
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.objectives.ssm import SSM
-from eblvm_lit.scores.exact import ExactScore
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_objective = pytest.mark.parametrize("case", OBJECTIVES, ids=str)
@@ -34,7 +27,7 @@ def expected_loss(case, objective, score, points, p):
     return (torch.outer(p, weights).flatten() * loss).sum()
 
 
-class OneScale(MarginalEnergy):
+class OneScale(eb.MarginalEnergy):
     """N(0, exp(rho)^2), whose only parameter is rho."""
 
     event_shape, h_dim = (1,), 0
@@ -54,7 +47,7 @@ class OneScale(MarginalEnergy):
 @pytest.mark.parametrize("rho", [-0.7, 0.7])
 def test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho):
     energy, objective = OneScale(rho), case.make()
-    loss = expected_loss(case, objective, ExactScore(energy), *hermite(3, 1))  # data from N(0, 1): rho = 0
+    loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))  # data from N(0, 1): rho = 0
     (slope,) = torch.autograd.grad(loss, energy.rho)
     assert slope.sign() == math.copysign(1, rho)
     assert abs(rho - 1e-3 * slope) < abs(rho) - 1e-4
@@ -65,7 +58,7 @@ def test_the_right_scale_is_stationary(case):
     objective = case.make()
     for shift, sign in ((-0.05, -1), (0.0, 0), (0.05, 1)):
         energy = OneScale(-0.5 * math.log(case.precision(objective)) + shift)
-        loss = expected_loss(case, objective, ExactScore(energy), *hermite(3, 1))
+        loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))
         (slope,) = torch.autograd.grad(loss, energy.rho)
         assert slope.abs() < 1e-10 if sign == 0 else slope * sign > 1e-3
 
@@ -83,7 +76,7 @@ def test_mean_of_sliced_score_matching_is_score_matching():
     # any field, not only a gradient; Gaussian directions agree for their quadratic form is of degree 2
     A, C, v = torch.randn(3, 5), torch.randn(5, 3), torch.randn(4, 3)
     field = lambda x: (x @ A).tanh() @ C  # noqa: E731
-    exact = SM().loss(field, v, {})
+    exact = eb.SM().loss(field, v, {})
     jacobian = torch.func.vmap(torch.func.jacrev(field))(v)
     torch.testing.assert_close(exact, 0.5 * field(v).square().sum(-1) + jacobian.diagonal(dim1=1, dim2=2).sum(-1))
     for case in OBJECTIVES[1:3]:
@@ -101,12 +94,12 @@ def test_score_matching_asks_a_score_for_its_divergence():
         def divergence(self, v):
             return torch.full((len(v),), 17.0)
 
-    assert SM().loss(Linear(), torch.ones(1, 3), {}).item() == 0.5 * 12 + 17
+    assert eb.SM().loss(Linear(), torch.ones(1, 3), {}).item() == 0.5 * 12 + 17
 
 
 def test_denoising_is_minimised_by_the_score_of_the_noised_data():
     data, sigma = torch.tensor([[-1.3], [0.2], [0.9]]), 0.8
-    objective, (eps, w) = DSM(noise_std=sigma), hermite(60, 1)
+    objective, (eps, w) = eb.DSM(noise_std=sigma), hermite(60, 1)
     p = w.repeat(3) / 3
     v, noise = data.repeat_interleave(60, 0), {"eps": eps.repeat(3, 1)}
     points = objective.perturb(v, noise)
@@ -150,7 +143,7 @@ def test_denoising_losses_row_by_row(case):
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
 def test_every_batch_has_its_own_whole_ladder(ladder, size):
-    objective = MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
+    objective = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
     sigma = objective.levels(torch.zeros(size, 1, 2, 2))
     assert sigma.shape == (size,)
     torch.testing.assert_close(sigma[0], torch.tensor(0.1))
@@ -162,7 +155,7 @@ def test_every_batch_has_its_own_whole_ladder(ladder, size):
 
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
 def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
-    objective, v = MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder), torch.zeros(1, 2)
+    objective, v = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder), torch.zeros(1, 2)
     sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]
     assert sigma.shape == (2000, 1)
     found = sigma.flatten().sort().values
@@ -210,14 +203,14 @@ def test_cotangent_is_the_derivative_by_the_score(case):
         torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
         for backend in (nullcontext, plain_autograd):  # what objectives without a closed form have
             with backend():
-                found = Objective.cotangent(objective, s.detach(), v, noise)
+                found = eb.Objective.cotangent(objective, s.detach(), v, noise)
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
 
 
 def test_an_objective_that_differentiates_the_score_has_no_cotangent():
     v = torch.randn(5, 2)
-    with pytest.raises(ConfigError, match="method=bism"):
-        SM().cotangent(v, v, {})
+    with pytest.raises(eb.ConfigError, match="method=bism"):
+        eb.SM().cotangent(v, v, {})
 
 
 @every_objective
@@ -245,5 +238,5 @@ def test_noise_is_white(case):
 
 
 def test_an_unknown_projection_is_refused():
-    with pytest.raises(ConfigError, match="'rademacher' or 'gaussian', not 'other'"):
-        SSM(projection="other")
+    with pytest.raises(eb.ConfigError, match="'rademacher' or 'gaussian', not 'other'"):
+        eb.SSM(projection="other")

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import ENERGIES, V_DIM, hermite
-from eblvm_lit.core.functional import bind, params_of
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.objectives.base import Objective
 from eblvm_lit.objectives.ksd import KSD, stein_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -58,7 +56,9 @@ def test_cotangent_is_the_derivative_by_the_score(kind):
         s = torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, {}).sum(), s)
         torch.testing.assert_close(objective.cotangent(s.detach(), v, {}), expected)
-        torch.testing.assert_close(Objective.cotangent(objective, s.detach(), v, {}), expected, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(
+            eb.Objective.cotangent(objective, s.detach(), v, {}), expected, rtol=1e-13, atol=1e-13
+        )
         assert expected.abs().max() > 1e-3
 
 
@@ -79,18 +79,20 @@ def test_loss_is_the_mean_over_the_pairs(kind):
 def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
     """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
     energy, v = BINARY[0].make(), torch.randn(6, V_DIM)
-    theta, b = params_of(energy), 0.7
+    theta, b = eb.params_of(energy), 0.7
 
     def one_sided(theta, v, other):
         k = (-0.5 * (v - other).square().sum(-1, keepdim=True) / b**2).exp()
         z = (k * energy.score(v) - k * (v - other) / b**2).detach()  # k s(v) + grad_v k
-        return (z * bind(energy, theta).score(other)).sum(-1).mean()
+        return (z * eb.bind(energy, theta).score(other)).sum(-1).mean()
 
     halves = v[:3], v[3:]
     parts = [torch.func.grad(one_sided)(theta, *pair) for pair in (halves, halves[::-1])]
 
     def gradient(v, **options):
-        return torch.func.grad(lambda t: KSD(bandwidth=b, **options).loss(bind(energy, t).score, v, {}).mean())(theta)
+        return torch.func.grad(lambda t: KSD(bandwidth=b, **options).loss(eb.bind(energy, t).score, v, {}).mean())(
+            theta
+        )
 
     sides = [gradient(x, pairs="one_sided") for x in (v, v.roll(3, 0))]
     for name, value in gradient(v).items():
@@ -108,5 +110,5 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
     ],
 )
 def test_bad_input(build, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(eb.ConfigError, match=words):
         build()

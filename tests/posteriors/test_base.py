@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import H_DIM, POSTERIORS, V_DIM, randomise
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import NetworkGaussianPosterior
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_posterior = pytest.mark.parametrize("case", POSTERIORS, ids=str)
@@ -65,7 +63,7 @@ def test_law_of_the_noise(case):
 
 
 def test_relaxed_sample_is_the_two_class_gumbel_softmax():
-    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
+    q, v = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
     first, second = -(-torch.rand(2, 6, 4, H_DIM).log()).log()
     u = (first - second).sigmoid()  # the difference of two Gumbel variables is logistic
     logits = torch.stack([q.logits(v) + first, second], -1)
@@ -74,7 +72,7 @@ def test_relaxed_sample_is_the_two_class_gumbel_softmax():
 
 
 def test_relaxed_samples_tend_to_the_probabilities():
-    q, v = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1.0), torch.randn(4, V_DIM)
+    q, v = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1.0), torch.randn(4, V_DIM)
     u = ((torch.arange(20000) + 0.5) / 20000).view(-1, 1, 1).expand(-1, 4, H_DIM)
     bias = {}
     for q.temperature in (1.0, 0.1, 0.01, 0.0):
@@ -87,7 +85,7 @@ def test_relaxed_samples_tend_to_the_probabilities():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_uniforms_stay_finite(dtype):
-    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)).to(dtype)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)).to(dtype)
     v, nearly_one = torch.randn(2, V_DIM, dtype=dtype), 1 - torch.finfo(dtype).eps / 2
     for u in (0.0, nearly_one):
         h = q.rsample(v, torch.full((2, H_DIM), u, dtype=dtype))
@@ -97,9 +95,9 @@ def test_extreme_uniforms_stay_finite(dtype):
 
 
 def test_a_bounded_standard_deviation_has_its_formula():
-    network = MLP(sizes=[V_DIM, 5, 4])
-    free = randomise(NetworkGaussianPosterior(network=network, h_dim=H_DIM))
-    bounded = NetworkGaussianPosterior(network=network, h_dim=H_DIM, std_range=[0.1, 0.7])
+    network = eb.MLP(sizes=[V_DIM, 5, 4])
+    free = randomise(eb.NetworkGaussianPosterior(network=network, h_dim=H_DIM))
+    bounded = eb.NetworkGaussianPosterior(network=network, h_dim=H_DIM, std_range=[0.1, 0.7])
     bounded.load_state_dict(free.state_dict())
     v = torch.randn(5, V_DIM)
     (mean, raw), (same, log_std) = free.moments(v), bounded.moments(v)

@@ -3,21 +3,9 @@
 import pytest
 import torch
 
-from eblvm_lit.core.functional import bind, params_of
-from eblvm_lit.divergences.fisher import Fisher
-from eblvm_lit.divergences.kl import IWAE, KL
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
+import eblvm_lit as eb
 from eblvm_lit.evaluation.latent_distributions import latent_distribution
-from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product
-from eblvm_lit.methods.bism import BiSM
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers.iterating import found, start
 
 
@@ -25,13 +13,13 @@ def at_the_true_posterior(energy, posterior):
     with torch.no_grad():
         posterior.linear.weight.copy_(energy.W.T)
         posterior.linear.bias.copy_(energy.c)
-    objective, implicit = MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3), Implicit(curvature="fisher")
-    parts = {"divergence": KL(), "optimizer": Adam(lr=1e-3), "hypergradient": implicit}
-    return BiSM(energy=energy, posterior=posterior, objective=objective, **parts)
+    objective, implicit = eb.MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3), Implicit(curvature="fisher")
+    parts = {"divergence": eb.KL(), "optimizer": eb.Adam(lr=1e-3), "hypergradient": implicit}
+    return eb.BiSM(energy=energy, posterior=posterior, objective=objective, **parts)
 
 
 @pytest.mark.parametrize(
-    ("model", "posterior"), [(GRBM, BernoulliPosterior), (GaussianLatentModel, LinearGaussianPosterior)]
+    ("model", "posterior"), [(eb.GRBM, eb.BernoulliPosterior), (eb.GaussianLatentModel, eb.LinearGaussianPosterior)]
 )
 def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
     torch.manual_seed(0)
@@ -43,20 +31,20 @@ def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
 
     def lower(theta, phi, i):
         q = posterior(v_dim=3, h_dim=4)
-        truth = type(latent_distribution(q, points))(*bind(q, phi).distribution_params(points))
+        truth = type(latent_distribution(q, points))(*eb.bind(q, phi).distribution_params(points))
         kl = truth.divergences(latent_distribution(method.energy, points))["posterior_kl"]
         return (method.objective.lower_weight(data) * kl).mean()
 
-    phi = params_of(method.posterior)
+    phi = eb.params_of(method.posterior)
     w = {name: torch.randn_like(value) for name, value in phi.items()}
-    expected = hessian_product(BilevelProblem(None, lower, None, {}, 0.1), {}, phi, w)
+    expected = hessian_product(eb.BilevelProblem(None, lower, None, {}, 0.1), {}, phi, w)
     product = method.fit.information_product(phi, w, v, noise)
     torch.testing.assert_close(product, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
     torch.manual_seed(0)
-    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4))
+    method = at_the_true_posterior(eb.GRBM(v_dim=3, h_dim=4), eb.BernoulliPosterior(v_dim=3, h_dim=4))
     v = torch.randn(50, 3)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     grads = found(method, start(method), v, noise)["upper"][0].grads
@@ -64,18 +52,20 @@ def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
     assert grads["c"].abs().min() > 0
 
 
-@pytest.mark.parametrize("divergence", [Fisher(), IWAE(n_particles=5)])
+@pytest.mark.parametrize("divergence", [eb.Fisher(), eb.IWAE(n_particles=5)])
 def test_the_information_is_refused_for_other_divergences(divergence):
-    lower = LowerLevel(None, None, divergence, Adam(lr=1e-3))
-    with pytest.raises(ConfigError, match="curvature=fisher is the curvature of divergence=kl: use curvature=hessian"):
+    lower = eb.LowerLevel(None, None, divergence, eb.Adam(lr=1e-3))
+    with pytest.raises(
+        eb.ConfigError, match="curvature=fisher is the curvature of divergence=kl: use curvature=hessian"
+    ):
         Implicit(curvature="fisher").check(lower)
 
 
 def test_the_information_is_as_precise_as_the_points():
     """The mean over three equal rows is one row: not where 1/3 is rounded to the default precision."""
-    method = at_the_true_posterior(GRBM(v_dim=3, h_dim=4), BernoulliPosterior(v_dim=3, h_dim=4)).double()
-    method.fit.objective = SM()
-    v, phi = torch.randn(1, 3, dtype=torch.float64), params_of(method.posterior)
+    method = at_the_true_posterior(eb.GRBM(v_dim=3, h_dim=4), eb.BernoulliPosterior(v_dim=3, h_dim=4)).double()
+    method.fit.objective = eb.SM()
+    v, phi = torch.randn(1, 3, dtype=torch.float64), eb.params_of(method.posterior)
     w = {name: torch.randn_like(value) for name, value in phi.items()}
     noise = method.fit.noise(v, 1, torch.Generator())
     one, three = (method.fit.information_product(phi, w, x, noise) for x in (v, v.expand(3, 3)))

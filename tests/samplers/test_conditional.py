@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+import eblvm_lit as eb
 from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
 from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.samplers.sample_noise import SampleNoise
@@ -111,9 +110,9 @@ def test_completions_have_the_moments_of_the_conditional(kind):
 
 @pytest.mark.parametrize("denoise_latents", [False, True])
 def test_the_last_step_of_joint_chains_moves_latents_on_request(denoise_latents, monkeypatch):
-    chains, seen, trajectory = few(kind="joint"), [], AnnealedLangevin.trajectory
+    chains, seen, trajectory = few(kind="joint"), [], eb.AnnealedLangevin.trajectory
     chains.denoise_latents = denoise_latents
-    monkeypatch.setattr(AnnealedLangevin, "trajectory", lambda *args: seen.extend(trajectory(*args)) or seen)
+    monkeypatch.setattr(eb.AnnealedLangevin, "trajectory", lambda *args: seen.extend(trajectory(*args)) or seen)
     chains.draw(Hidden(gaussian()), range(3), seed=0)
     assert torch.equal(seen[-2][1], seen[-1][1]) != denoise_latents
 
@@ -140,7 +139,7 @@ def test_missing_pixels_begin_at_noise_and_are_denoised_in_the_end():
     torch.testing.assert_close(clean, noisy + 0.04 * model.score(noisy) * (1 - KEEP))
 
 
-class Watched(VisibleEnergy):
+class Watched(eb.VisibleEnergy):
     event_shape = (4,)
 
     def __init__(self):

@@ -6,17 +6,9 @@ import pytest
 import torch
 
 import cases
-from eblvm_lit.data.blobs import TwentyFiveGaussians
-from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.chain_samples import ChainSamples
+import eblvm_lit as eb
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.conditional import inpaint
-from eblvm_lit.samplers.diffusive_gibbs import DiffusiveGibbs
-from eblvm_lit.samplers.dynamics import Chains
-from eblvm_lit.samplers.parallel_tempering import ParallelTempering
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.models import F64, generator, normal, random_grbm
 
@@ -31,7 +23,7 @@ def assert_mean(values, mean, z=4.0):
 
 
 def draw(energy, row, n=2000):
-    return ChainSamples(dynamics=row.make(), batch_size=n).draw(energy, range(n), seed=1)
+    return eb.ChainSamples(dynamics=row.make(), batch_size=n).draw(energy, range(n), seed=1)
 
 
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
@@ -48,7 +40,7 @@ def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
 @pytest.mark.parametrize("row", ON_V, ids=str)
 def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
     torch.manual_seed(3)
-    energy = cases.randomise(MLPEnergy(v_dim=2, widths=[16, 16], base_std=1.0), 0.5).requires_grad_(False)
+    energy = cases.randomise(eb.MLPEnergy(v_dim=2, widths=[16, 16], base_std=1.0), 0.5).requires_grad_(False)
     v = cases.product(torch.linspace(-7, 7, 281), 2)
     p = (-energy.free_energy(v)).softmax(0).unsqueeze(1)
     samples = draw(energy, row)
@@ -57,20 +49,20 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
 
 
 def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
-    digs = DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
-    chains = Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))
+    digs = eb.DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
+    chains = eb.Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))
     x = digs.run(chains, SampleNoise(0, range(8000)))[0].reshape(-1, 1)
     assert_mean(x.square(), torch.ones(1))
 
 
-class UnequalModes(VisibleEnergy):
+class UnequalModes(eb.VisibleEnergy):
     """The grid of 25 Gaussians, of weights 1, 2, ..., 25 over their sum, and of any width."""
 
     event_shape = (2,)
 
     def __init__(self, std):
         super().__init__()
-        self.centres, self.std = torch.tensor(TwentyFiveGaussians.centres, dtype=F64), std
+        self.centres, self.std = torch.tensor(eb.TwentyFiveGaussians.centres, dtype=F64), std
         self.weights = torch.arange(1.0, 26.0, dtype=F64) / 325
         self.place = torch.nn.Parameter(torch.zeros((), dtype=F64))
 
@@ -95,9 +87,9 @@ def test_weights_of_modes_are_found(float64, row):
 def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
     energy, dynamics = (
         UnequalModes(0.25),
-        AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0),
+        eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0),
     )
-    v = ChainSamples(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
+    v = eb.ChainSamples(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
     shares = energy.shares(v).mean(0)
     assert float(((shares - energy.weights).square() / energy.weights).sum() * 500) > 1000
 
@@ -106,16 +98,18 @@ def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
 def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
     energy = random_grbm(2, 3).requires_grad_(False)
     together, apart = (
-        ChainSamples(dynamics=row.make(), batch_size=size).draw(energy, range(4), seed=0) for size in (4, 1)
+        eb.ChainSamples(dynamics=row.make(), batch_size=size).draw(energy, range(4), seed=0) for size in (4, 1)
     )
     torch.testing.assert_close(together, apart, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dynamics", [ParallelTempering(n_steps=20), DiffusiveGibbs(n_sweeps=4)], ids=["pt", "digs"])
+@pytest.mark.parametrize(
+    "dynamics", [eb.ParallelTempering(n_steps=20), eb.DiffusiveGibbs(n_sweeps=4)], ids=["pt", "digs"]
+)
 def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
     energy = random_grbm(3, 4).requires_grad_(False)
     v, keep = normal(400, 3), torch.tensor([1.0, 0.0, 1.0]).expand(400, 3)
-    full = inpaint(ChainSamples(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
+    full = inpaint(eb.ChainSamples(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
     assert torch.equal(full[:, ::2], v[:, ::2])
     grid = torch.linspace(-12, 12, 961)
     line = v.unsqueeze(1).repeat(1, 961, 1)
@@ -127,8 +121,10 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
 
 
 def test_what_dynamics_cannot_draw_is_refused(float64):
-    score = ChainSamples(dynamics=ParallelTempering(), kind="score")  # the score is no gradient: nothing to accept by
-    with pytest.raises(ConfigError, match="ParallelTempering of kind score"):
+    score = eb.ChainSamples(
+        dynamics=eb.ParallelTempering(), kind="score"
+    )  # the score is no gradient: nothing to accept by
+    with pytest.raises(eb.ConfigError, match="ParallelTempering of kind score"):
         score.draw(random_grbm(2, 3), range(2), seed=0)
 
 
@@ -136,13 +132,13 @@ def test_chains_that_stay_apart_are_told(float64, caplog):
     energy = UnequalModes(0.25)
     equal = energy.free_energy
     energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # energies that tell modes apart
-    stuck = AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
+    stuck = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
     with caplog.at_level(logging.WARNING):
-        sampler = ChainSamples(dynamics=stuck)
+        sampler = eb.ChainSamples(dynamics=stuck)
         sampler.draw(energy, range(20), seed=0)
     assert sampler.record["r_hat"] > 1.1
     assert len([record for record in caplog.records if "R-hat" in record.message]) == 1
-    published = AnnealedLangevin()  # its temperature never stays at one
+    published = eb.AnnealedLangevin()  # its temperature never stays at one
     assert ChainTrace.steps_of(published.stationary) == set()
     assert ChainTrace.steps_of(range(500, 1000)) == set(range(500, 1000, 5))
 

@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.gibbs import Gibbs
+import eblvm_lit as eb
 from helpers.models import LatentOnly, check_moments, exact_moments, generator, random_grbm
 
 N_CHAINS = 40_000
@@ -15,7 +12,7 @@ N_CHAINS = 40_000
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
     model, g = random_grbm(3, 4, parametrisation, seed=4), generator()
-    h = Gibbs(n_steps=60).latents(model, N_CHAINS, g)
+    h = eb.Gibbs(n_steps=60).latents(model, N_CHAINS, g)
     v = model.sample_visible(h, g)
     mean, covariance = exact_moments(model)
     assert covariance[:3, 3:].abs().max() > 0.1  # the model is coupled, or the test would see nothing
@@ -24,27 +21,27 @@ def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
 
 
 def test_gibbs_hits_the_marginal_of_the_gaussian_latent_model():
-    model = GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double().requires_grad_(False)
+    model = eb.GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double().requires_grad_(False)
     g = generator(1)
     for p in (model.b, model.c, model.log_std):
         p.copy_(0.3 * torch.randn(p.shape, generator=g, dtype=p.dtype))
     truth = model.marginal()
-    v = Gibbs(n_steps=60).sample(model, N_CHAINS, g)
+    v = eb.Gibbs(n_steps=60).sample(model, N_CHAINS, g)
     check_moments(v, truth.mean, truth.covariance_matrix)
 
 
 def test_one_sweep_starts_from_mean_latents_of_uniform_visibles():
     """With W = sigma = 1, b = c = 0: h0 = v0 ~ U[0,1], v1 = h0 + eps, h1 = v1 + eps'."""
-    model = GaussianLatentModel(v_dim=1, h_dim=1).double().requires_grad_(False)
+    model = eb.GaussianLatentModel(v_dim=1, h_dim=1).double().requires_grad_(False)
     model.W.fill_(1.0)
-    h = Gibbs(n_steps=1).latents(model, 100_000, generator())
+    h = eb.Gibbs(n_steps=1).latents(model, 100_000, generator())
     assert h.mean().item() == pytest.approx(0.5, abs=0.03)
     assert h.var().item() == pytest.approx(1 / 12 + 2, abs=0.05)  # 3 + 1/12 if h0 were a draw
 
 
 def test_mean_and_draw_differ_by_the_visible_noise_alone():
     model = random_grbm(3, 4)
-    sampler = Gibbs(n_steps=5)
+    sampler = eb.Gibbs(n_steps=5)
     draw = sampler.sample(model, 50_000, generator())
     mean = sampler.sample(model, 50_000, generator(), mean=True)  # the same chain, by the same generator
     torch.testing.assert_close((draw - mean).std(0), model.visible_std(), rtol=0.02, atol=0)
@@ -53,15 +50,15 @@ def test_mean_and_draw_differ_by_the_visible_noise_alone():
 
 
 def test_generator_decides_everything():
-    model, sampler = random_grbm(3, 4), Gibbs(n_steps=3)
+    model, sampler = random_grbm(3, 4), eb.Gibbs(n_steps=3)
     state = torch.get_rng_state()
     one, same, other = (sampler.sample(model, 5, generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), state)
-    assert not sampler.sample(GRBM(v_dim=2, h_dim=2), 5, generator()).requires_grad
+    assert not sampler.sample(eb.GRBM(v_dim=2, h_dim=2), 5, generator()).requires_grad
 
 
 def test_a_model_without_conditionals_is_refused():
-    with pytest.raises(ConfigError, match="LatentOnly has no conditionals"):
-        Gibbs(n_steps=1).sample(LatentOnly(random_grbm(2, 2)), 5, generator())
+    with pytest.raises(eb.ConfigError, match="LatentOnly has no conditionals"):
+        eb.Gibbs(n_steps=1).sample(LatentOnly(random_grbm(2, 2)), 5, generator())

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import (
     ENERGIES,
     INFERRED,
@@ -18,10 +19,6 @@ from cases import (
 )
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.objectives.ssm import SSM
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.scores.bilevel import BilevelScore
-from eblvm_lit.scores.exact import ExactScore
 from helpers import iterating
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -53,7 +50,7 @@ def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case)
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 def test_bilevel_score_by_hand(backend):
     energy, v = ENERGIES[0].make(), torch.randn(6, V_DIM)
-    q, x = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    q, x = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
     u = q.noise((), v, keyed_generator(0))
     h = ((q.logits(v) + torch.logit(u)) / 0.1).sigmoid().detach()
     A, var = q.linear.weight.detach(), (2 * energy.log_std).exp().detach()
@@ -63,8 +60,8 @@ def test_bilevel_score_by_hand(backend):
         return -(x - energy.b) / var + h @ energy.W.T - (h - p) @ A, p
 
     with backend():
-        score = BilevelScore(energy, q, v, u)
-        sliced = SSM().loss(score, v, {"u": x})  # at the very tensor at which h was drawn
+        score = eb.BilevelScore(energy, q, v, u)
+        sliced = eb.SSM().loss(score, v, {"u": x})  # at the very tensor at which h was drawn
         s, elsewhere = score(v), score(x)
     torch.testing.assert_close(s, by_hand(v)[0])
     torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h stays that of v
@@ -85,7 +82,7 @@ def test_posterior_is_reached_through_h_and_through_its_density():
         log_weight = lambda x: (-energy.energy(x, h) - bind(q, density_phi).log_prob(h, x)).sum()  # noqa: E731
         return (z * torch.func.grad(log_weight)(v)).sum()
 
-    whole = torch.func.grad(lambda phi: (z * BilevelScore(energy, bind(q, phi), v, eps)(v)).sum())(phi)
+    whole = torch.func.grad(lambda phi: (z * eb.BilevelScore(energy, bind(q, phi), v, eps)(v)).sum())(phi)
     parts = [torch.func.grad(through, argnums=i)(phi, phi) for i in (0, 1)]
     for name in phi:
         torch.testing.assert_close(whole[name], parts[0][name] + parts[1][name])
@@ -99,7 +96,7 @@ def test_theta_gradient_of_the_exact_score(case, energy_case):
     noise = objective.noise(v, (), keyed_generator(0))
     points = objective.perturb(v, noise)
     theta = params_of(energy)
-    grads = torch.func.grad(lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise).mean())(theta)
+    grads = torch.func.grad(lambda t: objective.loss(eb.ExactScore(bind(energy, t)), points, noise).mean())(theta)
 
     x = points.clone().requires_grad_()
     s = enumerated_score(energy_case, energy, x)

@@ -3,14 +3,9 @@
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, V_DIM, binary, randomise
-from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.scores.importance import Importance, ImportanceScore
 from helpers import iterating
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -20,14 +15,14 @@ BINARY = [case for case in ENERGIES if case.binary]
 @pytest.mark.parametrize("case", BINARY, ids=str)
 def test_importance_score_over_all_latents_is_the_score(case):
     energy, v = case.make(), torch.randn(5, V_DIM)
-    score = ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))
+    score = eb.ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))
     torch.testing.assert_close(score.free_energy(v), energy.free_energy(v), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(score(v), energy.score(v), rtol=1e-10, atol=1e-10)
 
 
 def test_importance_draws_fresh_fair_bits_for_each_v():
-    energy, v = GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
-    h = Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
+    energy, v = eb.GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
+    h = eb.Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
     assert h.shape == (7, 300, H_DIM)
     assert set(h.unique().tolist()) == {0.0, 1.0}
     assert abs(h.mean() - 0.5) < 4 * 0.5 / h.numel() ** 0.5
@@ -35,20 +30,20 @@ def test_importance_draws_fresh_fair_bits_for_each_v():
 
 
 def test_importance_score_trains_theta_through_all_of_it():
-    energy, v = randomise(GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
-    score, objective = Importance(n_particles=5), DSM(noise_std=0.3)
+    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
+    score, objective = eb.Importance(n_particles=5), eb.DSM(noise_std=0.3)
     bits, noise = score.noise(energy, None, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
 
     def loss(theta):
-        return objective.loss(score.function(bind(energy, theta), None, v, bits), v, noise).mean()
+        return objective.loss(score.function(eb.bind(energy, theta), None, v, bits), v, noise).mean()
 
     weights = torch.softmax(-energy.energy(v, bits), 0)
     each = [-torch.func.grad(lambda x, h=h: energy.energy(x, h).sum())(v) for h in bits]
     s = weights.unsqueeze(-1) * torch.stack(each)
     expected = iterating.gradient_of(0.5 * (s.sum(0) + noise["eps"] / 0.3).square().sum(-1).mean(), energy)
-    torch.testing.assert_close(torch.func.grad(loss)(params_of(energy)), expected)
+    torch.testing.assert_close(torch.func.grad(loss)(eb.params_of(energy)), expected)
 
 
 def test_real_latents_are_refused():
-    with pytest.raises(ConfigError, match="continuous"):
-        Importance().check(GaussianLatentModel(v_dim=2, h_dim=3))
+    with pytest.raises(eb.ConfigError, match="continuous"):
+        eb.Importance().check(eb.GaussianLatentModel(v_dim=2, h_dim=3))

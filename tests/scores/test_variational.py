@@ -5,22 +5,11 @@ import itertools
 import pytest
 import torch
 
+import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, INFERRED, V_DIM, binary, randomise
-from eblvm_lit.core.functional import bind, params_of
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.divergences.kl import KL
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.latent_distributions import latent_distribution
 from eblvm_lit.evaluation.score_bias import _mean_variance, bias_bounds, bias_norms
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.objectives.dsm import DSM
-from eblvm_lit.objectives.ksd import KSD
-from eblvm_lit.objectives.mdsm import MDSM
-from eblvm_lit.objectives.sm import SM
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.scores.exact import ExactScore
 from eblvm_lit.scores.particles import ExactParticles, Particles, RefinedParticles
 from eblvm_lit.scores.variational import (
     Biased,
@@ -40,11 +29,11 @@ GRBMS = [case for case in ENERGIES if case.name.startswith("grbm")]
 GAUSSIAN = next(case for case in ENERGIES if case.name == "gaussian-latent")
 every_grbm = pytest.mark.parametrize("case", GRBMS[:2], ids=str)
 OBJECTIVES = {
-    "dsm": lambda: DSM(noise_std=0.3),
-    "mdsm": lambda: MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.3, ladder="geometric"),
-    "ksd": lambda: KSD(bandwidth=0.7),
-    "ksd-all": lambda: KSD(bandwidth=0.7, pairs="all"),
-    "ksd-median": lambda: KSD(bandwidth="median"),
+    "dsm": lambda: eb.DSM(noise_std=0.3),
+    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.3, ladder="geometric"),
+    "ksd": lambda: eb.KSD(bandwidth=0.7),
+    "ksd-all": lambda: eb.KSD(bandwidth=0.7, pairs="all"),
+    "ksd-median": lambda: eb.KSD(bandwidth="median"),
 }
 REFINED = RefinedParticles(n_refine_steps=1, step_size=0.1, noise_std=0.0)
 every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
@@ -77,12 +66,12 @@ def expected_estimates(energy, logits, v, z, covariance):
     """
     w, h = probabilities(logits.detach()), binary(H_DIM)
     pairs = list(itertools.product(range(len(h)), repeat=2))
-    theta, total = params_of(energy), None
+    theta, total = eb.params_of(energy), None
     score = sum(w[i].unsqueeze(-1) * VaES()(energy, None, v, h[i].expand(1, len(v), -1)) for i in range(len(h)))
     for i, j in pairs:
         sets = torch.stack([h[i], h[j]]).unsqueeze(1).expand(-1, len(v), -1)
         product = lambda t, sets=sets, i=i, j=j: (  # noqa: E731
-            w[i] * w[j] * vages_product(bind(energy, t), v, z, sets, sets, covariance)
+            w[i] * w[j] * vages_product(eb.bind(energy, t), v, z, sets, sets, covariance)
         ).sum()
         part = torch.func.grad(product)(theta)
         total = part if total is None else {k: total[k] + part[k] for k in part}
@@ -94,11 +83,11 @@ def exact_gradient(energy, v, z):
     h = binary(H_DIM).unsqueeze(1)
 
     def product(theta):
-        view = bind(energy, theta)
+        view = eb.bind(energy, theta)
         s = torch.func.grad(lambda x: torch.logsumexp(-view.energy(x, h.expand(-1, len(x), -1)), 0).sum())(v)
         return (s * z).sum()
 
-    return torch.func.grad(product)(params_of(energy))
+    return torch.func.grad(product)(eb.params_of(energy))
 
 
 @every_grbm
@@ -118,7 +107,7 @@ def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
 @every_grbm
 def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case):
     energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
-    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     mean, U = q.mean(v).detach(), energy.coupling().detach()
     score, gradient = expected_estimates(energy, q.logits(v), v, z, Unbiased())
     expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T  # SPEC 6: -(v - b) / sigma^2 + W q
@@ -136,8 +125,10 @@ def test_gaussian_estimates_are_exact_up_to_degree_two():
     nodes = torch.eye(H_DIM) * H_DIM**0.5
     h = energy.latent_mean(v).detach() + torch.cat([nodes, -nodes]).unsqueeze(1)
     torch.testing.assert_close(VaES()(energy, None, v, h), energy.score(v).detach())
-    found = torch.func.grad(lambda t: vages_product(bind(energy, t), v, z, h, h, Biased()).sum())(params_of(energy))
-    exact = torch.func.grad(lambda t: (bind(energy, t).score(v) * z).sum())(params_of(energy))
+    found = torch.func.grad(lambda t: vages_product(eb.bind(energy, t), v, z, h, h, Biased()).sum())(
+        eb.params_of(energy)
+    )
+    exact = torch.func.grad(lambda t: (eb.bind(energy, t).score(v) * z).sum())(eb.params_of(energy))
     torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
 
 
@@ -171,18 +162,18 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
             return (w * slope).sum(0) + (w * (s - (w * s).sum(0)) * value).sum(0)
 
     score = Exact(n_particles=2**H_DIM, particles=Enumerated(), estimate=Weighted())
-    method = VaGES(energy=energy, objective=objective, score=score, optimizer=Adam(lr=1e-3))
+    method = eb.VaGES(energy=energy, objective=objective, score=score, optimizer=eb.Adam(lr=1e-3))
     noise = {"data": objective.noise(v, (), keyed_generator(0)), "latent": None}
     (step,) = iterating.found(method, iterating.start(method), v, {method.level: noise})[method.level]
     points = objective.perturb(v, noise["data"])
-    loss = lambda t: objective.loss(ExactScore(bind(energy, t)), points, noise["data"]).mean()  # noqa: E731
-    torch.testing.assert_close(step.loss, loss(params_of(energy)))
-    torch.testing.assert_close(step.grads, torch.func.grad(loss)(params_of(energy)), rtol=1e-10, atol=1e-10)
+    loss = lambda t: objective.loss(eb.ExactScore(eb.bind(energy, t)), points, noise["data"]).mean()  # noqa: E731
+    torch.testing.assert_close(step.loss, loss(eb.params_of(energy)))
+    torch.testing.assert_close(step.grads, torch.func.grad(loss)(eb.params_of(energy)), rtol=1e-10, atol=1e-10)
     assert all(value.abs().max() > 1e-4 for value in step.grads.values())
 
 
 def test_sets_are_what_they_are_called():
-    energy, q = GRBMS[0].make(), randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    energy, q = GRBMS[0].make(), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(5, V_DIM)
     for sets, distinct in (("separate", 3), ("coupled", 2), ("shared", 1)):
         score = VariationalScore(n_particles=4, sets=sets)
@@ -213,13 +204,13 @@ def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anyw
 
 
 def make(score=None, objective=None):
-    return VaGES(
+    return eb.VaGES(
         energy=GRBMS[0].make(),
-        posterior=randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)),
-        divergence=KL(),
-        objective=objective or DSM(noise_std=0.3),
+        posterior=randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)),
+        divergence=eb.KL(),
+        objective=objective or eb.DSM(noise_std=0.3),
         score=score or VariationalScore(n_particles=2),
-        optimizer=Adam(lr=1e-3),
+        optimizer=eb.Adam(lr=1e-3),
     )
 
 
@@ -237,7 +228,7 @@ def test_exact_particles_are_distributed_as_the_latents():
 
 def test_refined_particles_go_to_the_posterior():
     energy, v = GAUSSIAN.make(), torch.randn(3, V_DIM)
-    q, mean = randomise(LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 2.0), energy.latent_mean(v)
+    q, mean = randomise(eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 2.0), energy.latent_mean(v)
     for n in (1, 4):
         particles = RefinedParticles(n_refine_steps=n, step_size=0.2, noise_std=0.3)
         noise = particles.noise(energy, q, (2,), v, keyed_generator(0))
@@ -265,18 +256,18 @@ def test_the_logged_loss_is_the_objective_at_vaes_and_not_the_surrogate():
         (lambda: VariationalScore(n_particles=1), "n_particles"),
         (lambda: VariationalScore(particles=ExactParticles(), estimate=ControlledVaES()), "estimate=vaes"),
         (lambda: make(VariationalScore(particles=REFINED)), "binary"),
-        (lambda: make(objective=SM()), "differentiates the score by v"),
+        (lambda: make(objective=eb.SM()), "differentiates the score by v"),
     ],
 )
 def test_bad_input(build, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(eb.ConfigError, match=words):
         build()
 
 
 def test_biases_of_the_study_are_those_of_the_estimates():
     case = GRBMS[0]
     energy, v = case.make(), torch.randn(1, V_DIM)
-    q = randomise(BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
 
     def estimates(logits):
         rows = [expected_estimates(energy, logits, v, z.unsqueeze(0), Unbiased()) for z in torch.eye(V_DIM)]

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
 
+import eblvm_lit as eb
 from eblvm_lit.data.base import Splits
-from eblvm_lit.data.digits import Digits
-from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
 from eblvm_lit.evaluation.features.clip import CLIPFeatures
 from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
@@ -124,9 +123,9 @@ def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch
 
 @pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
 def test_missing_weights_are_asked_for(kind, offline, tmp_path):
-    with pytest.raises(DataError, match=r"put the file https://.* at .*cache/"):
+    with pytest.raises(eb.DataError, match=r"put the file https://.* at .*cache/"):
         kind(cache_dir=str(tmp_path / "cache")).prepare(None)
-    with pytest.raises(DataError, match=r"mine\.pth"):
+    with pytest.raises(eb.DataError, match=r"mine\.pth"):
         kind(cache_dir=str(tmp_path), weights=str(tmp_path / "mine.pth")).prepare(None)
 
 
@@ -135,7 +134,7 @@ def test_missing_weights_are_asked_for(kind, offline, tmp_path):
 def test_weights_are_hashed_before_they_are_unpickled_and_execute_nothing(kind, tmp_path, sentinel):
     path = tmp_path / "hostile.pth"
     torch.save({"pos_embed": Pickled(f"touch {sentinel}")}, path)
-    with pytest.raises(DataError, match="sha256=null"):
+    with pytest.raises(eb.DataError, match="sha256=null"):
         kind(cache_dir="nowhere", weights=str(path)).prepare(None)
     with pytest.raises((UnpicklingError, RuntimeError)):
         kind(cache_dir="nowhere", weights=str(path), sha256=None).prepare(None)
@@ -162,7 +161,7 @@ def classifier(folder, **options):
 
 @pytest.fixture(scope="module")
 def digits():
-    return loaded(Digits())
+    return loaded(eb.Digits())
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +195,11 @@ def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digi
 
 
 def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, tmp_path):
-    with pytest.raises(ConfigError, match="no labels"):
+    with pytest.raises(eb.ConfigError, match="no labels"):
         classifier(tmp_path).prepare(textures())
-    data = loaded(Digits())
+    data = loaded(eb.Digits())
     data.labels = Splits(*(torch.stack([x % 2, (x > 4).long()], dim=1) for x in digits.labels))
-    with pytest.raises(ConfigError, match="knows no classes"):
+    with pytest.raises(eb.ConfigError, match="knows no classes"):
         quality(tmp_path, classifier(tmp_path, n_steps=3)).prepare(StandIn(), data)
 
 

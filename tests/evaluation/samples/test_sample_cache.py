@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+import eblvm_lit as eb
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.samples import sample_cache as cache_module
 from eblvm_lit.evaluation.samples.sample_cache import SampleCache
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.chain_samples import ChainSamples
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import generator
 from helpers.stand_in import StandIn, loaded
@@ -29,11 +28,11 @@ class Tiny(ArrayDataModule):
 def setting(seed=5):
     torch.manual_seed(0)
     data = loaded(Tiny())
-    posterior = LinearGaussianPosterior(v_dim=6, h_dim=2).double()
+    posterior = eb.LinearGaussianPosterior(v_dim=6, h_dim=2).double()
     return StandIn(energy=Hidden(gaussian(6, 2)), posterior=posterior, seed=seed), data
 
 
-class Counted(ChainSamples):
+class Counted(eb.ChainSamples):
     """Notes which samples were drawn, and may stop at one of them."""
 
     def __init__(self, batch_size=4, stop_at=None, **options):

@@ -7,13 +7,12 @@ import torch
 from torch import nn
 from torch.distributions import Independent, Normal, kl_divergence
 
+import eblvm_lit as eb
 from cases import hermite, randomise
-from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.bidvl.base import Networks
 from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
 from eblvm_lit.methods.bidvl.losses import NoLatentTerm, OffsetLatentTerm
 from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers import bidvl_networks
 
 every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
@@ -50,7 +49,7 @@ def test_each_term_moves_whom_it_should(name, float64):
 def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
     """r' KL(q(h|v) || p(v, h)) with p(v|h) = N(G(h), I/2), less its constant, h integrated out exactly."""
     v, d = torch.randn(3, bidvl_networks.V_DIM), bidvl_networks.V_DIM
-    q = randomise(LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
+    q = randomise(eb.LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
     g = randomise(nn.Linear(bidvl_networks.H_DIM, d))
     eps, w = hermite(4, bidvl_networks.H_DIM)
     loss = NoLatentTerm(ratio=ConstantRatio(scale=0.3))
@@ -117,7 +116,7 @@ N_V, N_H = 4, 3
 STATES = list(itertools.product(range(N_V), range(N_H)))
 
 
-class TableEnergy(Energy):
+class TableEnergy(eb.Energy):
     """E(v, h), any table of numbers; v and h are indicators."""
 
     event_shape, h_dim, continuous = (N_V,), N_H, False

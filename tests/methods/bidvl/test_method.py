@@ -1,4 +1,4 @@
-"""The method BiDVL: what each step moves, its unrolled gradient, resumed runs, and where it ends on a Gaussian."""
+"""The method BiDVL: what each step moves, the released iterations, its unrolled gradient, and resumed runs."""
 
 import copy
 
@@ -6,19 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+import eblvm_lit as eb
 from cases import randomise
 from eblvm_lit.cli import run as training
 from eblvm_lit.core.functional import plain_autograd
-from eblvm_lit.energies.base import VisibleEnergy
-from eblvm_lit.energies.mlp_energy import MLPEnergy
-from eblvm_lit.energies.spectral import SpectralEnergy
 from eblvm_lit.methods.bidvl.losses import OffsetLatentTerm
-from eblvm_lit.methods.bidvl.method import BiDVL
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
-from eblvm_lit.networks.mlp import MLP
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import SHAPE, bidvl, changed, flat, minibatch
 from helpers.image_files import write_cifar10
@@ -100,12 +93,12 @@ def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float
         "upper": {"lr": 0.02, "betas": (0.0, 0.9)},
         "lower": {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.1},
     }
-    parts = [MLPEnergy(v_dim=bidvl_networks.V_DIM, widths=[5]), bidvl_networks.encoder(), bidvl_networks.generator()]
-    method = BiDVL(
+    parts = [eb.MLPEnergy(v_dim=bidvl_networks.V_DIM, widths=[5]), bidvl_networks.encoder(), bidvl_networks.generator()]
+    method = eb.BiDVL(
         **dict(zip(("energy", "posterior", "generator"), copy.deepcopy(parts), strict=True)),
         loss=bidvl_networks.LOSSES["complete"],
-        optimizer=Adam(**rates["upper"]),
-        lower_optimizer=Adam(**rates["lower"]),
+        optimizer=eb.Adam(**rates["upper"]),
+        lower_optimizer=eb.Adam(**rates["lower"]),
         n_lower_steps=2,
     )
     upper = torch.optim.Adam(parts[0].parameters(), **rates["upper"])
@@ -131,12 +124,14 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
 def unrolling(n, **options):
     torch.manual_seed(3)
     parts = {
-        "energy": randomise(SpectralEnergy(network=MLP(sizes=[2, 5])), 0.4).eval(),
-        "posterior": randomise(LinearGaussianPosterior(v_dim=2, h_dim=2)),
+        "energy": randomise(eb.SpectralEnergy(network=eb.MLP(sizes=[2, 5])), 0.4).eval(),
+        "posterior": randomise(eb.LinearGaussianPosterior(v_dim=2, h_dim=2)),
         "generator": randomise(nn.Linear(2, 2)),
     }
-    rule = SGD(lr=0.3)
-    return BiDVL(**parts, loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.3)), optimizer=rule, n_unroll=n, **options)
+    rule = eb.SGD(lr=0.3)
+    return eb.BiDVL(
+        **parts, loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.3)), optimizer=rule, n_unroll=n, **options
+    )
 
 
 def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(float64):
@@ -201,56 +196,3 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
     state = {"energy.head.0.parametrizations.weight.0._u", "omega.encoder.network.layers.1.running_mean"}
     assert state <= {*whole["state_dict"]}
     assert len(whole["optimizer_states"]) == 3
-
-
-class Quadratic(VisibleEnergy):
-    """E'(v) = |L v - m|^2 / 2: an unnormalised Gaussian of precision L' L."""
-
-    event_shape = (2,)
-
-    def __init__(self):
-        super().__init__()
-        self.L, self.m = nn.Parameter(0.5 * torch.eye(2)), nn.Parameter(torch.zeros(2))
-
-    def free_energy(self, v):
-        return 0.5 * (v @ self.L.T - self.m).square().sum(-1)
-
-
-def equilibrium(covariance, r, c):
-    r"""The energy's precision where no network has a gradient left, for a linear encoder and generator.
-
-    Term D vanishes where the generator's mean and covariance are the data's: G(h) = A h + b, A A' = C. The encoder,
-    which term A alone moves, is then the posterior of v = G(h) + N(0, I/2): W = A' (C + I/2)^-1, covariance S. And the
-    generator's own gradient, P A - 2 c W' (I - W A) + 2 r (A E[h h'] - E[v h']), is zero at the P that is returned.
-    """
-    eye, A = torch.eye(2), torch.linalg.cholesky(covariance)
-    W, S = A.T @ torch.linalg.inv(covariance + 0.5 * eye), torch.linalg.inv(eye + 2 * A.T @ A)
-    moments = A @ (W @ covariance @ W.T + S) - covariance @ W.T
-    return (2 * c * W.T @ (eye - W @ A) - 2 * r * moments) @ torch.linalg.inv(A)
-
-
-def test_networks_on_a_gaussian_reach_its_mean_covariance_and_the_equilibrium(float64):
-    mean, covariance = torch.tensor([1.0, -0.5]), torch.tensor([[1.5, 0.6], [0.6, 0.8]])
-    # points whose first two moments are a standard normal's: every expectation here is exact
-    points = torch.cat([torch.eye(2), -torch.eye(2)]) * 2**0.5
-    h, eps = points.repeat_interleave(4, 0), points.repeat(4, 1)
-    v, noise = mean + h @ torch.linalg.cholesky(covariance).T, {"h_hat": h, "eps": eps, "eps_hat": eps}
-    generator = nn.Linear(2, 2)
-    nn.init.eye_(generator.weight)
-    method = BiDVL(
-        energy=Quadratic(),
-        posterior=LinearGaussianPosterior(v_dim=2, h_dim=2),
-        generator=generator,
-        loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), latent_weight=1.0),
-        optimizer=SGD(lr=0.4),
-        lower_optimizer=SGD(lr=0.2),
-    )
-    state = start(method)
-    with plain_autograd():
-        for _ in range(700):
-            method.run_iteration(state, v, {"upper": noise, "lower": [noise]})
-    A, L = generator.weight.detach(), method.energy.L.detach()
-    torch.testing.assert_close(A @ A.T, covariance, rtol=0, atol=3e-3)
-    torch.testing.assert_close(generator.bias.detach(), mean, rtol=0, atol=3e-3)
-    torch.testing.assert_close(torch.linalg.solve(L, method.energy.m.detach()), mean, rtol=0, atol=1e-2)
-    torch.testing.assert_close(L.T @ L, equilibrium(covariance, 0.05, 1.0), rtol=0, atol=2e-2)

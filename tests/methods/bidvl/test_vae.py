@@ -6,17 +6,15 @@ import torch
 from torch import nn
 from torch.distributions import MultivariateNormal
 
+import eblvm_lit as eb
 from cases import hermite, randomise
 from eblvm_lit.methods.bidvl.base import Networks
-from eblvm_lit.methods.bidvl.vae import VAE
-from eblvm_lit.optimizers.sgd import SGD
-from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 
 
 def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_true_posterior(float64):
     """-log N(v; a, AA' + I/2) of the model N(h; 0, I) N(v; A h + a, I/2), h integrated out exactly."""
     d, n_h = 3, 2
-    decoder, q = randomise(nn.Linear(n_h, d)), LinearGaussianPosterior(v_dim=d, h_dim=n_h)
+    decoder, q = randomise(nn.Linear(n_h, d)), eb.LinearGaussianPosterior(v_dim=d, h_dim=n_h)
     a = decoder.bias.detach()
     # the columns of A are orthogonal, so that the covariance of the posterior is diagonal
     A = torch.linalg.qr(decoder.weight.detach())[0] * torch.tensor([1.5, 0.4])
@@ -26,7 +24,7 @@ def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_t
         q.linear.weight.copy_(2 * torch.linalg.solve(precision, A.T))
         q.linear.bias.copy_(-q.linear.weight @ a)
         q.log_std.copy_(-0.5 * precision.diag().log())
-    method, v = VAE(posterior=q, generator=decoder, optimizer=SGD(lr=0.1)), torch.randn(4, d)
+    method, v = eb.VAE(posterior=q, generator=decoder, optimizer=eb.SGD(lr=0.1)), torch.randn(4, d)
     networks = Networks(None, q, None, decoder)
     eps, w = hermite(4, n_h)
     total = 0.0
