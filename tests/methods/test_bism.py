@@ -52,11 +52,7 @@ def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead
         return found
 
     monkeypatch.setattr(eb.BiSM, "bilevel_problem", watched)
-    halved = (
-        "schedule@optimizer.schedule=exponential",
-        "optimizer.schedule.every=1",
-        "optimizer.schedule.factor=0.5",
-    )
+    halved = ("schedule@optimizer.schedule=exponential", "optimizer.schedule.every=1", "optimizer.schedule.factor=0.5")
     unrolled = ("hypergradient=unroll_next", "hypergradient.n_unroll=1", f"hypergradient.lr={lr}")
     short = ("trainer.max_steps=3", "n_validations=1", "method.compile=false", "callbacks.evaluation=null")
     train(tmp_path, "method=bidsm", "optimizer.lr=0.1", *halved, *unrolled, *short)

@@ -6,17 +6,7 @@ import pytest
 import torch
 
 import eblvm_lit as eb
-from cases import (
-    ENERGIES,
-    INFERRED,
-    OBJECTIVES,
-    POSTERIORS,
-    SCORES,
-    SUMMED,
-    V_DIM,
-    enumerated_free_energy,
-    randomise,
-)
+from cases import ENERGIES, INFERRED, OBJECTIVES, POSTERIORS, SCORES, SUMMED, V_DIM, enumerated_free_energy, randomise
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from helpers import iterating
