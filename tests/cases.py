@@ -687,12 +687,20 @@ SCHEDULES = [
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicsCase(Case):
-    """Dynamics whose chains reach the distribution of models of width one, exactly but for the small step of the first.
+    """Dynamics whose chains reach the distribution of models of width one, exactly but for the step of the first.
 
-    crosses_modes: whether they also reach the weights of modes that lie apart.
+    across: those that also reach the weights of modes that lie apart, or None.
     """
 
-    crosses_modes: bool = False
+    across: Callable | None = None
+
+
+def parallel_tempering(n_steps):
+    return eb.ParallelTempering(n_steps=n_steps, step_size=0.25, temperature=30.0, n_temperatures=4)
+
+
+def diffusive_gibbs(n_sweeps):
+    return eb.DiffusiveGibbs(n_sweeps=n_sweeps, noise_max=2.0, noise_min=0.5, n_levels=3, n_moves=1, step_size=0.4)
 
 
 DYNAMICS = [
@@ -703,16 +711,6 @@ DYNAMICS = [
         ),
     ),
     DynamicsCase(name="GibbsLangevin", make=lambda: eb.GibbsLangevin(n_steps=80, n_moves=3, step_size=0.7)),
-    DynamicsCase(
-        name="ParallelTempering",
-        make=lambda: eb.ParallelTempering(n_steps=150, step_size=0.25, temperature=30.0, n_temperatures=4),
-        crosses_modes=True,
-    ),
-    DynamicsCase(
-        name="DiffusiveGibbs",
-        make=lambda: eb.DiffusiveGibbs(
-            n_sweeps=150, noise_max=2.0, noise_min=0.5, n_levels=3, n_moves=1, step_size=0.4
-        ),
-        crosses_modes=True,
-    ),
+    DynamicsCase(name="ParallelTempering", make=lambda: parallel_tempering(60), across=lambda: parallel_tempering(150)),
+    DynamicsCase(name="DiffusiveGibbs", make=lambda: diffusive_gibbs(25), across=lambda: diffusive_gibbs(150)),
 ]

@@ -13,7 +13,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.models import F64, generator, normal, random_grbm
 
 ON_V = [row for row in cases.DYNAMICS if "marginal" in row.make().kinds]
-CROSSING = [row for row in cases.DYNAMICS if row.crosses_modes]
+ACROSS = [row for row in cases.DYNAMICS if row.across]
 
 
 def assert_mean(values, mean, z=4.0):
@@ -22,8 +22,8 @@ def assert_mean(values, mean, z=4.0):
     assert float(errors.max()) < z, errors
 
 
-def draw(energy, row, n=2000):
-    return eb.ChainSamples(dynamics=row.make(), batch_size=n).draw(energy, range(n), seed=1)
+def draw(energy, dynamics, n=2000):
+    return eb.ChainSamples(dynamics=dynamics, batch_size=n).draw(energy, range(n), seed=1)
 
 
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
@@ -32,7 +32,7 @@ def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
     mean, std = energy.visible_mean(h), energy.visible_std()
     conditional = torch.distributions.Normal(mean, std).log_prob(v).sum(-1)
     p = (-energy.energy(v, h.unsqueeze(1)).squeeze(1) - conditional).softmax(0).unsqueeze(1)  # p(h) = p(v, h) / p(v|h)
-    samples = draw(energy, row)
+    samples = draw(energy, row.make())
     assert_mean(samples, (p * mean).sum(0))
     assert_mean(samples.square(), (p * (mean.square() + std.square())).sum(0))
 
@@ -43,7 +43,7 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
     energy = cases.randomise(eb.MLPEnergy(v_dim=2, widths=[16, 16], base_std=1.0), 0.5).requires_grad_(False)
     v = cases.product(torch.linspace(-7, 7, 281), 2)
     p = (-energy.free_energy(v)).softmax(0).unsqueeze(1)
-    samples = draw(energy, row)
+    samples = draw(energy, row.make())
     for moment in (lambda v: v, torch.square, lambda v: v.sin() * v.flip(1)):
         assert_mean(moment(samples), (p * moment(v)).sum(0))
 
@@ -75,10 +75,10 @@ class UnequalModes(eb.VisibleEnergy):
         return torch.nn.functional.one_hot(torch.cdist(v, self.centres).argmin(1), 25).double()
 
 
-@pytest.mark.parametrize("row", CROSSING, ids=str)
+@pytest.mark.parametrize("row", ACROSS, ids=str)
 def test_weights_of_modes_are_found(float64, row):
     energy = UnequalModes(0.25)
-    shares = energy.shares(draw(energy, row, 1000)).mean(0)
+    shares = energy.shares(draw(energy, row.across(), 1000)).mean(0)
     errors = (shares - energy.weights) / (energy.weights * (1 - energy.weights) / 1000).sqrt()
     assert float(errors.square().sum()) < 24 + 3 * 48**0.5  # chi-squared of 24 degrees of freedom
     assert float(errors.abs().max()) < 3.3  # the largest of 25: one in forty seeds has more
