@@ -106,3 +106,13 @@ def test_latents_are_posterior_means_at_the_samples_own_examples():
 def test_divergence_is_refused():
     with pytest.raises(eb.ConfigError, match="step_size"):
         short("marginal", step_size=50.0).draw(eb.GaussianLatentModel(v_dim=2, h_dim=3), range(2), seed=0)
+
+
+def test_adjusted_steps_fall_with_the_temperature():
+    start = torch.full((200, 1), 3.0, dtype=torch.float64)
+    langevin = eb.AnnealedLangevin(
+        step_size=0.5, temperature=16.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.0, adjusted=True
+    )
+    (x,) = langevin.run(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
+    normal = torch.cat([row for row, _ in SampleNoise(0, range(200)).steps(1, 1, 1, dtype=torch.float64)])
+    torch.testing.assert_close(x, start + 2.0 * normal)  # without a slope each step is taken

@@ -48,6 +48,20 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
         assert_mean(moment(samples), (p * moment(v)).sum(0))
 
 
+def test_adjusted_steps_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussian(float64):
+    case = next(case for case in cases.INFERRED if case.name == "gaussian-latent")
+    energy = case.make().requires_grad_(False)  # of normal latents: E(v, E[h|v]) = F(v) + a constant
+    langevin = eb.AnnealedLangevin(
+        step_size=0.9, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, adjusted=True
+    )  # without adjustment the variance is a quarter too large
+    sampler = eb.ChainSamples(dynamics=langevin, kind="mean", batch_size=4000)
+    v = sampler.draw(energy, range(4000), seed=0, posterior=case.exact_posterior(energy))
+    grid = cases.product(torch.linspace(-9, 9, 361), 2)
+    p = (-energy.free_energy(grid)).softmax(0).unsqueeze(1)
+    for moment in (lambda v: v, torch.square, lambda v: v * v.flip(1)):
+        assert_mean(moment(v), (p * moment(grid)).sum(0))
+
+
 def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
     digs = eb.DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
     chains = eb.Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))

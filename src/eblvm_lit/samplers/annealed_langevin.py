@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eblvm_lit.samplers.dynamics import Chains, Dynamics
+from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
 from eblvm_lit.samplers.energy_grad import CapturedGrad, energy_grad
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin"]
+
+COLDEST = 1e-6  # at T = 0 only what lowers the energy is accepted
 
 
 class AnnealedLangevin(Dynamics):
@@ -35,6 +38,8 @@ class AnnealedLangevin(Dynamics):
         n_falling: Steps down to T = 1.
         n_cold: Steps from T = 1 to T = 0; a single one is at T = 1.
         denoise_std: sigma_0; 0 for no such step.
+        adjusted: Whether steps are accepted as in the Metropolis algorithm, so that samples at T = 1 are the model's
+            whatever the step size, and chains cannot diverge; not of the kind score, which has no energy.
         capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
     Example:
@@ -46,8 +51,6 @@ class AnnealedLangevin(Dynamics):
         (torch.Size([4, 1]), 35)
     """
 
-    kinds = (*Dynamics.kinds, "score")
-
     def __init__(
         self,
         *,
@@ -57,9 +60,11 @@ class AnnealedLangevin(Dynamics):
         n_falling: int = 2000,
         n_cold: int = 200,
         denoise_std: float = 0.1,
+        adjusted: bool = False,
         capture: bool = False,
     ) -> None:
-        self.step_size, self.denoise_std, self.capture = step_size, denoise_std, capture
+        self.step_size, self.denoise_std, self.adjusted, self.capture = step_size, denoise_std, adjusted, capture
+        self.kinds = Dynamics.kinds if adjusted else (*Dynamics.kinds, "score")
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(
             [
@@ -83,10 +88,13 @@ class AnnealedLangevin(Dynamics):
     @property
     def settings(self) -> list[Any]:
         """What samples depend on."""
-        return [self.step_size, self.temperatures, self.denoise_std]
+        return [self.step_size, self.temperatures, self.denoise_std, *(["adjusted"] if self.adjusted else [])]
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """The variables after each step; see :meth:`Dynamics.steps`."""
+        if self.adjusted:
+            yield from self._adjusted_steps(chains, noise)
+            return
         x = tuple(part.detach() for part in chains.start)
         moving = chains.moving or (1.0,) * len(x)
         gradient = CapturedGrad(chains.total, x) if self.capture and x[0].is_cuda else energy_grad
@@ -99,3 +107,15 @@ class AnnealedLangevin(Dynamics):
             moves = zip(x, gradient(chains.total, x), xi, moving, strict=True)
             x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
             yield x
+
+    def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """Metropolis-adjusted steps: at T their stationary distribution is exp(-E / T)."""
+        flat, mala = FlatChains(chains), HMC(n_leapfrog=1)
+        x, here = flat.x, None
+        numbers = noise.steps(self.n_steps, x.shape[1], 1, dtype=x.dtype)
+        for temperature, (xi, uniform) in zip(self.temperatures.clamp(min=COLDEST).tolist(), numbers, strict=True):
+            known = None if here is None else (here[0] / temperature, here[1] / temperature)
+            size, drawn = self.step_size * math.sqrt(temperature), MoveNoise(xi, uniform[:, 0])
+            move = mala.move(lambda x, t=temperature: flat.energies(x) / t, x, drawn, size, known)
+            x, here = move.x, (temperature * move.energy, temperature * move.slope)
+            yield flat.parts(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, cast
 
@@ -19,8 +20,8 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["ChainSamples"]
 
-Kind = Literal["auto", "marginal", "joint", "posterior", "score", "gibbs"]
-KINDS = ("marginal", "posterior", "joint", "score", "gibbs")
+Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs"]
+KINDS = ("marginal", "posterior", "joint", "mean", "score", "gibbs")
 
 
 class ChainSamples(Sampler):
@@ -32,7 +33,8 @@ class ChainSamples(Sampler):
 
     .. math:: \nabla_v \log p(v) \approx -\nabla_v E(v, h) |_{h = E_q[h|v]}
 
-    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``gibbs``: h is drawn
+    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``mean``: v moves down
+    :math:`E(v, E_q[h|v])`, differentiated through q, too; its steps can be Metropolis-adjusted. ``gibbs``: h is drawn
     from p(h|v), which must be known, and v moves down E(., h). ``auto``: the first of the dynamics' own kinds that the
     model allows: marginal, posterior, joint; gibbs of GibbsLangevin. The score is no gradient of an energy, and is for
     annealed Langevin dynamics alone. Sample i depends on the seed and on i, not on its batch.
@@ -87,11 +89,12 @@ class ChainSamples(Sampler):
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
             "joint": isinstance(energy, Energy) and energy.continuous and energy.h_dim > 0,
+            "mean": isinstance(energy, Energy) and isinstance(posterior, Posterior),
             "score": isinstance(energy, Energy) and isinstance(posterior, Posterior),
             "gibbs": isinstance(energy, ConditionalEnergy),
         }
         own = self.dynamics.kinds
-        wanted = [kind for kind in own if kind != "score"] if self.kind == "auto" else [self.kind]
+        wanted = [kind for kind in own if kind not in ("mean", "score")] if self.kind == "auto" else [self.kind]
         return next((kind for kind in wanted if kind in own and possible[kind]), None)
 
     def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
@@ -104,7 +107,7 @@ class ChainSamples(Sampler):
         if kind is None:
             raise ConfigError(
                 f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
-                "marginal needs a free energy, posterior and score a method with a posterior, joint real latents, "
+                "marginal needs a free energy, posterior, mean and score a posterior, joint real latents, "
                 f"gibbs a known p(h|v). The kinds of these dynamics are {', '.join(self.dynamics.kinds)}."
             )
         return kind
@@ -211,6 +214,9 @@ class ChainSamples(Sampler):
             if kind == "gibbs":
                 return _with_latents(cast(ConditionalEnergy, energy), v)
             q, known = cast(Posterior, posterior), cast(Tensor, examples)
+            if kind == "mean":
+                fixed = copy.deepcopy(q).eval().requires_grad_(False)
+                return Chains(lambda v: energy.energy(v, fixed.mean(v)), (v,))
             if kind == "score":
                 return Chains(lambda v: energy.energy(v, posterior_mean(q, v.detach())), (v,))
             rows = known[noise.integers(len(known)).to(known.device)].to(v.device)

@@ -95,7 +95,7 @@ class Dynamics(ABC):
 
     n_steps: int
     denoise_std: float
-    kinds: tuple[str, ...] = ("marginal", "posterior", "joint")
+    kinds: tuple[str, ...] = ("marginal", "posterior", "joint", "mean")
 
     @property
     def stationary(self) -> range:
