@@ -91,6 +91,14 @@ def test_with_the_true_posterior_chains_along_the_estimated_score_are_those_of_t
     torch.testing.assert_close(*draws, rtol=1e-12, atol=1e-12)
 
 
+def test_the_kind_mean_differentiates_through_the_posterior():
+    energy, q = deep_model()
+    noise = SampleNoise(4, range(5))
+    start = (langevin := short().dynamics).start((2,), noise, dtype=torch.float64)
+    (expected,) = langevin.run(eb.Chains(lambda v: energy.energy(v, q.mean(v)), (start,)), noise)
+    torch.testing.assert_close(short("mean").draw(energy, range(5), seed=4, posterior=q), expected)
+
+
 def test_latents_are_posterior_means_at_the_samples_own_examples():
     energy, q = deep_model()
     examples = torch.randn(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
