@@ -8,13 +8,12 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from eblvm_lit.cli import compose, run
 from eblvm_lit.cli.build import build, build_trainer
 from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target, to_plain
-from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread, sentence
+from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread
 from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError
 from helpers.image_files import write_celeba, write_cifar10, write_frey, write_mnist, write_svhn
@@ -76,6 +75,7 @@ BUILDS = [
     f"{FID} +features@{METRICS}.fid.features=clip hypergradient=unroll_next logger=none trainer=slurm",
     f"{FID} +features@{METRICS}.fid.features=dinov2 hypergradient=unroll_plain logger=tensorboard",
     f"evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
+    *(f"sampler={name}" for name in ("diffusive_gibbs", "gibbs_langevin", "parallel_tempering", "walk_jump")),
     f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",
     f"{DOUBLY} evaluation@{METRICS}=generator_fid figures@{FIGURES}=none loss=canonical_joint model=joint_conv",
     f"{DOUBLY} evaluation@{METRICS}=reconstruction loss=no_latent ratio=constant",
@@ -88,20 +88,6 @@ BUILDS = [
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
     f"evaluation@{METRICS}=ksd",
 ]
-# What an experiment computes, if not what all others do.
-RESULTS = {
-    "bism_(mnist|table2|table4)$|vages_(cifar10|table3|toy_deep)": "test/posterior_fisher",
-    ".*mnist(_small)?$|bidvl_sweeps_small": "test/fd_classifier",
-    "bidvl_table4": "test/auroc_celeba",
-    "bidvl_table": "test_best/rmse",
-    "bism_table2_mdsm": "iteration",
-    "bism_table3": "train/iterations_per_second",
-    "vages_bias": "test/score_bias_vaes_t0",
-    "vages_fisher": "test/fisher_divergence_true",
-    "": "test/fisher",
-}
-# One of each kind; the others are run where time is no matter.
-QUICK = ("bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "vages_bias")
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
 
@@ -117,25 +103,15 @@ def files(tmp_path_factory):
         yield folder
 
 
-def targets(node, path=""):
-    """All nodes with a target, with their paths."""
-    if isinstance(node, dict):
-        if "_target_" in node:
-            yield path, node
-        for key, value in node.items():
-            yield from targets(value, f"{path}.{key}" if path else key)
-    elif isinstance(node, list):
-        for i, value in enumerate(node):
-            yield from targets(value, f"{path}[{i}]")
-
-
-def mismatches(node):
-    """Constructor arguments without a key, and keys without an argument."""
-    found = []
-    for path, described in targets(node):
-        parameters = inspect.signature(resolve_target(described["_target_"], LIBRARIES)).parameters
-        keys, ours = described.keys() - {"_target_"}, described["_target_"].startswith("eblvm_lit.")
-        found += [f"{path} has no {name}" for name in parameters.keys() - keys if ours]
+def mismatches(node, path="config"):
+    """Arguments of our constructors without a key, and keys without an argument."""
+    if not isinstance(node, dict):
+        return [found for x in node for found in mismatches(x, path)] if isinstance(node, list) else []
+    found = [problem for key, value in node.items() for problem in mismatches(value, f"{path}.{key}")]
+    if target := node.get("_target_"):
+        parameters = inspect.signature(resolve_target(target, LIBRARIES)).parameters
+        keys = node.keys() - {"_target_"}
+        found += [f"{path} has no {name}" for name in parameters.keys() - keys if target.startswith("eblvm_lit.")]
         if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
             found += [f"{path}.{key} is too much" for key in keys - parameters.keys()]
     return found
@@ -199,6 +175,8 @@ def commands(name):
         yield [f"{key}={first_value(values)}" for key, values in {**axes, **given}.items() if key != "ckpt"]
 
 
+# One of each kind; the others are run where time is no matter.
+QUICK = ("bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "vages_bias")
 EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
@@ -214,9 +192,7 @@ def shortened(name, folder):
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in EXPERIMENTS])
 def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered):
-    metrics = run.train(shortened(name, tmp_path))
-    assert metrics["iteration"] == 2
-    assert next(found for pattern, found in RESULTS.items() if re.match(pattern, name)) in metrics
+    assert run.train(shortened(name, tmp_path))["iteration"] == 2
 
 
 @pytest.mark.parametrize("name", sorted({*EXPERIMENTS} - {*QUICK}))
@@ -234,67 +210,43 @@ def test_the_other_commands_of_an_experiment_compose(name):
 # --- published settings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mnist", "cifar10", "celeba64"])
-def test_settings_of_image_sets_are_the_published_ones(name):
-    cfg = configured(f"data={name}")
-    grey, colour = (100_000, 1e-4, 0.1, 3.0, "geometric"), (300_000, 5e-5, 0.05, 1.2, "linear")
-    published, noise = grey if "mnist" in name else colour, cfg.noise
-    assert (cfg.trainer.max_steps, cfg.optimizer.lr, noise.sigma_min, noise.sigma_max, noise.ladder) == published
-    assert (cfg.data.batch_size, noise.sigma0, cfg.optimizer.schedule.floor) == (100, 0.1, 1e-6)
-    assert (list(cfg.optimizer.betas), cfg.optimizer.weight_decay) == ([0.9, 0.95], 0)
-    assert cfg.trainer.max_steps // cfg.n_validations == (10_000 if "mnist" in name else 5_000)
+GREY = {"steps": 100_000, "lr": 1e-4, "levels": (0.1, 0.1, 3.0, "geometric"), "validation": 10_000}
+COLOUR = {"steps": 300_000, "lr": 5e-5, "levels": (0.1, 0.05, 1.2, "linear"), "validation": 5_000}
 
 
-def test_images_bring_the_published_deep_runs():
-    bimdsm, mdsm, vages = (configure(f"method={name}", "data=cifar10") for name in ("bimdsm", "mdsm", "vages_mdsm"))
-    for cfg, energy in ((bimdsm, "DeepLatentEnergy"), (mdsm, "DeepEnergy"), (vages, "DeepLatentEnergy")):
-        assert cfg.method.energy._target_.endswith(f".{energy}")
-        assert (cfg.model.network.n_blocks, cfg.model.network.channels, cfg.noise.sigma0) == (3, 128, 0.1)
-        assert cfg.method.get("objective", cfg.objective)._target_.endswith(".MDSM")
-    assert (bimdsm.model.h_dim, bimdsm.method.n_lower_steps, bimdsm.method.n_unroll) == (50, 5, 0)
-    assert bimdsm.method.hypergradient is None
-    assert mdsm.method.energy.head == "quadratic"
-    assert (vages.method.n_lower_steps, vages.score.n_particles, vages.particles.n_refine_steps) == (5, 2, 5)
-    assert {cfg.divergence._target_.rsplit(".", 1)[1] for cfg in (bimdsm, vages)} == {"Fisher"}
-    depth = {name: configure(f"method={name}", "data=celeba64").model for name in ("bimdsm", "vages_mdsm")}
-    assert [(model.network.n_blocks, model.h_dim) for model in depth.values()] == [(4, 20), (3, 50)]
+@pytest.mark.parametrize(
+    ("method", "data", "size", "published"),
+    [
+        *(("bimdsm", "mnist", (2, 64), GREY), ("bimdsm", "cifar10", (3, 128), COLOUR)),
+        *((method, "cifar10", (3, 128), COLOUR) for method in ("mdsm", "vages_mdsm")),
+    ],
+)
+def test_images_bring_the_published_deep_runs(method, data, size, published):
+    cfg = configure(f"method={method}", f"data={data}")
+    noise, rule = cfg.noise, cfg.optimizer
+    levels = (noise.sigma0, noise.sigma_min, noise.sigma_max, noise.ladder)
+    found = {"steps": cfg.trainer.max_steps, "lr": rule.lr, "levels": levels}
+    assert {**found, "validation": cfg.trainer.max_steps // cfg.n_validations} == published
+    assert (cfg.data.batch_size, rule.schedule.floor, *rule.betas, rule.weight_decay) == (100, 1e-6, 0.9, 0.95, 0)
+    assert (cfg.model.network.n_blocks, cfg.model.network.channels) == size
+    if method == "bimdsm":
+        assert cfg.model.h_dim == 50
+        assert (cfg.method.n_lower_steps, cfg.method.n_unroll, cfg.method.hypergradient) == (5, 0, None)
+    if method == "vages_mdsm":
+        assert (cfg.method.n_lower_steps, cfg.score.n_particles, cfg.particles.n_refine_steps) == (5, 2, 5)
 
 
-def test_images_bring_the_published_doubly_variational_runs():
-    cifar10, celeba64 = (configure("method=bidvl", f"data={name}") for name in ("cifar10", "celeba64"))
-    for cfg, batch_size, epoch in ((cifar10, 100, 500), (celeba64, 50, 1000)):
-        upper, lower = cfg.optimizer, cfg.method.lower_optimizer
-        assert (upper.lr, lower.lr, upper.weight_decay, lower.weight_decay) == (1e-4, 3e-4, 0, 1e-4)
-        assert list(upper.betas) == list(lower.betas) == [0, 0.9]
-        assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}
-        assert (cfg.data.batch_size, cfg.data.value_range) == (batch_size, "symmetric")
-        assert (cfg.trainer.max_steps, cfg.method.n_lower_steps) == (600 * epoch, 1)
-        sizes = cfg.model.output, cfg.model.network.width, cfg.generator.width, cfg.generator.h_dim
-        assert sizes == ("softplus", 64, 48, 100)
-        loss = cfg.loss._target_.rpartition(".")[2], cfg.loss.critic_loss, cfg.loss.latent_weight
-        assert loss == ("OffsetLatentTerm", "difference", None)
-    assert (cifar10.loss.ratio.scale, celeba64.loss.ratio.scale) == (0.05, 0.1)
-    assert (celeba64.data.crop, celeba64.data.subset, celeba64.data.flip) == (160, 50000, False)
-
-
-EPOCHS = {"mnist": 600, "cifar10": 500, "svhn": 733, "celeba32": 500}  # in minibatches of 100
-
-
-def test_baselines_of_doubly_variational_learning_have_its_images_and_its_schedule():
-    pairs = [
-        ("bidvl", "mnist"),
-        ("bidvl", "svhn"),
-        *((m, d) for m in ("vae", "sngan") for d in ("cifar10", "celeba32")),
-    ]
-    for method, data in pairs:
-        cfg = configure(f"method={method}", f"data={data}")
-        fivefold = (method, data) == ("sngan", "cifar10")  # published with five minibatches an iteration
-        expected = (EPOCHS[data] // 5, 500) if fivefold else (EPOCHS[data], 100)
-        assert (cfg.optimizer.schedule.every, cfg.data.batch_size) == expected
-        if data == "celeba32":
-            faces = cfg.data
-            assert (faces.crop, faces.subset, faces.flip, faces.val_size) == (160, 50000, False, 1000)
-            assert faces.value_range == "symmetric"
+@pytest.mark.parametrize(
+    ("data", "batch", "epoch", "scale"), [("cifar10", 100, 500, 0.05), ("celeba64", 50, 1000, 0.1)]
+)
+def test_images_bring_the_published_doubly_variational_runs(data, batch, epoch, scale):
+    cfg = configure("method=bidvl", f"data={data}")
+    upper, lower = cfg.optimizer, cfg.method.lower_optimizer
+    assert (upper.lr, lower.lr, upper.weight_decay, lower.weight_decay) == (1e-4, 3e-4, 0, 1e-4)
+    assert list(upper.betas) == list(lower.betas) == [0, 0.9]
+    assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}
+    assert (cfg.data.batch_size, cfg.data.value_range, cfg.loss.ratio.scale) == (batch, "symmetric", scale)
+    assert (cfg.trainer.max_steps, cfg.method.n_lower_steps) == (600 * epoch, 1)
 
 
 # --- who wins ---------------------------------------------------------------------------------------------
@@ -304,13 +256,10 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\noptimizer:\n  lr: 0.5\nn_validations: 3\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
-    group = OmegaConf.load(CONF / "optimizer" / "adam.yaml").lr
-    of_data = OmegaConf.load(CONF / "data" / "_toy.yaml").optimizer.lr
-    mine = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
-    assert group != of_data == configured().optimizer.lr
-    cfg = configure(*mine)
-    assert (cfg.optimizer.lr, cfg.n_validations) == (0.5, 3)
-    cfg = configure(*mine, "optimizer.lr=0.25")
+    group, data = (OmegaConf.load(CONF / f"{name}.yaml") for name in ("optimizer/adam", "data/_toy"))
+    assert group.lr != data.optimizer.lr == configured().optimizer.lr
+    cfg = configure(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "optimizer.lr=0.25")
+    assert cfg.n_validations == 3
     assert cfg.optimizer.lr == cfg.method.optimizer.lr == 0.25
 
 
@@ -318,9 +267,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     ("words", "part", "expected"),
     [
         ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
-        ("method=cd data=mnist", "chain", "LangevinChain"),
         ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # which the method will refuse
-        ("model=perturbed_grbm", "posterior", "BernoulliPosterior"),
         ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
@@ -342,8 +289,6 @@ def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):
             refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])
-    said = sentence(HydraException("Could not override 'trainer.max_time'."), "config", ["trainer.max_time=1"])
-    assert said.endswith("+trainer.max_time=1")
 
 
 def test_a_path_that_needs_quotes_is_shown_as_it_is_pasted():

@@ -10,13 +10,20 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.cli.build import build
 from eblvm_lit.cli.console import CheckOutputFolder, next_steps
-from eblvm_lit.cli.sentences import conf_folder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from helpers.launching import run_script
-from helpers.shell import CONF, tiny
+from helpers.shell import start, tiny
+
+
+def test_help_names_the_groups(tmp_path):
+    process = start("train.py", "--help", folder=tmp_path)
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    named = re.findall(r"(?m)^(\w+):", said)
+    assert {"method", "data", "objective", "hypergradient", "logger"} <= {*named}
 
 
 def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_the_log(tmp_path):
@@ -60,13 +67,6 @@ def test_long_work_prints_lines_off_a_terminal_and_short_work_none(capsys, monke
             on_step(1)
     lines = ("log Z by AIS: 334 of 1,000, 0:00:20 left\n", "log Z by AIS: 668 of 1,000, 0:00:10 left\n")
     assert capsys.readouterr() == ("".join(lines), "")
-
-
-def test_the_help_of_evaluate_names_every_choice():
-    text = (CONF / "hydra" / "help" / "evaluate.yaml").read_text()
-    for group in ("evaluation", "figures", "sampler", "logger"):
-        for path in (conf_folder() / group).glob("[!_]*.yaml"):
-            assert re.search(rf"\b{path.stem}\b", text), f"{group}: {path.stem}"
 
 
 def test_runs_of_one_second_take_folders_of_their_own(tmp_path):

@@ -4,10 +4,8 @@ import copy
 import inspect
 import json
 import math
-import re
 from types import SimpleNamespace
 
-import matplotlib.image
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -16,7 +14,7 @@ from torch.optim.adam import adam as torch_adam
 import eblvm_lit
 from eblvm_lit.cli import results, run
 from eblvm_lit.cli.build import build
-from eblvm_lit.core.functional import params_of, plain_autograd
+from eblvm_lit.core.functional import params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree
 from eblvm_lit.errors import ConfigError
@@ -28,7 +26,7 @@ from eblvm_lit.utils.numbers import significant
 from helpers import iterating
 from helpers.launching import run_script
 from helpers.processes import BATCH, iterate, make
-from helpers.shell import checkpoint, configured, curves, evaluate, of_checkpoint, same, same_state, start, tiny, train
+from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 
@@ -43,9 +41,11 @@ def finished(tmp_path_factory):
 # --- what a run leaves ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
     jobs = ["-m", "trainer.precision=16-mixed,32-true", "hydra.sweep.dir=sweep"]
-    code, said = run_script("train.py", *jobs, "debug=fast", "data=line_blobs", "show_config=true", folder=tmp_path)
+    words = [*jobs, "debug=fast", "data=line_blobs", "method=dsm", "show_config=true"]
+    code, said = run_script("train.py", *words, folder=tmp_path)
     assert code == 1
     assert "ERROR: trainer.precision=16-mixed" in said
     assert "trainer.precision=16-mixed" in (tmp_path / "sweep" / "0" / "train.log").read_text()
@@ -55,8 +55,6 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
     assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
-    for picture in pictures:
-        assert matplotlib.image.imread(folder / picture)[..., :3].std() > 0.01  # it shows something
     metrics = json.loads((folder / "metrics.json").read_text())
     assert all(significant(metrics[name]) in said for name in metrics)  # the results table
     assert "noise_std: 0.05" in said  # the configuration's tree
@@ -79,22 +77,18 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
 
 def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatch):
     """Lightning moves a method to the CPU when training ends, where samples of a deep model take hours."""
-    events, fit, to, compute = [], pl.Trainer.fit, Method.to, results.final_metrics
-    gpu = torch.device("cuda", 1)
+    fit, to, compute = pl.Trainer.fit, Method.to, results.final_metrics
+    gpu, moved = torch.device("cuda", 1), []
 
     def fit_on_gpu(self, *args, **kwargs):
         fit(self, *args, **kwargs)
         monkeypatch.setattr(pl.Trainer, "strategy", property(lambda self: SimpleNamespace(root_device=gpu)))
-        events.append("trained")
-
-    def moved(self, *args, **kwargs):
-        return (events.append("moved"), self)[1] if args[:1] == (gpu,) else to(self, *args, **kwargs)
+        monkeypatch.setattr(Method, "to", lambda self, place: moved.append(place) if place == gpu else to(self, place))
 
     monkeypatch.setattr(pl.Trainer, "fit", fit_on_gpu)
-    monkeypatch.setattr(Method, "to", moved)
-    monkeypatch.setattr(results, "final_metrics", lambda *args: (events.append("computed"), compute(*args))[1])
+    monkeypatch.setattr(results, "final_metrics", lambda *args: (moved.append("computed"), compute(*args))[1])
     train(tmp_path, "method=dsm")
-    assert events == ["trained", "moved", "computed"]
+    assert moved == [gpu, "computed"]
 
 
 @pytest.mark.parametrize(("accelerator", "device"), [("auto", "cuda"), ("cpu", "cpu")])
@@ -116,17 +110,6 @@ def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
     assert found == of_checkpoint(metrics)  # what stands for other metrics' numbers stands for these
     with pytest.raises(ConfigError, match=r"callbacks\.figures"):
         evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
-
-
-def test_a_figure_of_the_final_metrics_is_drawn_at_the_end_of_a_run_and_of_an_evaluation(tmp_path):
-    figure = "figures: {bias: {_target_: eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves}}"
-    figures = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: '${{run_dir}}', {figure}}}"
-    bias = "{_target_: eblvm_lit.evaluation.score_bias.ScoreBias, levels: [0.01, 0.1], n_repeats: 2}"
-    options = (f"callbacks.figures={figures}", f"+callbacks.evaluation.metrics.score_bias={bias}")
-    train(tmp_path, "method=vages_dsm", *options, "trainer.max_steps=2", "n_validations=1")
-    evaluate(tmp_path / "evaluated", tmp_path / "checkpoints" / "last.ckpt")
-    drawn = [folder / "figures" / "bias.png" for folder in (tmp_path, tmp_path / "evaluated")]
-    assert drawn[0].read_bytes() == drawn[1].read_bytes()
 
 
 def test_the_best_checkpoint_is_that_of_the_smallest_validation_loss(finished):
@@ -169,7 +152,6 @@ def test_debug_overfit_sees_one_minibatch_again_and_again(tmp_path, monkeypatch)
 
 # Hypergradients, and what of theirs lasts from one iteration to the next.
 HYPERGRADIENTS = {
-    "fixed_point": set(),
     "warm": {"adjoint", "adjoint_age"},
     "finite_difference": {"adjoint", "adjoint_age"},
     "penalty": {"penalty_shift", "penalty_multiplier"},
@@ -189,37 +171,6 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
         assert value.abs().max() > 0
     assert not live.keys() & saved["averages"].keys()
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
-
-
-DEEP = "model=deep_toy method=bimdsm"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "method=bimdsm hypergradient=warm",
-        "method=bism objective=ksd hypergradient=penalty",
-        f"{DEEP} hypergradient=fixed_point hypergradient.precision=stepped",
-        f"{DEEP} hypergradient=warm hypergradient.curvature=hessian hypergradient.damping=1",
-        f"{DEEP} hypergradient=finite_difference hypergradient.adjoint.curvature=hessian "
-        "hypergradient.adjoint.damping=1",
-        # J is of another size than G
-        f"{DEEP} hypergradient=penalty hypergradient.multiplier=1e6 hypergradient.step_size=1e-5",
-    ],
-)
-def test_objectives_and_deep_models_go_with_hypergradients(words, tmp_path):
-    words += f" debug=fast data=checkerboard method.n_lower_steps=1 run_dir={tmp_path}"
-    parts = build(configured(*words.split()))
-    parts.data.setup()
-    method, v = parts.method, parts.data.splits.train[:100]
-    before, state = copy.deepcopy(method.state_dict()), iterating.start(method)
-    with plain_autograd():
-        for i in range(3):
-            record = method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, "test", i)))
-    assert all(torch.isfinite(value) for value in record.values())
-    for name, value in method.state_dict().items():
-        assert torch.isfinite(value).all()
-        assert not torch.equal(value, before[name]), name
 
 
 # --- what is counted --------------------------------------------------------------------------------------
@@ -280,15 +231,6 @@ def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
 # --- what a level moves -----------------------------------------------------------------------------------
 
 
-def state_of(folder, *overrides):
-    """A bi-level method and its state at the start, a minibatch and noise."""
-    parts = build(tiny(folder, "method.n_lower_steps=2", "method.n_unroll=2", *overrides))
-    method, data = parts.method, parts.data
-    data.setup()
-    v = data.splits.train[:8]
-    return method, iterating.start(method, lr=0.01), v, method.draw_noise(v, keyed_generator(0, "test"))
-
-
 def snapshot(state):
     optimizers = {name: state.optimizers[name] for name in ("lower", "upper")}
     return copy.deepcopy({"theta": state.theta, "phi": state.phi, **optimizers})
@@ -299,7 +241,10 @@ def changed(before, after):
 
 
 def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
-    method, state, v, noise = state_of(tmp_path)
+    parts = build(tiny(tmp_path, "method.n_lower_steps=2", "method.n_unroll=2"))
+    parts.data.setup()
+    method, v = parts.method, parts.data.splits.train[:8]
+    state, noise = iterating.start(method, lr=0.01), method.draw_noise(v, keyed_generator(0, "test"))
     start = snapshot(state)
     after_lower, _ = iterating.run(method, state, v, noise, only=("lower",))
     assert changed(start, snapshot(after_lower)) == {"phi", "lower"}
@@ -318,8 +263,8 @@ def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
 
 
 # What keeps more than networks and moments from one iteration to the next, or steps a network more than once.
-LIVE = ("bidsm N=2", "bidsm clipped", "bidsm warm", "bidsm finite difference", "bidsm penalty", "bimdsm shared deep")
-LIVE += ("pcd more chains", "particle_ml langevin", "lebm", "bidvl", "bidvl complete N=1", "sngan", "vae")
+LIVE = ("bidsm N=2", "bidsm clipped", "bidsm warm", "bidsm penalty", "bimdsm shared deep", "pcd more chains", "lebm")
+LIVE += ("bidvl complete N=1", "sngan")
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -360,14 +305,6 @@ def test_clipping_bounds_the_step_and_the_logged_norm_is_the_one_before(tmp_path
     moved = math.sqrt(sum((after[name] - before[name]).square().sum().item() for name in before))
     assert moved == pytest.approx(1e-3, rel=1e-2)
     assert curves(tmp_path)[0]["train/model_grad_norm"] > 1
-
-
-def test_help_names_the_groups(tmp_path):
-    process = start("train.py", "--help", folder=tmp_path)
-    said, _ = process.communicate()
-    assert process.returncode == 0
-    for group in ("method", "data", "objective", "hypergradient", "logger"):
-        assert re.search(rf"(?m)^{group}:", said), group
 
 
 @pytest.mark.parametrize("inside", ["training_step", "validation_step"])

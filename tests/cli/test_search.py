@@ -1,7 +1,6 @@
 """Validation metrics among the final metrics: which checkpoint they belong to, and that a search finds its metric."""
 
 import json
-import math
 
 from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, train
 
@@ -25,12 +24,11 @@ def test_the_last_validation_is_returned_written_kept_by_a_resumed_run_and_given
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == metrics
     assert evaluate(tmp_path / "evaluated", last) == of_checkpoint(metrics)
     assert of_checkpoint(train(tmp_path / "again", *DSM, f"ckpt={last}")) == of_checkpoint(metrics)
-    metrics = train(tmp_path / "without", *DSM, "callbacks.checkpoints=null")
-    assert of_validation(metrics) == validated(tmp_path / "without")[12]
 
 
-def test_the_validation_belongs_to_the_tested_checkpoint(tmp_path):
-    metrics = train(tmp_path, *DSM, "test_checkpoint=both", "optimizer.lr=3")  # the loss rises
+def test_the_validation_belongs_to_the_tested_checkpoint_and_a_search_finds_it(tmp_path):
+    both = ("test_checkpoint=both", "optimizer.lr=3", "optimized_metric=val_best/loss")  # the loss rises
+    metrics = train(tmp_path, *DSM, *both)
     rows = validated(tmp_path)
     best = min(rows, key=lambda iteration: rows[iteration]["val/loss"])
     assert best == metrics["best_iteration"] < 12
@@ -50,10 +48,3 @@ def test_a_metric_with_an_interval_picks_the_best_of_its_own_iterations_and_each
     assert metrics["best_iteration"] == min(values, key=values.get)
     for iteration in (4, 8, 12):
         assert checkpoint(tmp_path, f"iteration_{iteration}")["validation"] == rows[iteration]
-
-
-def test_a_search_finds_any_metric_of_the_run(tmp_path):
-    both = ("test_checkpoint=both", "eval_weights=both", "callbacks=ema")
-    metrics = train(tmp_path, *DSM, "optimized_metric=test_ema/fisher", *both)
-    expected = ("test_best/fisher", "val_best/loss", "test_ema/fisher", "train/iterations_per_second", "val/fisher")
-    assert all(math.isfinite(metrics[name]) for name in expected)

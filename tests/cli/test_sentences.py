@@ -32,30 +32,19 @@ def trained(tmp_path_factory):
     [
         (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
-        (["data.batch_size=???"], r"data.batch_size"),
         (["data=image_folder"], r"data.path"),
         (["noise.std=???"], "objective.noise_std.*noise.std"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
-        (["method=dsm", "score=vages"], "score.estimate"),
-        (["divergence=fisher"], "divergence=fisher"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
-        (["data._target_=eblvm_lit.objectives.sm.SM"], r"data \(SM\)"),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
-        (["test_checkpoint=best", "callbacks.checkpoints=null"], "test_checkpoint=best.*callbacks.checkpoints"),
         (["model.v_dim=63"], r"\(63,\).*\(64,\)"),
-        (["method.n_lower_steps=-1"], r"n_lower_steps.*-1"),
         (["trainer.precision=16-mixed"], "precision=16-mixed.*bf16-mixed"),
         (["trainer.devices=many"], "trainer.*devices"),
-        (["trainer.max_steps=0"], "trainer.max_steps.*0"),
         (["optimizer.lr=0"], "lr > 0"),
-        (["ckpt=last"], "ckpt=last"),
-        (["method=ksd", "data.batch_size=100", "data.eval_batch_size=99"], "99"),
         (["method=vages", "objective=ssm"], "SSM.*objective=dsm"),
         (["method=is_ksd", "model=gaussian"], "GaussianLatentModel"),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
         (["hypergradient=penalty", "method.n_unroll=3"], r"n_unroll.*hypergradient"),
-        (["hypergradient=warm", "optimizer=sgd"], "Adam.*SGD"),
-        (["hypergradient=implicit", "model=gaussian", "divergence=fisher"], "curvature=fisher.*curvature=hessian"),
     ],
 )
 def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):
@@ -86,11 +75,7 @@ def test_a_nan_in_the_data_is_found_before_the_first_iteration(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("missing", "named"),
-    [
-        (("eblvm_lit",), r"odd\.ckpt"),
-        (("eblvm_lit", "config", "data"), r"odd\.ckpt"),
-        (("state_dict", "energy.W"), r"energy\.W"),
-    ],
+    [(("eblvm_lit",), r"odd\.ckpt"), (("state_dict", "energy.W"), r"energy\.W")],
 )
 def test_what_is_no_checkpoint_of_ours_is_refused(missing, named, trained, tmp_path):
     content = node = load_checkpoint(trained)
@@ -100,9 +85,6 @@ def test_what_is_no_checkpoint_of_ours_is_refused(missing, named, trained, tmp_p
     torch.save(content, tmp_path / "odd.ckpt")
     with pytest.raises(EblvmError, match=named):
         evaluate(tmp_path, tmp_path / "odd.ckpt")
-
-
-def test_a_truncated_checkpoint_is_refused(trained, tmp_path):
     (tmp_path / "odd.ckpt").write_bytes(trained.read_bytes()[:-500])
     with pytest.raises(DataError, match=r"odd\.ckpt"):
         evaluate(tmp_path, tmp_path / "odd.ckpt")
@@ -193,11 +175,8 @@ def test_what_is_missing_is_told_before_torch_is_imported(tmp_path):
     ("script", "words", "named"),
     [
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
-        ("train.py", ["+trainer.gpus=1"], "trainer.gpus.*trainer.devices"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
         ("train.py", ["method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
-        ("train.py", ["figure=all"], "'figure'.*figures@callbacks.figures.figures=all"),
-        ("train.py", ["method=dsm", "method.n_unroll=3"], "'method.n_unroll'"),  # no hint: n_unroll would be refused
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
     ],
 )

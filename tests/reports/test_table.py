@@ -95,10 +95,6 @@ def rows_of(groups, metrics):
     return {data: [list(table), *table.to_numpy().tolist()] for data, table in found.items()}
 
 
-def labels(*folders):
-    return [group.label for group in groups_of(*folders)]
-
-
 # ---------------------------------------------------------------------- groups
 
 
@@ -131,17 +127,15 @@ def test_a_setting_that_others_are_computed_from_is_named_once(tmp_path, hydra):
     for h in (3, 5):
         run_folder(tmp_path / str(h), f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
     method = "bidsm" if hydra else "BiSM DSM"
-    assert labels(tmp_path) == [f"{method}, h_dim=3", f"{method}, h_dim=5"]
-    assert [group.data for group in groups_of(tmp_path)] == ["checkerboard"] * 2
+    found = [(group.data, group.label) for group in groups_of(tmp_path)]
+    assert found == [("checkerboard", f"{method}, h_dim={h}") for h in (3, 5)]
 
 
 def test_parts_are_named_by_their_choice_and_their_own_settings_are_left_out(tmp_path):
     for part in ("unroll", "implicit"):
         run_folder(tmp_path / part, f"hypergradient={part}", metrics={"test/fisher": 1})
-    for part in ("mdsm", "ssm"):
-        run_folder(tmp_path / part, "method=bism", f"objective={part}", metrics={"test/fisher": 1})
-    parts = ["bidsm, hypergradient=implicit", "bidsm, hypergradient=unroll"]
-    assert labels(tmp_path) == [*parts, "bism, objective=mdsm", "bism, objective=ssm"]
+    labels = [group.label for group in groups_of(tmp_path)]
+    assert labels == ["bidsm, hypergradient=implicit", "bidsm, hypergradient=unroll"]
 
 
 # ---------------------------------------------------------------------- numbers
@@ -183,10 +177,6 @@ def test_the_last_three_validations_are_averaged_within_runs_first(simple):
 # ---------------------------------------------------------------------- published numbers
 
 
-def published(*overrides):
-    return find_published(flatten(OmegaConf.to_container(configured("run_dir=.", *overrides), resolve=True)))
-
-
 def frey(likelihood, fisher):
     return {"test/log_likelihood": likelihood, "test/fisher": fisher}
 
@@ -206,26 +196,22 @@ RESIDUAL = "experiment=bidvl_table1 method=bidvl_resnet n_validations=20"
     [
         ("method=bidsm data=frey_face method.n_unroll=0", frey(107.59, -5474.52)),
         ("method=bidsm data=frey_face", frey(124.0, -5780.18)),
-        ("method=bidsm data=frey_face method.n_lower_steps=0", {"test/fisher": -3775.31}),
         ("method=bidsm data=frey_face model.h_dim=50 method.n_unroll=10", {"test/fisher": -5609.25}),
         ("method=dsm data=frey_face", frey(129.23, -5885.09)),
-        ("method=ssm data=frey_face", {}),
         ("method=bidsm data=frey_face method.n_unroll=2", {}),
         ("method=bidsm data=frey_face hypergradient=implicit", {}),
-        ("method=bidsm data=frey_face data.standardise=true", {}),
         (CIFAR, of_generators(20.75, 0.168, noise=1.0, svhn=0.76, celeba=0.77)),
-        (f"{CIFAR} ratio.scale=0.5", of_generators(26.82)),
         (f"{CIFAR} loss=full_latent", of_generators(21.54, 0.170, svhn=0.81, celeba=0.75)),
-        (f"{CIFAR} loss=symmetric_joint model=joint_conv", of_generators(32.10)),
-        (f"{CIFAR} method.n_unroll=1", {}),
         (RESIDUAL, of_generators(16.37)),
-        ("method=bidvl data=celeba64", of_generators(17.24, 0.187)),
         ("method=vae data=cifar10", of_generators(109.5, 0.192)),
-        ("method=sngan data=cifar10", of_generators(21.7)),
     ],
 )
-def test_published_numbers_belong_to_data_method_and_settings(words, numbers):
-    assert {name: number.value for name, number in published(*words.split()).items()} == numbers
+def test_published_numbers_belong_to_data_method_and_settings_and_say_where_ours_differ(words, numbers):
+    config = OmegaConf.to_container(configured("run_dir=.", *words.split()), resolve=True)
+    found = find_published(flatten(config))
+    assert {name: number.value for name, number in found.items()} == numbers
+    differs = "published: rectified_shortcut True; this run: False" if words == RESIDUAL else ""
+    assert {number.differs for number in found.values()} <= {differs}
 
 
 def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
@@ -241,25 +227,6 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
     assert rows[0][2:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
     assert rows[1][2:] == ["111.00", "110.65", "-5500.00 †", "-5516.07", ""]
     assert rows[2][2:] == ["107.00", "", "-5475.00", "", "3"]
-
-
-@pytest.mark.parametrize(
-    ("words", "differs"),
-    [
-        ("method=bidsm data=frey_face", ""),
-        (
-            "method=bidsm data=frey_face trainer.max_steps=300 optimizer.lr=1e-3",
-            "published: 20,000 iterations, learning rate 0.0002; this run: 300, 0.001",
-        ),
-        (RESIDUAL, "published: rectified_shortcut True; this run: False"),
-        (f"{RESIDUAL} model.network.rectified_shortcut=true", ""),
-        (CIFAR, ""),
-        ("method=vae data=celeba64", ""),
-        ("method=sngan data=cifar10", ""),
-    ],
-)
-def test_a_published_number_says_where_it_was_trained_otherwise(words, differs):
-    assert {number.differs for number in published(*words.split()).values()} == {differs}
 
 
 def test_runs_of_another_length_are_beside_the_published_number_and_not_compared_with_it(tmp_path):
@@ -281,8 +248,6 @@ def test_multirun_folders_are_searched_and_each_run_counts_once(simple):
     for job in range(3):
         run = simple(f"multirun/2020-01-01/10-00-00/{job}", seed=job)
     (run.parent / "multirun.yaml").write_text("hydra: {}\n")
-    (simple.root / "conf").mkdir()
-    (simple.root / "conf" / "config.yaml").write_text("defaults:\n  - data: checkerboard\nseed: 0\n")
     for folders in ((simple.root,), (simple.root, run, run.parent / ".." / run.parent.name)):
         runs, unfinished = read_runs(folders)
         assert sorted(run.config["seed"] for run in runs) == [0, 1, 2]
@@ -293,7 +258,7 @@ def test_runs_without_results_are_named_in_one_line_and_left_out(simple, tmp_pat
     simple("done", metrics={"test/log_likelihood": 1.0})
     (simple("broken", seed=1) / "metrics.json").unlink()
     (simple("cut", seed=2) / "metrics.json").write_text('{"test/log_likelihood": 1')
-    (simple("code", seed=3) / "config.yaml").write_text("!!python/object/apply:os.system ['touch /tmp/w/executed']")
+    (simple("code", seed=3) / "config.yaml").write_text("!!python/object/apply:os.system ['touch executed']")
     report([str(simple.root)], str(tmp_path / "out"))
     markdown = (tmp_path / "out" / "table.md").read_text()
     assert "| dsm | 1 | 1 |" in markdown
@@ -306,12 +271,12 @@ def test_what_users_get_wrong_is_named(simple, tmp_path, monkeypatch):
     out = str(tmp_path / "out")
     with pytest.raises(ConfigError, match="nowhere"):
         report([str(tmp_path / "nowhere")], out)
-    (simple("run", metrics={"test/fisher": 1.0}) / "metrics.json").rename(tmp_path / "kept")
-    with pytest.raises(DataError, match=r"run is unfinished"):
-        report([str(simple.root)], out)
-    (tmp_path / "kept").rename(simple.root / "run" / "metrics.json")
+    run = simple("run", metrics={"test/fisher": 1.0})
     with pytest.raises(ConfigError, match=r"'test/fischer'.*test/fisher"):
         report([str(simple.root)], out, ["test/fischer"])
+    (run / "metrics.json").unlink()
+    with pytest.raises(DataError, match=r"run is unfinished"):
+        report([str(simple.root)], out)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"ERROR: .*outputs"):
         main([])
@@ -339,25 +304,12 @@ def test_curves_are_means_over_seeds_at_common_iterations(simple):
     name = "val/log_likelihood"
     simple("0", seed=0, curves={name: {10: 1.0, 20: 2.0, 25: 9.0, 30: 4.0}})
     simple("1", seed=1, curves={name: {10: 3.0, 20: 2.0, 30: 8.0, 35: 9.0}})
-    simple("other", "ssm", curves={name: {15: 0.5, 30: 0.75}, "val/fisher": {15: 1.0, 30: 2.0}})
-    simple("without", "sm")
+    simple("other", "ssm", curves={name: {15: 0.5, 30: 0.75}})
     axes = draw_curves(groups_of(simple.root), name).axes[0]
     dsm, ssm = (line.get_xydata().tolist() for line in axes.lines)
     assert dsm == [[10, 2], [20, 2], [30, 6]]
     assert ssm == [[15, 0.5], [30, 0.75]]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dsm (n = 2)", "ssm"]
-
-
-def test_a_report_leaves_tables_and_figures_in_its_folder_alone(simple, unrendered, tmp_path):
-    curves = {"val/log_likelihood": {10: 1.0, 20: 2.0, 30: 4.0}, "val/../../escaped": {10: 1.0, 20: 2.0}}
-    simple("a", curves=curves), simple("b", data="Digits", curves=curves)
-    out = tmp_path / "deep" / "out"
-    main([str(simple.root), "--out", str(out), "--metric", "test/log_likelihood"])
-    stems = [f"{data}_val_{name}" for data in ("checkerboard", "digits") for name in ("log_likelihood", "escaped")]
-    figures = {f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")}
-    assert {path.name for path in out.iterdir()} == {*figures, "table.csv", "table.md"}
-    lines = (out / "table.md").read_text().splitlines()
-    assert (lines[0], lines[2]) == ("## checkerboard", "| method | n | test/log_likelihood ↑ |")
 
 
 def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
@@ -400,14 +352,10 @@ def test_a_heat_map_holds_the_numbers_of_the_table_where_they_belong(sweep):
     }
     expected = {place: by_label[label] for place, label in places.items() if place != (2, 1)}
     assert {tuple(text.xy): text.get_text() for text in axes.texts} == expected
-    assert np.argwhere(axes.images[0].get_array().mask).tolist() == [[1, 2]]
-
-
-@pytest.mark.parametrize("metric", ["test/log_likelihood", "test/fisher"])
-def test_brighter_is_better_whichever_way_is_up(sweep, metric):
-    image = draw_grid(next(find_grids(groups_of(sweep))), metric).axes[0].images[0]
-    colours = image.to_rgba(image.get_array())[..., :3].sum(-1)
-    assert colours[1, 0] > colours[0, 0]  # N = 5 has the higher likelihood and the lower divergence
+    image = axes.images[0]
+    assert np.argwhere(image.get_array().mask).tolist() == [[1, 2]]
+    brightness = image.to_rgba(image.get_array())[..., :3].sum(-1)
+    assert brightness[1, 0] > brightness[0, 0]  # N = 5 has the higher likelihood
 
 
 def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path):
@@ -427,20 +375,21 @@ HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% 
 
 def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
     for value in (HOSTILE, "other"):
-        simple(f"a{len(value)}", metrics={f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}, method__name=value)
+        metrics, curves = {f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}, {"val/../../escaped": {1: 1.0, 2: 2.0}}
+        simple(f"a{len(value)}", metrics=metrics, curves=curves, method__name=value)
     (simple.root / "a5" / "figures").mkdir()
     for name, width in (("density_000600", 8), ("density", 1500)):
         imsave(simple.root / "a5" / "figures" / f"{name}.png", np.random.default_rng(0).random((4, width)))
     main([str(simple.root), "--out", str(tmp_path / "out"), "--html", str(tmp_path / "a" / "page.html")])
+    assert {path.parent for path in tmp_path.rglob("*escaped*")} == {tmp_path / "out"}
     text = (tmp_path / "a" / "page.html").read_text()
     assert "<script" not in text
     assert "<img src=x" not in text
     assert "49" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
     sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
     pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
-    assert len(pictures) == text.count("<img") == 3  # two heat maps; of the run's figures that of the end
+    assert len(pictures) == text.count("<img") == 4  # two heat maps, a curve; of the run's figures that of the end
     assert pictures[-1].width == 1200
-    for outside in ("http:", "https:", "url(", "@import"):
-        assert outside not in re.sub(r'"data:image[^"]*"', "", text)
+    assert not re.search(r"https?:|url\(|@import", re.sub(r'"data:image[^"]*"', "", text))
     assert "0.1050 ± 0.0071" in text
     assert "5_10_0</code>: unfinished" in text
