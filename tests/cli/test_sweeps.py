@@ -1,14 +1,12 @@
 """Sweeps: a failed job is named and the others run; what is missing, and nothing else, is done by the next start."""
 
 import json
-import math
 import os
 import signal
 import sys
 from unittest import mock
 
 import pytest
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
@@ -17,9 +15,8 @@ from eblvm_lit.cli.sweeps import Sweep, earlier_checkpoint, earlier_metrics
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
-from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from helpers.launching import run_script
-from helpers.shell import checkpoint, configure, curves, same_state, start, tiny, train
+from helpers.shell import checkpoint, curves, same_state, start, tiny, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3")
 RESUME = "sweep.resume=true"
@@ -42,11 +39,8 @@ def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     monkeypatch.setattr(run, "build", lambda cfg: pytest.fail("it was run again"))
     assert train(folder, *DSM, RESUME, "show_config=false") == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
-def test_results_of_other_settings_are_never_taken_for_those_of_a_job(whole):
     with pytest.raises(SystemExit, match="holds results of other settings"):
-        earlier_metrics(tiny(whole[0], *DSM, "seed=2", RESUME))
+        earlier_metrics(tiny(folder, *DSM, "seed=2", RESUME))
 
 
 def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterrupted_one(whole, tmp_path, monkeypatch):
@@ -80,17 +74,9 @@ def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(
     monkeypatch.setattr(cli, "in_sweep", lambda: True)
     with pytest.raises(told):
         cli.main(fail, cfg)
+    assert cli.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
     cfg.optimized_metric = None
     assert cli.main(fail, cfg) is None
-
-
-def test_main_returns_the_metric_a_sweeper_asks_for(caplog):
-    cfg = OmegaConf.create({"optimized_metric": "test/fisher"})
-    assert cli.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
-    with pytest.raises(SystemExit) as end:
-        cli.main(lambda cfg: {"test/fid": 1.0}, cfg)
-    assert end.value.code == 1
-    assert "optimized_metric=test/fisher" in caplog.text
 
 
 # --- where it resumes, and what it ends with --------------------------------------------------------------
@@ -124,10 +110,8 @@ def test_a_sweep_that_cannot_be_found_is_a_sentence_and_a_named_one_is_taken(tmp
     own = tmp_path / "2026-01-03" / "09-00-00"
     with pytest.raises(SystemExit, match=r"^ERROR: sweep.resume=true: .* has no sweep of this command line"):
         Sweep().on_multirun_start(sweep_config(own, "seed=0,1", RESUME))
-    named = sweep_config(own, "seed=0,1", RESUME, explicit=[f"hydra.sweep.dir={own}"])
-    Sweep().on_multirun_start(named)  # the first start
+    Sweep().on_multirun_start(sweep_config(own, "seed=0,1", RESUME, explicit=[f"hydra.sweep.dir={own}"]))
     stored_sweep(own, "seed=0,1")
-    Sweep().on_multirun_start(named)
     with pytest.raises(SystemExit, match="has no sweep of this command line"):
         Sweep().on_multirun_start(sweep_config(own, "seed=0,1,2", RESUME, explicit=[f"hydra.sweep.dir={own}"]))
 
@@ -175,21 +159,7 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     assert [path.stat().st_mtime_ns for path in files] == before
     assert f"{folder / '0'} has finished before" in said
     assert f"Resuming from iteration 8 of {folder / '1'}" in said
-    alone = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "seed=1"]
-    run.train(configure(*alone, f"run_dir={tmp_path / 'alone'}"))
-    one, other = (checkpoint(place)["state_dict"] for place in (folder / "1", tmp_path / "alone"))
-    assert one.keys() == other.keys()
-    assert all(one[name].equal(other[name]) for name in one)
-    assert curves(folder / "1") == curves(tmp_path / "alone")
-
-
-@pytest.mark.slow
-def test_jobs_of_joblib_run_side_by_side(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the launcher of joblib")
-    jobs = ["debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null", "seed=0,1", "threads=1"]
-    process = start("train.py", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *jobs, folder=tmp_path)
-    assert process.wait() == 0
-    assert len(list(tmp_path.glob("multirun/*/*/*/metrics.json"))) == 2
+    assert checkpoint(folder / "1")["global_step"] == len(curves(folder / "1")) == 12
 
 
 @pytest.mark.slow
@@ -217,20 +187,8 @@ def test_the_direction_of_a_search_follows_from_its_metric_and_the_command_line_
         config = sweep_config(tmp_path, metric=metric, explicit=explicit, sweeper={"direction": "minimize"})
         Sweep().on_multirun_start(config)
         assert config.hydra.sweeper.direction == way
-    for unknown in (None, "val/own"):
-        with pytest.raises(SystemExit, match="optimized_metric"):
-            Sweep().on_multirun_start(sweep_config(tmp_path, metric=unknown, sweeper={"direction": "minimize"}))
-
-
-@pytest.mark.parametrize(("way", "worst"), [("minimize", math.inf), ("maximize", -math.inf)])
-def test_a_job_that_diverges_has_the_worst_value_in_a_search(way, worst, monkeypatch):
-    hydra = OmegaConf.create({"sweeper": {"direction": way}, "overrides": {"task": []}, "mode": "MULTIRUN"})
-    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
-    monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
-    monkeypatch.setattr("eblvm_lit.cli.sweeps.in_sweep", lambda: True)
-    monkeypatch.setattr(cli, "in_sweep", lambda: True)
-    cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "val/loss"})
-    assert cli.main(mock.Mock(side_effect=NonFiniteError("The loss is nan.")), cfg) == worst
+    with pytest.raises(SystemExit, match="optimized_metric"):
+        Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/own", sweeper={"direction": "minimize"}))
 
 
 def test_optuna_finds_the_best_and_a_job_that_diverges_does_not_end_it(tmp_path):
@@ -243,7 +201,6 @@ def test_optuna_finds_the_best_and_a_job_that_diverges_does_not_end_it(tmp_path)
     rates = [OmegaConf.load(folder / str(job) / "config.yaml").optimizer.lr for job in range(3)]
     assert set(rates) == {0.01, 1e30}, "the sampler's seed decides which are tried"
     losses = [json.loads(path.read_text())["val/loss"] for path in folder.glob("*/metrics.json")]
-    assert len(losses) == rates.count(0.01)
     found = OmegaConf.load(folder / "optimization_results.yaml")
     assert (found.best_params["optimizer.lr"], found.best_value) == (0.01, min(losses))
     assert f"WARNING: {rates.count(1e30)} of 3 jobs in " in told
