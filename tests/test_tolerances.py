@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from functools import partial
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from eblvm_lit.cli.build import build
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import tree_map
-from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.base import Optimizer
@@ -21,8 +19,6 @@ from tolerances import adam_step, assert_same_iterations, bounded, gamma, operat
 BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")
 HYPERGRADIENTS = [
     ("implicit", "hypergradient.n_terms=2"),  # eight rows make a system of rank eight
-    ("fixed_point", "hypergradient.n_particles=2"),
-    ("warm",),
     ("finite_difference",),
     ("penalty", "hypergradient.multiplier=100"),  # from small ones the second posterior runs away
 ]
@@ -120,17 +116,6 @@ def no_unrolled_step(method, monkeypatch):
     method.hypergradient.n_draws = 0
 
 
-def upper_step_first(method, monkeypatch):
-    def iteration(self, state, v, noise):
-        problem = self.bilevel_problem(state, v, noise)
-        state = self.update(state, "upper", *self.hypergradient(problem, state.theta, state.phi)[:2])
-        for k in range(self.n_lower_steps):
-            state = self.descend(state, "lower", partial(self.fit.loss, state.theta, v=v, noise=noise["lower"], i=k))
-        return state
-
-    monkeypatch.setattr(BiSM, "iteration", iteration)
-
-
 def steps_scaled_by(factor):
     def mutate(method, monkeypatch):
         def update_(self, params, grads, state, lr):
@@ -143,13 +128,10 @@ def steps_scaled_by(factor):
 
 MUTATIONS = {
     "factor of 2": loss_times(2),
-    "wrong sign": loss_times(-1),
     "one part in a million": loss_times(1 + 1e-6),
     "one row twice": one_row_twice,
     "one lower step less": one_lower_step_less,
     "no unrolled step": no_unrolled_step,
-    "upper step first": upper_step_first,
-    "steps too long": steps_scaled_by(lambda adam, t: 1 + 1e-6),
     "first moment not corrected": steps_scaled_by(lambda adam, t: 1 - adam.betas[0] ** t),
     "second moment not corrected": steps_scaled_by(lambda adam, t: (1 - adam.betas[1] ** t) ** -0.5),
 }

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 import eblvm_lit
@@ -52,6 +53,7 @@ def example(tmp_path_factory):
     copy = tmp_path_factory.mktemp("outside") / "own_parts"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"drawn"))
         patch.chdir(copy)
         patch.setattr(sys, "path", list(sys.path))
         eblvm_lit.train(["experiment=ring", *SHORT, "run_dir=outputs/whole"], config_dir="conf")
@@ -66,11 +68,11 @@ def test_the_example_trains_with_all_of_its_parts(example):
     assert config.method.energy._target_ == "my_package.fixed_width_rbm.FixedWidthRBM"
     assert config.method.objective._target_ == "my_package.noise_prediction.NoisePrediction"
     assert [row["iteration"] for row in curves(run) if "val/parameter_norm" in row] == [2, 4]
-    assert (run / "figures" / "score_field.png").stat().st_size > 1000
+    assert (run / "figures" / "score_field.png").exists()
     assert json.loads((run / "metrics.json").read_text())["test/score_norm"] > 0
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder", "unrendered")
 def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
     monkeypatch.chdir(example)
     checkpoint = "outputs/whole/checkpoints/last.ckpt"

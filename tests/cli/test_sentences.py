@@ -43,6 +43,7 @@ def trained(tmp_path_factory):
         (["optimizer.lr=0"], "lr > 0"),
         (["method=vages", "objective=ssm"], "SSM.*objective=dsm"),
         (["method=is_ksd", "model=gaussian"], "GaussianLatentModel"),
+        (["callbacks.checkpoints.monitor=val/log_z"], r"callbacks\.checkpoints\.mode"),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
         (["hypergradient=penalty", "method.n_unroll=3"], r"n_unroll.*hypergradient"),
     ],
