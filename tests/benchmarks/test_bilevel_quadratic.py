@@ -5,15 +5,12 @@ import sys
 
 import pytest
 import torch
-from benchmarks.bilevel_quadratic import BIASES, KAPPAS, descend, order, rate, sweep
+from benchmarks.bilevel_quadratic import BIASES, KAPPAS, order, rate, sweep
 from benchmarks.quadratic_estimators import ESTIMATORS, OUTER
 from benchmarks.quadratics import Quadratic
 
 from benchmarks import bilevel_quadratic
 from eblvm_lit.core.functional import plain_autograd
-from eblvm_lit.hypergradients.implicit import Implicit
-from eblvm_lit.hypergradients.unroll import Unroll
-from eblvm_lit.hypergradients.warm import Warm
 
 every_kappa = pytest.mark.parametrize("kappa", [KAPPAS[0], KAPPAS[-1]])
 DESCENTS = ("unroll", "implicit, Neumann", "warm, descent")
@@ -100,32 +97,6 @@ def test_the_rate_of_descent(name):
     assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
 
 
-@every_kappa
-def test_conjugate_gradients_keep_their_bounds(kappa):
-    toy = Quadratic(kappa)
-    root = toy.of_hessian(torch.sqrt)
-    start = torch.linalg.vector_norm(toy.of_hessian(torch.rsqrt) @ toy.outer(toy.optimum()))  # of -w*, in H's norm
-    scale = torch.linalg.matrix_norm(toy.A.T @ root, 2) * start  # of the gradient's error
-    rounding = 1e-13 * scale
-    for n in (4, 16, 64):
-        error = torch.linalg.vector_norm(estimate(Implicit(n_terms=n), toy) - toy.hypergradient())
-        assert error < 2 * scale * ESTIMATORS["implicit, CG"].factor(kappa) ** n + rounding
-        steepest = Warm(curvature="hessian", preconditioner="none")
-        error = torch.linalg.vector_norm(estimate(steepest, toy, n) - toy.hypergradient())
-        assert error < scale * ESTIMATORS["warm, CG"].factor(kappa) ** n + rounding
-
-
-@every_kappa
-def test_the_penalty_converges_to_its_closed_form_at_the_rate_of_descent(kappa):
-    toy, n, multiplier, distance = Quadratic(kappa), 60, 1e4 * kappa, 0.01
-    shift, limit = toy.penalised(multiplier, distance)
-    left = -toy.of_hessian(lambda eigenvalues: (1 - eigenvalues - 1 / multiplier) ** n) @ shift  # y - z starts at zero
-    expected = limit + toy.R.T @ left - multiplier * toy.B.T @ left
-    found = estimate(ESTIMATORS["penalty"].make(kappa, 1), toy, n, distance)
-    # rounding of G's gradient is multiplied by lambda
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14 * multiplier)
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_evaluations_are_counted(name):
     rows = sweep(ESTIMATORS[name], 10, 40)
@@ -152,42 +123,7 @@ def test_the_orders_of_biases(name):
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
 
 
-@every_kappa
-def test_what_phi_lacks_biases_the_implicit_gradient_and_the_penalty_and_unrolling_mends_it(kappa):
-    toy, distance, n = Quadratic(kappa), 0.01, 50
-    off = toy.optimum(distance) - toy.optimum()
-    left = toy.of_hessian(lambda eigenvalues: (1 - eigenvalues) ** n)
-    unroll = Unroll(n_unroll=n, descent="plain", step_size=1.0)
-    shift = estimate(unroll, toy, distance=distance) - estimate(unroll, toy)
-    mapped = toy.R.T + toy.A.T @ (torch.eye(len(off)) - left)
-    torch.testing.assert_close(shift, mapped @ left @ off, rtol=1e-9, atol=1e-12)
-    series = Implicit(n_terms=n, solver="neumann", step_size=1.0)
-    shift = estimate(series, toy, distance=distance) - estimate(series, toy)
-    torch.testing.assert_close(shift, mapped @ off, rtol=1e-9, atol=1e-12)
-    multiplier, made, found = 1e4 * kappa, ESTIMATORS["penalty"].make(kappa, 1), []
-    for away in (distance, 0.0):
-        held = {"phi": toy.optimum(away)}
-        state = {**made.init_state(held), "penalty_shift": toy.penalised(multiplier, away)[0]}
-        found.append(made(toy.problem(), {"theta": toy.theta}, held, state).gradient["theta"])
-    # as of all terms of the series, but for 1 / lambda, with the direct term at z, which is one step closer
-    kept = toy.of_hessian(lambda eigenvalues: 1 - 1 / (1 + multiplier * eigenvalues))
-    expected = (toy.R + toy.A).T @ kept @ off - toy.R.T @ toy.H @ off
-    torch.testing.assert_close(found[0] - found[1], expected, rtol=1e-9, atol=1e-13 * multiplier)
-
-
 # --- theta's descent, and the command -----------------------------------------------------------------------
-
-
-def test_which_hypergradients_find_the_solution():
-    rows = {name: descend(make(10), 10, 600) for name, make in OUTER.items()}
-    assert rows["N = 0"][-1]["error"] > 0.9
-    assert rows["N = 1"][-1]["error"] > 0.5
-    assert rows["warm, descent"][-1]["error"] < 1e-3
-    assert rows["penalty"][-1]["error"] < 0.02  # kappa / lambda is 0.01
-    errors = [row["error"] for row in rows["implicit, CG"]]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 0.2
-    assert rows["implicit, CG"][1]["evaluations"] == 12  # one lower step; 10 products and the mixed one
 
 
 def test_the_command(tmp_path, monkeypatch, capsys, unrendered):

@@ -8,11 +8,8 @@ import textwrap
 
 import pytest
 import torch
-from torch import nn
 
 from eblvm_lit.core import fast_paths
-from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.optimizers.stateful import StatefulOptimizer
 
 
 def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
@@ -38,16 +35,3 @@ def test_kernels_for_one_vector_width_are_not_used_for_another(tmp_path):
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), **capability}
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment)
         assert done.returncode == 0
-
-
-def test_an_optimizer_with_torchs_hooks_returns_what_the_bare_one_does():
-    class Hooked(StatefulOptimizer):
-        def step(self, closure):
-            return closure()
-
-    x = nn.Parameter(torch.zeros(2))
-    bare, hooked = (kind({"x": x}, Adam(lr=0.1)) for kind in (StatefulOptimizer, Hooked))
-    calls = []
-    hooked.register_step_post_hook(lambda *_: calls.append("hook"))
-    assert bare.step(closure=lambda: 7) == hooked.step(closure=lambda: 7) == 7
-    assert calls == ["hook"]

@@ -11,7 +11,7 @@ from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from eblvm_lit.training.start_checks import refuse_local_statistics
-from helpers.processes import BATCH, CASES, in_processes, iterate, make, owned
+from helpers.processes import BATCH, CASES, in_processes, iterate, make
 from helpers.shell import CONF, same
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
@@ -27,13 +27,6 @@ EXCHANGES = {
     **{"dsm": 1, "bidsm N=2": 3 + 2 * 2, "vages_fisher": 2, "ed_latent": 2},
     # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
     **{"bidsm warm": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
-}
-COMPILED = "score_matching"  # with gathered rows
-# By the number of processes: methods; and the number of iterations, the third of which has a short minibatch.
-GROUPS = {
-    "fast": ({2: FAST, 4: ["pcd more chains"]}, 3),
-    "compiled": ({2: [COMPILED]}, 3),
-    "slow": ({2: [*CASES], 4: [*CASES]}, 20),
 }
 
 
@@ -109,9 +102,11 @@ def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
     assert norm.minibatch is WHOLE
 
 
-def compare(group, folder, compiled=False):
-    """What some iterations make of methods in one process, and in several: everything that differs."""
-    groups, n_iterations = GROUPS[group]
+def compare(groups, folder, n_iterations=3, compiled=False):
+    """What iterations make of methods in one process, and in several (methods by their number): all that differs.
+
+    The third iteration has a short minibatch.
+    """
     methods = {name: make(name, folder / "run") for name in groups[2]}  # composed once, before processes part
 
     def work(names):
@@ -142,20 +137,17 @@ def compare(group, folder, compiled=False):
 
 
 def test_processes_that_share_minibatches_are_one_process(tmp_path):
-    methods, first, wrong = compare("fast", tmp_path)
+    methods, first, wrong = compare({2: FAST, 4: ["pcd more chains"]}, tmp_path)
     assert wrong == {}
-    n_iterations = GROUPS["fast"][1]
-    for name, n in EXCHANGES.items():
-        _, record, calls, n_bytes = first[name]
-        assert calls == n * n_iterations, name
-        if n == 1:
-            moved = sum(p.numel() for p in owned(methods[name][0], [*methods[name][0].groups][-1]).values())
-            assert n_bytes == 8 * n_iterations * (moved + len(record) - 1), name  # the norm is of what came back
+    assert {name: first[name][2] for name in EXCHANGES} == {name: 3 * n for name, n in EXCHANGES.items()}
+    _, record, _, n_bytes = first["dsm"]
+    moved = sum(p.numel() for p in methods["dsm"][0].energy.parameters())
+    assert n_bytes == 8 * 3 * (moved + len(record) - 1)  # the norm is of what came back
 
 
 @pytest.mark.slow
 def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
-    assert compare("slow", tmp_path)[2] == {}
+    assert compare({2: [*CASES], 4: [*CASES]}, tmp_path, 20)[2] == {}
 
 
 @pytest.fixture
@@ -166,16 +158,16 @@ def traced_only(monkeypatch):
 
 
 def test_compiled_processes_are_one_process(traced_only, tmp_path):
-    _, first, wrong = compare("compiled", tmp_path, compiled=True)
+    name = "score_matching"  # with gathered rows
+    _, first, wrong = compare({2: [name]}, tmp_path, compiled=True)
     assert wrong == {}
-    assert first[COMPILED][2] > 0  # exchanges
+    assert first[name][2] > 0  # exchanges
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_two_and_four_compiled_processes_are_one(name, tmp_path, monkeypatch):
-    monkeypatch.setitem(GROUPS, name, ({2: [name], 4: [name]}, 20))
-    assert compare(name, tmp_path, compiled=True)[2] == {}
+def test_two_and_four_compiled_processes_are_one(name, tmp_path):
+    assert compare({2: [name], 4: [name]}, tmp_path, 20, compiled=True)[2] == {}
 
 
 def test_exchanges_keep_their_order_and_are_never_merged():

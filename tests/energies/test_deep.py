@@ -73,7 +73,6 @@ def test_gradients_are_finite_far_from_the_data_and_right(float64):
     for g in torch.func.grad(lambda t: bind(energy, t).energy(v, h).sum())(params_of(energy)).values():
         assert g.isfinite().all()
     v, h = torch.randn(3, 2, requires_grad=True), torch.randn(3, 3, requires_grad=True)
-    assert torch.autograd.gradcheck(energy.energy, (v, h))
     assert torch.autograd.gradgradcheck(energy.energy, (v, h))
 
 

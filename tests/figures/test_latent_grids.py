@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
@@ -21,7 +20,6 @@ from eblvm_lit.samplers.conditional import draw_between, draw_visible
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import few
 from helpers.models import generator
-from helpers.shell import configure
 from helpers.stand_in import StandIn, loaded
 
 
@@ -110,13 +108,3 @@ def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
     by_posterior = image_of(picture.draw(method, data, g).axes[-1])
     method.posterior, method.encoder = None, method.posterior
     assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)
-
-
-def test_one_sampler_serves_all_figures():
-    cfg = configure("figures@callbacks.figures.figures=all", "sampler=annealed_short", "sampler.batch_size=7")
-    figures = cfg.callbacks.figures.figures
-    used = [figures.samples.sampler]
-    used += [figures[name].sampler for name in ("conditional", "interpolation", "inpainting")]
-    assert all(node == cfg.sampler for node in used)
-    short = instantiate(cfg.sampler, "sampler")
-    assert (short.batch_size, short.dynamics.n_steps) == (7, 800)

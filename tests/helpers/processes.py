@@ -29,7 +29,7 @@ from eblvm_lit.posteriors.gaussian import EncoderPosterior
 from eblvm_lit.training.compiling import for_full_minibatches
 from helpers.shell import tiny
 
-__all__ = ["CASES", "in_processes", "iterate", "make", "owned"]
+__all__ = ["CASES", "in_processes", "iterate", "make"]
 
 IMAGE = (1, 8, 8)
 BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
@@ -168,12 +168,6 @@ def iterate(method, like, n_iterations, compiled=False):
         state = method.train_state(optimizers, lrs)._replace(indices=indices)
         record = method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "test", i))
     return method.state_dict(), record, comm_counter["calls"] - before["calls"], comm_counter["bytes"] - before["bytes"]
-
-
-def owned(method, name):
-    """The parameters that a group moves."""
-    group = method.groups[name]
-    return group.of({k: p for k, p in method.networks()[group.network].named_parameters() if p.requires_grad})
 
 
 def _enter(rank, size, port, folder, work):

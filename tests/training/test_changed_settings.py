@@ -21,18 +21,14 @@ def finished(tmp_path_factory):
 LONGER = ("trainer.max_steps=6", "n_validations=3")
 
 
-@pytest.mark.parametrize(
-    ("change", "keys"),
-    [(["optimizer=sgd"], "optimizer"), (["seed=7", "noise.std=0.3"], "seed,noise.std")],
-    ids=["part", "values"],
-)
-def test_a_changed_setting_is_refused_by_its_name_unless_it_is_allowed(change, keys, finished, tmp_path):
-    with pytest.raises(ConfigError) as refusal:
-        train(tmp_path / "run", *SHORT, *LONGER, *change, f"ckpt={finished}")
-    assert str(refusal.value).endswith(f"resume.allow=[{keys}].")
-    if keys != "optimizer":  # Adam's state is not that of gradient descent
-        train(tmp_path / "told", *SHORT, *LONGER, *change, f"ckpt={finished}", f"resume.allow=[{keys}]")
-        assert checkpoint(tmp_path / "told")["global_step"] == 6
+def test_a_changed_setting_is_refused_by_its_name_unless_it_is_allowed(finished, tmp_path):
+    longer, change = (*SHORT, *LONGER, f"ckpt={finished}"), ("seed=7", "noise.std=0.3")
+    with pytest.raises(ConfigError, match=r"resume.allow=\[optimizer\]\.$"):
+        train(tmp_path / "run", *longer, "optimizer=sgd")
+    with pytest.raises(ConfigError, match=r"resume.allow=\[seed,noise.std\]\.$"):
+        train(tmp_path / "run", *longer, *change)
+    train(tmp_path / "told", *longer, *change, "resume.allow=[seed,noise.std]")
+    assert checkpoint(tmp_path / "told")["global_step"] == 6
 
 
 def test_what_is_incidental_may_differ(finished, tmp_path):

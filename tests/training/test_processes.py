@@ -62,6 +62,7 @@ def test_a_signal_stops_all_processes_at_one_iteration(straight, tmp_path):
     assert close(started.run, straight)
 
 
+@pytest.mark.slow
 @forking
 def test_an_error_of_one_process_is_that_of_the_run(tmp_path):
     crash = ("allow_packages=[helpers]", "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 5}")

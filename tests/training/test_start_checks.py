@@ -7,23 +7,17 @@ from torch import nn
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.data.toy import Checkerboard
-from eblvm_lit.divergences.kl import KL
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
-from eblvm_lit.methods.vages import VaGES
-from eblvm_lit.objectives.base import Objective
-from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
-from eblvm_lit.scores.variational import VariationalScore
 from eblvm_lit.training import start_checks
 from eblvm_lit.training.start_checks import StartChecks
 
 
 class Contrast(LossMethod):
-    """Low free energy at the data, high at perturbed data: the losses of this section are variants of it."""
+    """Low free energy at the data, high at perturbed data."""
 
     energy_type = MarginalEnergy
 
@@ -110,17 +104,3 @@ def test_an_optimizer_of_torch_is_refused_in_a_sentence():
     energy = GRBM(v_dim=2, h_dim=3)
     with pytest.raises(ConfigError, match=r"eblvm_lit\.Adam.*torch\.optim"):
         fit(Contrast(energy=energy, optimizer=torch.optim.Adam(energy.parameters(), lr=0.01)))
-
-
-def test_an_objective_without_a_cotangent_serves_variational_scores():
-    class Huber(DSM):
-        cotangent = Objective.cotangent
-
-        def loss(self, score, v, noise):
-            gap = score(v) + noise["eps"] / self.noise_std
-            return nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none").sum(-1)
-
-    p, q = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3)
-    parts = {"energy": p, "posterior": q, "divergence": KL(), "score": VariationalScore(n_particles=2)}
-    method = fit(VaGES(objective=Huber(noise_std=0.3), optimizer=Adam(lr=0.01), compile=False, **parts))
-    assert method.diagnostics["upper_grad_norm"] > 0

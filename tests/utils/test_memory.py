@@ -12,9 +12,9 @@ from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
 
 
 def faults():
-    """Of a page, for each page of ten tensors of 64 MiB that are each freed before the next."""
+    """Of a page, for each page of four tensors of 64 MiB that are each freed before the next."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
+    for _ in range(4):
         torch.ones(2**24)
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / (2**26 / resource.getpagesize())
 
@@ -39,8 +39,3 @@ def test_running_out_of_memory_on_a_cpu_is_one_sentence():
     words = r"^Out of memory \(\d+ bytes more were asked for\): lower data.batch_size.$"
     with pytest.raises(ConfigError, match=words), explain_lack_of_memory(["lower data.batch_size"]):
         torch.empty(2**52)
-
-
-def test_other_errors_are_left_alone():
-    with pytest.raises(RuntimeError, match="must match"), explain_lack_of_memory([]):
-        torch.ones(2) + torch.ones(3)

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from eblvm_lit.cli import run
-from eblvm_lit.cli.build import iterations_per_batch
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.ema import averaged_of
 from helpers.image_files import write_cifar10
-from helpers.shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, tiny, train
+from helpers.shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, train
 
 EMA = ("callbacks=ema", "callbacks.ema.decay=0.9")
 LONG = (
@@ -50,25 +49,28 @@ def averaged(path, decay, every=1):
     return average
 
 
-def test_averages_are_the_recursion_over_every_iteration_of_theta_and_phi(tmp_path, monkeypatch):
+IMAGES = (
+    *("method=vae", "data=cifar10", "posterior.network.width=2", "generator.width=2", "data.val_size=2"),
+    *("data.batch_size=3", "trainer.accelerator=cpu", "trainer.precision=64-true", "logger=none"),
+    *("callbacks.figures=null", "callbacks.progress=null", "summary=false", "trainer.max_steps=20", "n_validations=1"),
+    *("callbacks=ema", "callbacks.ema.decay=0.5", "callbacks.ema.every=5", "method.compile=false", UNTESTED),
+)
+
+
+def test_averages_are_the_recursion_over_every_iteration_of_parameters_and_statistics(tmp_path, monkeypatch):
+    write_cifar10(tmp_path)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     path = record(monkeypatch)
-    ema = ["callbacks=ema", "callbacks.ema.decay=0.5", "callbacks.ema.every=5"]  # warm from t = 8 on
-    blocks = ["trainer.log_every_n_steps=10", "trainer.max_steps=20"]
-    train(tmp_path, *QUICK, *ema, *blocks, UNTESTED, "trainer.precision=64-true")
+    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))  # warm from t = 8 on
     assert len(path) == 21
-    found = checkpoint(tmp_path)["averages"]
+    found = checkpoint(tmp_path / "run")["averages"]
     assert found.keys() == path[0].keys()
-    assert {name.partition(".")[0] for name in found} == {"energy", "posterior"}
+    assert {name.split(".")[1] for name in found} == {"encoder", "generator"}
+    assert {name.rpartition(".")[2] for name in found} == {"weight", "bias", "running_mean", "running_var"}
     for name, average in found.items():
         expected = averaged([values[name] for values in path], 0.5, every=5)
         torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
     assert any(not torch.allclose(average, path[-1][name], rtol=1e-3) for name, average in found.items())
-
-
-def test_blocks_give_way_to_averages():
-    wide = ["trainer.log_every_n_steps=10", "n_validations=1"]
-    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema")) == 1
-    assert iterations_per_batch(tiny("x", *wide, "callbacks=ema", "callbacks.ema.every=5")) == 5
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +83,6 @@ def straight(tmp_path_factory):
 def test_training_is_the_same_with_and_without_averages(straight, tmp_path):
     train(tmp_path, *LONG, UNTESTED)
     assert same_state(tmp_path, straight[0])
-    assert same_state(tmp_path, straight[0], "best")
-    assert "averages" not in checkpoint(tmp_path)
 
 
 def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
@@ -93,9 +93,8 @@ def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
     train(tmp_path / "resumed", *run, "ckpt=last")
     train(tmp_path / "whole", *run)
     assert same_state(tmp_path / "resumed", tmp_path / "whole")
-    for name in ("last", "best"):
-        resumed, whole = (checkpoint(tmp_path / folder, name)["averages"] for folder in ("resumed", "whole"))
-        assert same(resumed, whole)
+    resumed, whole = (checkpoint(tmp_path / folder)["averages"] for folder in ("resumed", "whole"))
+    assert same(resumed, whole)
 
 
 def test_a_run_without_averages_has_no_metrics_of_them_and_they_begin_where_it_resumes(tmp_path, caplog):
@@ -105,32 +104,9 @@ def test_a_run_without_averages_has_no_metrics_of_them_and_they_begin_where_it_r
         evaluate(tmp_path / "e", last, "eval_weights=ema")
     again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={last}"]
     train(tmp_path / "more", *again, "trainer.max_steps=12")
-    assert "holds no averages of its parameters: they begin with the parameters it holds" in caplog.text
+    assert "holds no averages of its parameters" in caplog.text
     content = checkpoint(tmp_path / "more")
     assert all(torch.equal(x, content["state_dict"][name]) for name, x in content["averages"].items())  # the last
-
-
-IMAGES = (
-    *("method=vae", "data=cifar10", "posterior.network.width=2", "generator.width=2", "data.val_size=2"),
-    *("data.batch_size=3", "trainer.accelerator=cpu", "callbacks=ema", "callbacks.ema.decay=0.9", "logger=none"),
-    *("callbacks.figures=null", "callbacks.progress=null", "summary=false", "trainer.max_steps=6", "n_validations=1"),
-    *("method.compile=false", UNTESTED),
-)
-
-
-def test_running_statistics_are_averaged_with_the_parameters_and_nothing_else_of_the_buffers(tmp_path, monkeypatch):
-    write_cifar10(tmp_path)
-    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
-    path = record(monkeypatch)
-    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))
-    averages, state = (checkpoint(tmp_path / "run")[key] for key in ("averages", "state_dict"))
-    statistics = [name for name in state if name.endswith(STATISTICS)]
-    assert len(statistics) > 8
-    for name in statistics:
-        expected = averaged([found[name] for found in path], 0.9)
-        torch.testing.assert_close(averages[name], expected)
-        assert not torch.allclose(expected, state[name], rtol=1e-3)
-    assert not any("num_batches" in name for name in averages)
 
 
 def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight, tmp_path):
@@ -147,16 +123,6 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
     both = evaluate(tmp_path / "both", last, "eval_weights=both")
     averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
     assert both == of_checkpoint(metrics) | averaged
-
-
-def test_a_run_can_end_with_metrics_of_its_averages_with_and_without_checkpoints(tmp_path):
-    few = [*QUICK, *EMA, "test_checkpoint=last", "n_validations=1", "callbacks.evaluation.metrics.log_likelihood=null"]
-    ema = train(tmp_path / "ema", *few, "eval_weights=ema")
-    both = train(tmp_path / "both", *few, "eval_weights=both", "callbacks.checkpoints=null")
-    last = tmp_path / "ema" / "checkpoints" / "last.ckpt"
-    assert evaluate(tmp_path / "again", last) == of_checkpoint(ema)  # null: as in the run, averages
-    raw = evaluate(tmp_path / "raw", last, "eval_weights=raw")
-    assert both["test/fisher"] == raw["test/fisher"] != ema["test/fisher"] == both["test_ema/fisher"]
 
 
 def test_metrics_of_averages_that_there_are_not_are_refused_before_the_first_iteration(tmp_path):
