@@ -48,7 +48,7 @@ OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
 }
-DIFFERENCES = "## Where we differ from the released code on purpose"  # whose table has a test of its own
+DIFFERENCES = "## Where we differ from the released code on purpose"
 ALL = [command for page in PAGES for command in commands(page)]
 DISTINCT = list({command.words: command for command in ALL}.values())
 
@@ -197,7 +197,13 @@ def commands_in_tables():
     return sorted(line for line in found if f"train.py {line}\n" not in own)
 
 
-@pytest.mark.parametrize("line", commands_in_tables())
+def differences():
+    """The overrides that restore the released code where we differ from it."""
+    section = (DOCS / "reproduction.md").read_text().split(DIFFERENCES)[1].split("\n## ")[0]
+    return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", [*commands_in_tables(), *differences()])
 def test_commands_in_tables_exist(line, tmp_path):
     check_script("train.py", shlex.split(line), tmp_path)
 
@@ -306,22 +312,6 @@ def test_every_experiment_is_on_a_page_of_results():
     text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients"))
     names = [path.stem for path in (CONF / "experiment").glob("*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
-
-
-def differences():
-    """The overrides that restore the released code where we differ from it, by row."""
-    section = (DOCS / "reproduction.md").read_text().split(DIFFERENCES)[1].split("\n## ")[0]
-    return [found.split() for found in re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", section, re.MULTILINE)]
-
-
-@pytest.mark.parametrize("overrides", differences(), ids=" ".join)
-def test_each_option_that_restores_the_released_code_is_one(overrides, tmp_path):
-    """It is composed and accepted, and its last value is the run's."""
-    cfg = configured(*overrides, f"run_dir={tmp_path}")
-    check_config(cfg)
-    key, _, value = overrides[-1].partition("=")
-    if not (CONF / key.split("@")[0]).is_dir():
-        assert str(OmegaConf.select(cfg, key)).lower() == value
 
 
 # --- the same commands, for real --------------------------------------------------------------------------

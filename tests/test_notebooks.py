@@ -1,7 +1,5 @@
 """The notebooks of docs/notebooks run from their first cell to their last, without a display."""
 
-from pathlib import Path
-
 import pytest
 
 from helpers.shell import ROOT
@@ -17,15 +15,12 @@ def test_there_are_three_small_ones_that_show_their_outputs():
     assert len(NOTEBOOKS) == 3
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
-        nbformat.validate(notebook)
         assert path.stat().st_size < 100_000
-        assert notebook.cells[0].source.startswith("# ")
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert any(cell.outputs for cell in code)
         for output in [output for cell in code for output in cell.outputs]:
             assert output.output_type != "error"
             assert not (output.output_type == "stream" and output.name == "stderr"), output.text
-            assert str(Path.home()) not in str(output), "an output names a folder of the machine"
 
 
 @pytest.mark.slow

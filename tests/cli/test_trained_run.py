@@ -228,15 +228,10 @@ def test_the_log_likelihood_is_of_the_present_parameters(trained, monkeypatch):
     assert torch.equal(run.log_likelihood(v), found[-1])
 
 
-@pytest.mark.parametrize(("dtype", "whole"), [(torch.float64, True), (torch.bfloat16, False)])
-def test_scores_are_of_the_type_of_the_energy(dtype, whole, trained, tmp_path):
+def test_scores_are_of_the_type_of_the_energy(trained):
     run = eblvm_lit.load(trained.folder)
     v = run.examples()[:4]
     expected = run.score(v)
-    (run.method if whole else run.energy).to(dtype)
-    score = run.score(v)
-    assert score.dtype == dtype
-    torch.testing.assert_close(score.float(), expected, rtol=0.05, atol=0.1)
-    assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == dtype
-    assert run.log_likelihood(v).dtype == torch.float64
-    assert run.examples().dtype == dtype
+    run.method.double()
+    torch.testing.assert_close(run.score(v), expected.double())
+    assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == run.examples().dtype == torch.float64
