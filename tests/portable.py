@@ -1,6 +1,7 @@
 """Runs the tests of numbers under other instruction sets, threads, Pythons and versions, and prints a table."""
 
 import argparse
+import functools
 import os
 import re
 import shutil
@@ -47,20 +48,6 @@ CELLS = {
 }
 
 
-def pythons():
-    """Each Python from 3.11 on that is on the path or among pyenv's, by version."""
-    candidates = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 30)]
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates += sorted(root.glob("versions/3.*/bin/python"))
-    found = {}
-    for path in filter(None, candidates):
-        tell = [path, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"]
-        answer = subprocess.run(tell, capture_output=True, text=True, check=False)
-        if answer.returncode == 0 and (version := tuple(map(int, answer.stdout.split()))) >= OLDEST:
-            found[version] = str(path)
-    return found
-
-
 def lower_bounds():
     """The requirements of pyproject.toml, each at its lower bound.
 
@@ -89,41 +76,48 @@ def make_environment(name, python, requirements):
     return interpreter
 
 
-def interpreter_of(environment, reasons):
-    """The interpreter of a cell's environment, or None, with the reason in ``reasons``."""
-    tested = ["-c", "constraints.txt", "-e", ".[test]"]
-    here, found = sys.version_info[:2], pythons()
-    if environment == "this" or (environment == "oldest" and here == OLDEST):
+def pythons():
+    """Each Python from 3.11 on that is on the path or among pyenv's, by version."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [path for path in root.glob("versions/3.*/bin/python") if path.exists()]
+    candidates += [path for minor in range(OLDEST[1], 30) if (path := shutil.which(f"python3.{minor}"))]
+    found = {}
+    for path in candidates:
+        tell = [path, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"]
+        answer = subprocess.run(tell, capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            found[tuple(map(int, answer.stdout.split()))] = str(path)
+    return {version: path for version, path in found.items() if version >= OLDEST}
+
+
+@functools.cache
+def interpreter_of(environment):
+    """The interpreter of a cell's environment, or None where there is no such Python."""
+    if environment == "this":
         return sys.executable
-    if environment in ("oldest", "lower"):
-        if OLDEST not in found:
-            reasons[environment] = "no Python 3.11 found"
-            return None
-        packages = tested if environment == "oldest" else lower_bounds()
-        return make_environment(environment, found[OLDEST], packages)
-    for version in sorted(found, reverse=True):  # the newest for which all packages have wheels
-        if version <= max(here, OLDEST):
-            break
-        try:
-            return make_environment("newest", found[version], tested)
-        except subprocess.CalledProcessError:
-            print(f"Python {version[0]}.{version[1]}: the packages cannot be installed", flush=True)
-    reasons[environment] = f"no Python newer than {here[0]}.{here[1]} found that all packages have wheels for"
-    return None
+    tested, found = ["-c", "constraints.txt", "-e", ".[test]"], pythons()
+    if environment == "newest":
+        newer = [version for version in found if version > max(sys.version_info[:2], OLDEST)]
+        return make_environment("newest", found[max(newer)], tested) if newer else None
+    packages = tested if environment == "oldest" else lower_bounds()
+    return make_environment(environment, found[OLDEST], packages) if OLDEST in found else None
 
 
-def run(name, cell, interpreter, arguments):
-    """Run a cell's tests: what pytest counted, and seconds."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    log, start = BUILD / f"{name}.log", time.monotonic()
+def run(name, arguments):
+    """Run a cell's tests: whether all passed, and what pytest counted."""
+    cell = CELLS[name]
+    try:
+        interpreter = interpreter_of(cell.environment)
+    except subprocess.CalledProcessError:
+        return True, "skipped: the packages cannot be installed"
+    if interpreter is None:
+        return True, "skipped: there is no such Python"
     command = [interpreter, "-m", "pytest", *arguments, *(f"tests/{name}" for name in NUMBERS)]
-    with log.open("w") as file:
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | cell.variables, stdout=file, stderr=file).returncode
-    text = log.read_text()
-    counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)\b", text[-2000:])
-    if code:
-        print(text[-6000:], flush=True)
-    return code == 0, ", ".join(counts) or f"exit code {code}", time.monotonic() - start
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | cell.variables, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout[-6000:] + done.stderr[-2000:], flush=True)
+    counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)\b", done.stdout[-2000:])
+    return done.returncode == 0, ", ".join(counts) or f"exit code {done.returncode}"
 
 
 def main():
@@ -131,22 +125,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=[*CELLS], metavar="CELL", help=", ".join(CELLS))
     parser.add_argument("--pytest", default="-n auto --maxprocesses 8 --dist worksteal", help="arguments for pytest")
-    options = parser.parse_args()
-    rows, reasons, good, interpreters = [], {}, True, {}
+    options, good = parser.parse_args(), True
+    print("| cell | tests | seconds |\n|---|---|---|")
     for name in options.cells:
-        cell = CELLS[name]
-        if cell.environment not in interpreters:
-            interpreters[cell.environment] = interpreter_of(cell.environment, reasons)
-        interpreter = interpreters[cell.environment]
-        if interpreter is None:
-            rows.append((name, f"skipped: {reasons[cell.environment]}", ""))
-            continue
-        passed, counts, seconds = run(name, cell, interpreter, options.pytest.split())
+        start = time.monotonic()
+        passed, counts = run(name, options.pytest.split())
         good &= passed
-        rows.append((name, counts, f"{seconds:.0f}"))
-        print(" | ".join(rows[-1]), flush=True)
-    print("\n| cell | tests | seconds |\n|---|---|---|")
-    print("\n".join(f"| {' | '.join(row)} |" for row in rows))
+        print(f"| {name} | {counts} | {time.monotonic() - start:.0f} |", flush=True)
     sys.exit(not good)
 
 

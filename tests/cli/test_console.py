@@ -3,7 +3,6 @@
 import re
 import shlex
 
-import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -41,19 +40,12 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_
     assert {word, "trainer.max_steps=12"} <= {*shlex.split(steps["resume"])}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("final_lr=1e-4", "evaluate compare"),  # twice as many iterations would raise the rate
-        ("schedule@optimizer.schedule=exponential optimizer.schedule.factor=0.5", "evaluate resume compare"),
-    ],
-)
-def test_a_run_whose_rate_has_come_down_is_not_resumed(overrides, words, tmp_path, monkeypatch):
+def test_a_run_whose_rate_has_come_down_is_not_resumed(tmp_path, monkeypatch):
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
-    cfg = tiny(tmp_path, "method=dsm", *overrides.split())
-    assert [line.split()[0] for line in next_steps(cfg, build(cfg).method)] == words.split()
+    cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")  # twice as many iterations would raise the rate
+    assert [line.split()[0] for line in next_steps(cfg, build(cfg).method)] == ["evaluate", "compare"]
 
 
 def test_long_work_prints_lines_off_a_terminal_and_short_work_none(capsys, monkeypatch):

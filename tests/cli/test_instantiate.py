@@ -32,6 +32,9 @@ def system(sentinel):
     return {"_target_": "os.system", "command": f"touch {sentinel}"}
 
 
+HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler"
+
+
 def attacks(sentinel):
     """Nodes that would leave the sentinel behind if they were instantiated, and what their refusal names."""
     attack = system(sentinel)
@@ -41,6 +44,7 @@ def attacks(sentinel):
         "deep inside lists": ({"a": [[{"b": [attack]}]]}, "os.system"),
         "a function of ours": ({"_target_": "eblvm_lit.core.tensors.tree_map", "fn": attack}, "eblvm_lit"),
         "a method": ({"_target_": "eblvm_lit.methods.bism.BiSM.load_from_checkpoint"}, "load_from_checkpoint"),
+        "a class of torch that starts a process": ({"_target_": HANDLER, "args": [str(sentinel)]}, "SubprocessHandler"),
         "a package that only begins like ours": ({"_target_": "eblvm_lit_evil.module.Class"}, "eblvm_lit_evil"),
     }
 
@@ -49,23 +53,14 @@ def attacks(sentinel):
 def test_a_hostile_configuration_is_refused(attack, sentinel):
     node, named = attacks(sentinel)[attack]
     with pytest.raises(ConfigError, match=named):
-        instantiate(node, "node")
-    assert not sentinel.exists()
-
-
-def test_of_torch_a_configuration_may_name_what_starts_no_process(sentinel):
-    handler = "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler"
-    node = {"_target_": handler, "entrypoint": "touch", "args": [str(sentinel)]}
-    with pytest.raises(ConfigError, match="SubprocessHandler"):
         instantiate(node, "node", LIBRARIES)
-    assert type(instantiate({"_target_": "torch.nn.ReLU"}, "node", LIBRARIES)).__name__ == "ReLU"
+    assert not sentinel.exists()
 
 
 def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
     built = []
     monkeypatch.setattr("eblvm_lit.objectives.sm.SM.__init__", lambda self: built.append(self))
     instantiate([HONEST], "node")
-    assert len(built) == 1
     with pytest.raises(ConfigError, match=r"os.system"):
         instantiate([HONEST, [{"a": system(sentinel)}]], "node")
     assert len(built) == 1

@@ -33,7 +33,6 @@ def trained(tmp_path_factory):
         (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
         (["data=image_folder"], r"data.path"),
-        (["noise.std=???"], "objective.noise_std.*noise.std"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
@@ -42,7 +41,6 @@ def trained(tmp_path_factory):
         (["trainer.devices=many"], "trainer.*devices"),
         (["optimizer.lr=0"], "lr > 0"),
         (["method=vages", "objective=ssm"], "SSM.*objective=dsm"),
-        (["method=is_ksd", "model=gaussian"], "GaussianLatentModel"),
         (["callbacks.checkpoints.monitor=val/log_z"], r"callbacks\.checkpoints\.mode"),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
         (["hypergradient=penalty", "method.n_unroll=3"], r"n_unroll.*hypergradient"),
@@ -131,22 +129,19 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("lr", "named"),
+    ("lr", "n_validations", "named"),
     [
-        ("1e30", r"model level.*iteration 12.*optimizer.lr"),  # two steps, and the loss overflows
+        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, and the loss overflows
         # parameters overflow in the first step, whose loss and gradient were finite; seen where they would be saved
-        ("3.4e38", r"parameter .* of theta .*iteration 11"),
+        ("3.4e38", 20, r"parameter .* of theta .*iteration 11"),
     ],
 )
-def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(lr, named, trained, tmp_path):
+def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(lr, n_validations, named, trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained.parents[1], folder)
-    (folder / "metrics.json").unlink()
-    n = 1 if lr == "1e30" else 20
-    longer = ["trainer.max_steps=20", f"n_validations={n}", "ckpt=last", "resume.allow=[optimizer.lr]"]
+    longer = ["trainer.max_steps=20", f"n_validations={n_validations}", "ckpt=last", "resume.allow=[optimizer.lr]"]
     with pytest.raises(NonFiniteError, match=named):
         train(folder, "method=dsm", f"optimizer.lr={lr}", *longer)
-    assert not (folder / "metrics.json").exists()
     assert checkpoint(folder)["global_step"] == 10
     assert evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")["iteration"] == 10
 

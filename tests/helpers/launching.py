@@ -61,14 +61,11 @@ def _speak_into(path):
     logging.root.handlers[:] = [logging.StreamHandler(file)]
 
 
-def _script(path, args, folder):
-    """What the interpreter does with a script and its arguments."""
-    _speak_into(folder / "said")
-    os.chdir(folder)
-    sys.argv = [path, *args]
+def _leave(call):
+    """End this process as the interpreter would after a call."""
     code = 0
     try:
-        runpy.run_path(path, run_name="__main__")
+        call()
     except SystemExit as leaving:
         code = leaving.code or 0
         if isinstance(code, str):
@@ -78,6 +75,14 @@ def _script(path, args, folder):
         traceback.print_exc()
         code = 1
     os._exit(code)
+
+
+def _script(path, args, folder):
+    """What the interpreter does with a script and its arguments."""
+    _speak_into(folder / "said")
+    os.chdir(folder)
+    sys.argv = [path, *args]
+    _leave(lambda: runpy.run_path(path, run_name="__main__"))
 
 
 def run_script(script, *args, folder):
@@ -98,14 +103,7 @@ def _first(folder, cfg, prepare):
 
     processes.START_METHOD, processes._work = "fork", noted
     prepare()
-    try:
-        cli.main(run.train, cfg)
-    except SystemExit as leaving:
-        os._exit(leaving.code)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(99)
-    os._exit(0)
+    _leave(lambda: cli.main(run.train, cfg))
 
 
 class Launch:

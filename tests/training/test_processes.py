@@ -67,7 +67,7 @@ def test_a_signal_stops_all_processes_at_one_iteration(straight, tmp_path):
 def test_an_error_of_one_process_is_that_of_the_run(tmp_path):
     crash = ("allow_packages=[helpers]", "+callbacks.crash={_target_: helpers.stopping.CrashAt, iteration: 5}")
     started = Launch(tmp_path, *PCD, *crash)
-    assert started.wait() == 99
+    assert started.wait() == 1
     assert "crashed on purpose" in started.said
 
 
