@@ -135,8 +135,8 @@ KILL = (
     *("allow_packages=[helpers]", "+callbacks.kill._target_=helpers.stopping.KillAt"),
     *("+callbacks.kill.iteration=10", "+callbacks.kill.flag=killed_${seed}"),
 )
-# Job 0 ends, 1 is killed, 2 is never begun, and cannot work.
-SWEEP = ("-m", "debug=fast", "data=line_blobs", *DSM, *KILL, "callbacks.figures=null", "seed=0,1,-1")
+# Job 0 ends, 1 is killed.
+SWEEP = ("-m", "debug=fast", "data=line_blobs", *DSM, *KILL, "callbacks.figures=null", "seed=0,1")
 
 
 def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp_path):
@@ -151,9 +151,7 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     before = [path.stat().st_mtime_ns for path in files]
     assert (checkpoint(folder / "1")["global_step"], len(curves(folder / "1"))) == (8, 8)
     code, said = run_script("train.py", *SWEEP, RESUME, folder=tmp_path)
-    assert code == 1  # job 2 cannot work
-    assert "1 of 3 jobs" in said
-    assert "job 2: ValueError" in said
+    assert code == 0, said
     assert list(tmp_path.glob("multirun/*/*")) == [folder]
     assert [path.stat().st_mtime_ns for path in files] == before
     assert f"{folder / '0'} has finished before" in said
