@@ -95,12 +95,11 @@ def test_features_of_v_are_computed_once(monkeypatch):
     features = eb.DeepVectorEnergy.features
     monkeypatch.setattr(eb.DeepVectorEnergy, "features", lambda self, v: calls.append(len(v)) or features(self, v))
     marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
-    whole = marginal.free_energy(v), marginal.latent_mean(v), marginal.coarse_error(v), marginal.boundary_mass(v)
-    assert calls == [4, 4, 4, 4]
+    parts = marginal.free_energy, marginal.latent_mean, marginal.coarse_error, marginal.boundary_mass
+    whole = [part(v) for part in parts]
     monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # three rows at a time
-    blocks = marginal.free_energy(v), marginal.latent_mean(v), marginal.coarse_error(v), marginal.boundary_mass(v)
-    assert calls == [4, 4, 4, 4, *[3, 1] * 4]
-    torch.testing.assert_close(blocks, whole)
+    torch.testing.assert_close([part(v) for part in parts], whole)
+    assert calls == [4] * 4 + [3, 1] * 4
 
 
 @pytest.mark.parametrize("m", [1, 2])

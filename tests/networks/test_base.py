@@ -130,17 +130,12 @@ def test_the_published_posterior_of_images():
     assert q.mean_head.in_features == 4 * 4 * 256
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: eb.ResNet(v_shape=[1, 28, 28], n_blocks=1, channels=4), "multiples of 8"),
-        (lambda: eb.ResNet(v_shape=[3, None, None], n_blocks=1, channels=4), "data.size"),
-        (lambda: eb.ImageMLP(v_shape=[64]), r"\[channels, height, width\]"),
-    ],
-)
-def test_shapes_that_do_not_fit_are_refused(make, words):
-    with pytest.raises(eb.ConfigError, match=words):
-        make()
+def test_shapes_that_do_not_fit_are_refused():
+    for shape, words in (([1, 28, 28], "multiples of 8"), ([3, None, None], "data.size")):
+        with pytest.raises(eb.ConfigError, match=words):
+            eb.ResNet(v_shape=shape, n_blocks=1, channels=4)
+    with pytest.raises(eb.ConfigError, match="channels, height, width"):
+        eb.ImageMLP(v_shape=[64])
 
 
 def test_mlp_is_linear_layers_with_leaky_rectifiers(float64):

@@ -49,16 +49,6 @@ def test_mean_and_draw_differ_by_the_visible_noise_alone():
     torch.testing.assert_close(mean, model.visible_mean(h))
 
 
-def test_generator_decides_everything():
-    model, sampler = random_grbm(3, 4), eb.Gibbs(n_steps=3)
-    state = torch.get_rng_state()
-    one, same, other = (sampler.sample(model, 5, generator(seed)) for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not sampler.sample(eb.GRBM(v_dim=2, h_dim=2), 5, generator()).requires_grad
-
-
 def test_a_model_without_conditionals_is_refused():
     with pytest.raises(eb.ConfigError, match="LatentOnly has no conditionals"):
         eb.Gibbs(n_steps=1).sample(LatentOnly(random_grbm(2, 2)), 5, generator())

@@ -12,7 +12,6 @@ from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.optimizers.adam import Adam
-from eblvm_lit.training import start_checks
 from eblvm_lit.training.start_checks import StartChecks
 
 
@@ -69,29 +68,6 @@ class Column(GRBM):
 def test_an_energy_of_another_shape_is_refused():
     with pytest.raises(ConfigError, match=r"free_energy\(v\) of Column .*\(5, 1\)"):
         fit(contrast(energy=Column(v_dim=2, h_dim=3)))
-
-
-class Moving(GRBM):
-    """A free energy that moves statistics, and draws its own random numbers."""
-
-    def __init__(self, **sizes):
-        super().__init__(**sizes)
-        self.norm, self.dropout = nn.BatchNorm1d(2), nn.Dropout(0.1)
-        self.register_buffer("n_passes", torch.zeros(()))
-
-    def free_energy(self, v):
-        self.n_passes = self.n_passes + 1
-        return super().free_energy(self.dropout(self.norm(v)))
-
-
-def test_looking_at_the_shapes_of_an_energy_leaves_no_trace(monkeypatch):
-    def trained():
-        torch.manual_seed(0)
-        return fit(contrast(energy=Moving(v_dim=2, h_dim=3)), num_sanity_val_steps=0).state_dict()
-
-    looked = trained()
-    monkeypatch.setattr(start_checks, "refuse_shape", lambda *_: None)
-    torch.testing.assert_close(looked, trained(), rtol=0, atol=0)
 
 
 def test_a_loss_that_is_not_one_number_for_each_example_is_refused_unless_it_is_one_number():

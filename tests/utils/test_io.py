@@ -9,7 +9,6 @@ import torch
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from eblvm_lit.training.loggers.csv import CSVCurves
 from eblvm_lit.utils.io import copy_whole, write_json
 from helpers.shell import checkpoint, same_state, train
 
@@ -38,13 +37,6 @@ def write_checkpoint(folder, size):
     return folder / "last.ckpt"
 
 
-def write_curves(folder, size):
-    logger = CSVCurves(save_dir=str(folder))
-    logger.rows = {i: {"val/loss": i / 7} for i in range(size)}
-    logger.save()
-    return folder / "metrics.csv"
-
-
 def write_copy(folder, size):
     copy_whole(folder.parent / f"source_{size}", folder / "best.ckpt")
     return folder / "best.ckpt"
@@ -58,7 +50,7 @@ def limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("write", [write_checkpoint, write_curves, write_copy])
+@pytest.mark.parametrize("write", [write_checkpoint, write_copy])
 def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
     for size in (10, 10_000):
         (tmp_path / f"source_{size}").write_bytes(bytes(100 * size))

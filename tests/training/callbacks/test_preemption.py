@@ -60,7 +60,7 @@ def test_a_signal_saves_stops_and_loses_nothing(during, iteration, number, code,
 
 
 def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, monkeypatch):
-    short = ("method=dsm", "method.compile=true", "trainer.max_steps=10", "n_validations=1")
+    short = ("method=dsm", "method.compile=true", "trainer.max_steps=3", "n_validations=1")
 
     def compile_graph(graph, inputs):
         if not list(tmp_path.glob("run/checkpoints/*")):
