@@ -258,7 +258,6 @@ def test_the_rows_pass_the_batteries():
     (case,) = rows("row: ENERGIES")
     battery = batteries_of_energies
     battery.test_energies_of_rows_and_particles_depend_on_nothing_else(case)
-    battery.test_every_parameter_and_both_variables_move_the_energy(case)
     battery.test_free_energy_sums_the_latents_out(case)
     battery.test_score_and_its_divergence_are_derivatives_of_the_free_energy(case)
 

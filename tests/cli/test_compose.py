@@ -69,16 +69,15 @@ FID = f"evaluation@{METRICS}=fid {METRICS}.fid.criteria.inception_score=null"
 BUILDS = [
     f"debug=fast evaluation@{METRICS}=default figures@{FIGURES}=default logger=csv optimizer=adam trainer=default "
     "callbacks=default",
-    f"debug=profile evaluation@{METRICS}=classifier sampler=annealed hypergradient=implicit trainer=ddp",
+    f"debug=profile evaluation@{METRICS}=classifier sampler=diffusive_gibbs hypergradient=implicit trainer=ddp",
     f"debug=overfit evaluation@{METRICS}=fid +criteria@{METRICS}.fid.criteria=coverage figures@{FIGURES}=annealed "
     "hypergradient=penalty logger=wandb",
-    f"{FID} +features@{METRICS}.fid.features=clip hypergradient=unroll_next logger=none trainer=slurm",
-    f"{FID} +features@{METRICS}.fid.features=dinov2 hypergradient=unroll_plain logger=tensorboard",
+    f"{FID} +features@{METRICS}.fid.features=clip sampler=walk_jump hypergradient=unroll_next logger=none trainer=slurm",
+    f"{FID} +features@{METRICS}.fid.features=dinov2 sampler=gibbs_langevin hypergradient=unroll_plain logger=tensorboard",
     f"evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
-    *(f"sampler={name}" for name in ("diffusive_gibbs", "gibbs_langevin", "parallel_tempering", "walk_jump")),
     f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",
     f"{DOUBLY} evaluation@{METRICS}=generator_fid figures@{FIGURES}=none loss=canonical_joint model=joint_conv",
-    f"{DOUBLY} evaluation@{METRICS}=reconstruction loss=no_latent ratio=constant",
+    f"{DOUBLY} evaluation@{METRICS}=reconstruction sampler=annealed loss=no_latent ratio=constant",
     f"{DEEP} data=mnist evaluation@{METRICS}=out_of_distribution figures@{FIGURES}=all "
     f"mask@{FIGURES}.inpainting.mask=digits {SETS}.image_folder.data.path=nowhere "
     + " ".join(f"+outliers@{SETS}.{name}={name}" for name in names("outliers")),
@@ -86,7 +85,7 @@ BUILDS = [
     f"{DEEP} data=celeba128 evaluation@{METRICS}=probe figures@{FIGURES}=all mask@{FIGURES}.inpainting.mask=left_half",
     f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
-    f"evaluation@{METRICS}=ksd",
+    f"evaluation@{METRICS}=ksd sampler=parallel_tempering",
 ]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 

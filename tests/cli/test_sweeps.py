@@ -1,9 +1,12 @@
 """Sweeps: a failed job is named and the others run; what is missing, and nothing else, is done by the next start."""
 
+import gc
 import json
+import logging
 import os
 import signal
 import sys
+import threading
 from unittest import mock
 
 import pytest
@@ -16,7 +19,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
 from helpers.launching import run_script
-from helpers.shell import checkpoint, curves, same_state, start, tiny, train
+from helpers.shell import checkpoint, curves, same_state, tiny, train
 
 DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3")
 RESUME = "sweep.resume=true"
@@ -60,6 +63,19 @@ def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterr
     train(folder, *DSM, RESUME, same)
     assert same_state(folder, whole[0])
     assert curves(folder) == curves(whole[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads Linux's /proc")
+def test_a_job_leaves_no_file_thread_handler_or_logger_open(whole, tmp_path):
+    def held():
+        gc.collect()
+        loggers = {name: logging.getLogger(name) for name in logging.root.manager.loggerDict}
+        handlers = [handler for logger in (logging.root, *loggers.values()) for handler in logger.handlers]
+        return {*os.listdir("/proc/self/fd"), *threading.enumerate(), *handlers, *loggers}
+
+    before = held()
+    train(tmp_path, *DSM)
+    assert held() <= before
 
 
 @pytest.mark.parametrize(
@@ -159,22 +175,6 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     assert checkpoint(folder / "1")["global_step"] == len(curves(folder / "1")) == 12
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="it reads Linux's /proc")
-def test_two_hundred_jobs_in_one_process_leak_neither_memory_nor_files_nor_threads_nor_loggers(tmp_path):
-    n = int(os.environ.get("EBLVM_LEAK_JOBS", "200"))
-    jobs = ["debug=fast", "data=line_blobs", "method=dsm", "trainer.max_steps=5", "n_validations=1"]
-    jobs += ["callbacks.figures=null", f"seed=range(0,{n})", "+hydra.callbacks.meter._target_=helpers.leaks.Meter"]
-    process = start("train.py", "-m", *jobs, f"+hydra.callbacks.meter.path={tmp_path}/held.jsonl", folder=tmp_path)
-    err = process.communicate()[1]
-    assert process.returncode == 0, err
-    held = [json.loads(line) for line in (tmp_path / "held.jsonl").read_text().splitlines()]
-    assert len(held) == n
-    early, late = held[n // 10 - 1], held[-1]
-    assert all(late[name] <= early[name] for name in ("files", "threads", "handlers", "loggers"))
-    assert late["memory"] < early["memory"] + 0.1 * (n - n // 10)  # MiB: a hundred KiB a job would be a leak
-
-
 # --- a search with Optuna ---------------------------------------------------------------------------------
 
 
@@ -191,13 +191,13 @@ def test_the_direction_of_a_search_follows_from_its_metric_and_the_command_line_
 def test_optuna_finds_the_best_and_a_job_that_diverges_does_not_end_it(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
     search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
-    tried = ("optimizer.lr=choice(0.01,1e30)", "hydra.sweeper.sampler.seed=1", "hydra.sweeper.n_trials=3")
+    tried = ("optimizer.lr=choice(0.01,1e30)", "hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=2")
     code, told = run_script("train.py", *search, *tried, "optimized_metric=val/loss", folder=tmp_path)
     assert code == 0, told
     (folder,) = tmp_path.glob("multirun/*/*")
-    rates = [OmegaConf.load(folder / str(job) / "config.yaml").optimizer.lr for job in range(3)]
+    rates = [OmegaConf.load(folder / str(job) / "config.yaml").optimizer.lr for job in range(2)]
     assert set(rates) == {0.01, 1e30}, "the sampler's seed decides which are tried"
     losses = [json.loads(path.read_text())["val/loss"] for path in folder.glob("*/metrics.json")]
     found = OmegaConf.load(folder / "optimization_results.yaml")
     assert (found.best_params["optimizer.lr"], found.best_value) == (0.01, min(losses))
-    assert f"WARNING: {rates.count(1e30)} of 3 jobs in " in told
+    assert f"WARNING: {rates.count(1e30)} of 2 jobs in " in told

@@ -3,9 +3,9 @@
 import ast
 import re
 import shlex
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from helpers.shell import ROOT
 
@@ -20,8 +20,7 @@ ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 OPERATORS = {"&&", "||", "|", ";", "&"}
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A fenced block, the comment before it, and where it begins."""
 
     page: Path
@@ -34,13 +33,12 @@ class Block:
         return f"{self.page.stem}-{self.line}"
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """The words of a command, and the variables that are set for it."""
 
     block: Block
     words: tuple[str, ...]
-    variables: dict[str, str] = field(default_factory=dict, hash=False)
+    variables: dict[str, str]
 
     def __str__(self):
         return f"{self.block}-{'_'.join(self.words)[:80]}"
