@@ -38,9 +38,8 @@ def gamma(n, dtype=torch.float64):
 def reordered(n, dtype=torch.float64, condition=1.0):
     r"""Largest relative distance of two results of n operations each, :math:`2 \kappa \gamma_n`.
 
-    Each lies within :math:`\kappa \gamma_n` of the exact result, where the condition :math:`\kappa` says by how much a
-    relative change of what goes in is larger in what comes out: for a sum, sum of sizes over size of the sum; for a
-    solved system of equations, the condition number of its matrix.
+    Each lies within :math:`\kappa \gamma_n` of the exact result; the condition :math:`\kappa` of a sum is the sum of
+    sizes over the size of the sum, that of a solved system of equations is its matrix's.
     """
     return 2 * condition * gamma(n, dtype)
 
@@ -87,9 +86,8 @@ class Bounds(dict):
     whole gradient, because where terms cancel in one element their rounding stays. Where whole gradients cancel, it is
     relative to the sum of their norms: see :func:`cancelling`.
 
-    A parameter whose gradient is about as small as Adam's eps may move by more than rounding. Its effect on later
-    gradients is not counted: a loss that has no slope in a direction is taken to have no curvature in it either, as for
-    a bias before a normalisation or a unit that is switched off.
+    A parameter whose gradient is about as small as Adam's eps may move by more than rounding; its effect on later
+    gradients is not counted: a loss without slope in a direction is taken to have no curvature in it either.
 
     Attributes:
         relative: The rounding of all operations up to the end, see :func:`reordered`; in the first step already.

@@ -152,15 +152,6 @@ def test_a_folder_and_a_checkpoint_load_alike_and_are_evaluated(trained, tmp_pat
     assert evaluated["test/log_likelihood"] == trained.metrics["test/log_likelihood"]
 
 
-def test_a_trainer_of_ones_own_trains_on_for_as_many_iterations_as_it_says(trained):
-    trainer = pl.Trainer(max_steps=3, **OPTIONS)
-    run = eblvm_lit.load(trained.folder)
-    trainer.fit(run.method, run.data)
-    assert trainer.global_step == 3
-    with pytest.raises(ConfigError, match="Minibatches have no end here: give the Trainer max_steps"):
-        pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
-
-
 def test_wrong_requests_are_refused_by_name(trained):
     with pytest.raises(ConfigError, match="n >= 1"):
         trained.sample(0)
@@ -206,32 +197,24 @@ def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_pa
     assert run.metrics["test/log_likelihood"] == 19.47
     before, trainer = run.energy.W.detach().clone(), pl.Trainer(max_steps=2, **OPTIONS)
     trainer.fit(run.method, run.data)
+    assert trainer.global_step == 2
     assert not torch.equal(run.energy.W, before)
+    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # minibatches have no end here
+        pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
     trainer.save_checkpoint(tmp_path / "on.ckpt")
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)
 
 
 def test_the_log_likelihood_is_of_the_present_parameters(trained, monkeypatch):
     run = eblvm_lit.load(trained.folder)
-    v, found = run.examples()[:5], []
-    found.append(run.log_likelihood(v))
-    pl.Trainer(max_steps=3, **OPTIONS).fit(run.method, run.data)
-    found.append(run.log_likelihood(v))
+    v = run.examples()[:5]
+    before = run.log_likelihood(v)
     with torch.no_grad():
         run.energy.b.add_(1.0)
-    found.append(run.log_likelihood(v))
-    energy = copy.deepcopy(run.energy).double()
-    expected = -energy.free_energy(v.double()) - energy.log_partition()
-    torch.testing.assert_close(found[-1], expected.detach())
-    assert not torch.equal(found[0], found[1])
+    found, energy = run.log_likelihood(v), copy.deepcopy(run.energy).double()
+    assert not torch.equal(found, before)
+    torch.testing.assert_close(found, (-energy.free_energy(v.double()) - energy.log_partition()).detach())
     monkeypatch.setattr(type(run.energy), "log_partition", lambda self: pytest.fail("it is computed again"))
-    assert torch.equal(run.log_likelihood(v), found[-1])
-
-
-def test_scores_are_of_the_type_of_the_energy(trained):
-    run = eblvm_lit.load(trained.folder)
-    v = run.examples()[:4]
-    expected = run.score(v)
+    assert torch.equal(run.log_likelihood(v), found)
     run.method.double()
-    torch.testing.assert_close(run.score(v), expected.double())
-    assert run.sample(3, sampler=Gibbs(n_steps=2)).dtype == run.examples().dtype == torch.float64
+    assert run.score(v).dtype == run.sample(3).dtype == run.examples().dtype == torch.float64
