@@ -31,9 +31,6 @@ def estimate(hypergradient, toy, n=1, distance=0.0):
     return gradient["theta"]
 
 
-# --- the problem --------------------------------------------------------------------------------------------
-
-
 @every_kappa
 @pytest.mark.parametrize("quartic", [0.0, 1.0])
 def test_closed_forms_of_the_problem(kappa, quartic):
@@ -73,9 +70,6 @@ def test_the_closed_form_of_the_penalty(kappa):
     assert difference.abs().max() < 1e-12
 
 
-# --- a gradient ---------------------------------------------------------------------------------------------
-
-
 @every_kappa
 @pytest.mark.parametrize("n", [1, 6, 60])
 def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa, n):
@@ -113,17 +107,11 @@ def test_evaluations_are_counted(name):
     assert len(rows) > 2
 
 
-# --- its bias -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", BIASES)
 def test_the_orders_of_biases(name):
     rows, power, ends = BIASES[name]
     # G is of fourth degree and the upper level quadratic: the only other term is the penalty's next, kappa / lambda
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
-
-
-# --- theta's descent, and the command -----------------------------------------------------------------------
 
 
 def test_the_command(tmp_path, monkeypatch, capsys, unrendered):

@@ -17,9 +17,6 @@ def test_a_power_law_has_its_exponent_and_no_error(exponent):
     assert fit.exponent == pytest.approx(exponent)
     assert fit.error == pytest.approx(0, abs=1e-12)
     assert list(fit([2, 5])) == pytest.approx([3 * 2**exponent, 3 * 5**exponent])
-
-
-def test_a_power_law_is_fitted_to_the_upper_half_alone():
     # what a constant adds to small sizes does not count
     fit = fit_power_law(SIZES, [100 if x < 8 else x**2 for x in SIZES])
     assert fit.exponent == pytest.approx(2)

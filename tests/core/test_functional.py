@@ -111,9 +111,6 @@ def test_divergence_of_an_image_field():
     torch.testing.assert_close(divergence(field, v), jacobian.diagonal(dim1=1, dim2=2).sum(-1))
 
 
-# --- whole iterations -------------------------------------------------------------------------------------
-
-
 OBJECTIVES = {
     "sm": lambda: SM(),
     "ssm": lambda: SSM(),

@@ -134,15 +134,10 @@ SMALL = ("model.network.channels=2", "model.h_dim=3", "model.head_dim=4", "poste
 FAST = ("debug=fast", "data.batch_size=64", "trainer.max_steps=2", "callbacks.figures=null")
 
 
-@pytest.fixture
-def own(tmp_path):
-    """A folder of 30 grey images, and what a run of it needs to be tiny."""
+def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path):
     write_images(tmp_path / "mine", 30, size=(20, 28), mode="L")
     folders = [f"data.root={tmp_path}", f"outputs_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
-    return ["data=image_folder", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
-
-
-def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(own, tmp_path):
+    own = ["data=image_folder", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
     metrics = run.train(configure(*own))
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")

@@ -18,9 +18,6 @@ forking = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="p
 PCD = ("method=pcd", "method.n_chains=30")
 
 
-# --- stopping ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """An uninterrupted run in two processes."""
@@ -71,9 +68,6 @@ def test_an_error_of_one_process_is_that_of_the_run(tmp_path):
     assert "crashed on purpose" in started.said
 
 
-# --- started in three ways --------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_command_line_starts_the_processes_itself(straight, tmp_path):
     options = [*TINY, *RUN, *PCD, "trainer.devices=2", "hydra.run.dir=run"]
@@ -106,9 +100,6 @@ def test_a_call_from_python_starts_the_processes(straight, tmp_path, monkeypatch
     assert found.iteration == 18
     assert close(tmp_path / "run", straight)
     assert signal.getsignal(signal.SIGINT) is handler
-
-
-# --- refusals ---------------------------------------------------------------------------------------------
 
 
 def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):

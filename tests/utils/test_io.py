@@ -12,8 +12,6 @@ from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from eblvm_lit.utils.io import copy_whole, write_json
 from helpers.shell import checkpoint, same_state, train
 
-# --- lost power -------------------------------------------------------------------------------------------
-
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path, seen = tmp_path / "a.json", []
@@ -27,9 +25,6 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     write_json(path, {"a": 22})
     assert seen == [({"a": 1}, True)]
     assert json.loads(path.read_text()) == {"a": 22}
-
-
-# --- full disks -------------------------------------------------------------------------------------------
 
 
 def write_checkpoint(folder, size):
@@ -66,9 +61,6 @@ def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
 
-# --- checkpoints that are kept ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10])])
 def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, tmp_path):
     options = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}", "n_validations=1")
@@ -82,9 +74,6 @@ def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, 
     if kept:
         train(tmp_path / "again", *options, f"ckpt={folder / f'iteration_{kept[0]}.ckpt'}")
         assert same_state(tmp_path / "again", tmp_path / "run")
-
-
-# --- what is left of killed processes, damaged or another's -------------------------------------------------
 
 
 def test_a_checkpoint_that_is_cut_off_of_another_version_or_foreign_is_refused(content, tmp_path):
