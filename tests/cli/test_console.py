@@ -14,15 +14,7 @@ from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from helpers.launching import run_script
-from helpers.shell import start, tiny
-
-
-def test_help_names_the_groups(tmp_path):
-    process = start("train.py", "--help", folder=tmp_path)
-    said, _ = process.communicate()
-    assert process.returncode == 0
-    named = re.findall(r"(?m)^(\w+):", said)
-    assert {"method", "data", "objective", "hypergradient", "logger"} <= {*named}
+from helpers.shell import tiny
 
 
 def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_the_log(tmp_path):

@@ -158,12 +158,27 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
 # --- the command line -------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_told_before_torch_is_imported(tmp_path):
-    command = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')"
-    words = [sys.executable, "-c", command, "data=image_folder", "data.path=nowhere"]
+WITHOUT_TORCH = """
+import runpy, sys
+script = sys.argv[1]
+sys.modules["torch"] = None
+try:
+    sys.argv[1:] = ["--help"]
+    runpy.run_path(script, run_name="__main__")
+except SystemExit as leaving:
+    assert not leaving.code
+sys.argv[1:] = ["data=image_folder", "data.path=nowhere"]
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+def test_help_and_what_is_missing_are_told_before_torch_is_imported(tmp_path):
+    words = [sys.executable, "-c", WITHOUT_TORCH, str(ROOT / "train.py")]
     process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 1
-    assert re.search(r"/nowhere", process.stderr)
+    named = re.findall(r"(?m)^(\w+):", process.stdout)
+    assert {"method", "data", "objective", "hypergradient", "logger"} <= {*named}
+    assert "/nowhere" in process.stderr
     assert "Traceback" not in process.stderr
 
 
