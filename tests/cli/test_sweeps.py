@@ -188,6 +188,7 @@ def test_the_direction_of_a_search_follows_from_its_metric_and_the_command_line_
         Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/own", sweeper={"direction": "minimize"}))
 
 
+@pytest.mark.slow
 def test_optuna_finds_the_best_and_a_job_that_diverges_does_not_end_it(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
     search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
