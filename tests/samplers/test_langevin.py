@@ -12,8 +12,7 @@ def test_langevin_samples_have_the_models_moments():
     torch.manual_seed(0)
     model = eb.GaussianLatentModel(v_dim=2, h_dim=2).double()
     v = eb.Langevin(n_steps=400, step_size=0.05).sample(model, 4000, torch.Generator().manual_seed(0))
-    exact = eb.Gibbs(n_steps=200).sample(model, 4000, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(torch.cov(v.T), torch.cov(exact.T), rtol=0.1, atol=0.1)
+    torch.testing.assert_close(torch.cov(v.T), model.marginal().covariance_matrix, rtol=0.1, atol=0.1)
     binary = LatentOnly(random_grbm(2, 3))
     binary.continuous = False
     with pytest.raises(eb.ConfigError, match="binary latents"):
