@@ -70,6 +70,12 @@ def each_file_of_conf_is_parsed_once():
         yield
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """A test finds the same random numbers in any order of the tests."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def float64():
     """Double precision, so that identities are told from approximations; and a fixed seed."""
