@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "portable"
 OLDEST = (3, 11)
-EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard")
+EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard", "yardsticks")
 
 # The tests of numbers: what compares numbers that depend on the processor.
 NUMBERS = [

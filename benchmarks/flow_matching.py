@@ -1,0 +1,88 @@
+"""Conditional flow matching with straight paths (Lipman et al. 2023, arXiv:2210.02747): loss, sampler and networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, interpolate, pixel_shuffle, pixel_unshuffle, silu
+
+Field = Callable[[Tensor, Tensor], Tensor]  # v (B, *event) and t (B,) to a velocity (B, *event)
+ANGLES = 2 * math.pi * torch.logspace(-1, 5, 32, base=2)  # of t: frequencies from 1/2 to 32
+
+
+def path(v0: Tensor, v1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """The point (1 - t) v0 + t v1 of the path from noise v0 to data v1 (B, *event) at t (B,), and its velocity."""
+    t = t.view(-1, *[1] * (v1.dim() - 1))
+    return (1 - t) * v0 + t * v1, v1 - v0
+
+
+def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tensor:
+    """The mean square of u(v_t, t) - (v1 - v0), with v0 ~ N(0, I) and t ~ U(0, 1) for each of v1 (B, *event)."""
+    v0, t = torch.empty_like(v1).normal_(generator=generator), v1.new_empty(len(v1)).uniform_(generator=generator)
+    v_t, velocity = path(v0, v1, t)
+    return (field(v_t, t) - velocity).square().mean()
+
+
+@torch.no_grad()
+def heun(field: Field, v: Tensor, n_steps: int = 50) -> Tensor:
+    """dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations a step."""
+    size, t = 1 / n_steps, v.new_zeros(len(v))
+    for i in range(n_steps):
+        first = field(v, t + i * size)
+        v = v + size / 2 * (first + field(v + size * first, t + (i + 1) * size))
+    return v
+
+
+class Block(nn.Module):
+    """A residual block of any kind of layer, modulated by cosines and sines of t (FiLM: Perez et al. 2018)."""
+
+    def __init__(self, layer: Callable[[int, int], nn.Module], n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.before, self.norm = nn.GroupNorm(8, n_in), nn.GroupNorm(8, n_out, affine=False)
+        self.film = nn.Linear(2 * len(ANGLES), 2 * n_out)
+        self.first, self.second = layer(n_in, n_out), layer(n_out, n_out)
+        self.shortcut = nn.Identity() if n_in == n_out else layer(n_in, n_out)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        angles = t.unsqueeze(1) * ANGLES.to(t)
+        film = self.film(torch.cat([angles.cos(), angles.sin()], 1))
+        scale, shift = film.view(*film.shape, *[1] * (x.dim() - 2)).chunk(2, 1)
+        y = (1 + scale) * self.norm(self.first(silu(self.before(x)))) + shift
+        return self.shortcut(x) + self.second(silu(y))
+
+
+class FlowMLP(nn.Module):
+    """Linear layers on all pixels."""
+
+    def __init__(self, v_shape: Sequence[int], width: int = 640) -> None:
+        super().__init__()
+        n = math.prod(v_shape)
+        self.enter, self.leave = nn.Linear(n, width), nn.Linear(width, n)
+        self.blocks = nn.ModuleList(Block(nn.Linear, width, width) for _ in range(3))
+
+    def forward(self, v: Tensor, t: Tensor) -> Tensor:
+        x = self.enter(v.flatten(1))
+        for block in self.blocks:
+            x = block(x, t)
+        return self.leave(x).view_as(v)
+
+
+class FlowUNet(nn.Module):
+    """Convolutions at two resolutions, on squares of 2 x 2 pixels: on pixels a pass costs four times as much."""
+
+    def __init__(self, v_shape: Sequence[int], width: int = 64) -> None:
+        super().__init__()
+        n, layer = 4 * v_shape[0], partial(nn.Conv2d, kernel_size=3, padding=1)
+        self.enter, self.leave = layer(n, width), layer(width, n)
+        self.left, self.right = Block(layer, width, width), Block(layer, 3 * width, width)
+        self.first, self.second = Block(layer, width, 2 * width), Block(layer, 2 * width, 2 * width)
+
+    def forward(self, v: Tensor, t: Tensor) -> Tensor:
+        left = self.left(self.enter(pixel_unshuffle(v, 2)), t)
+        below = self.second(self.first(avg_pool2d(left, 2), t), t)
+        both = torch.cat([left, interpolate(below, scale_factor=2)], 1)
+        return pixel_shuffle(self.leave(self.right(both, t)), 2)

@@ -1,0 +1,167 @@
+"""Yardsticks beside our models, of MNIST and of points of the plane: python -m benchmarks.yardsticks --help."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import eblvm_lit
+from benchmarks.flow_matching import FlowMLP, FlowUNet, heun
+from benchmarks.run import ROOT, machine, parser
+from benchmarks.tables import Row
+from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_run, train_spline
+from eblvm_lit.cli.compose import composed
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.errors import EblvmError
+from eblvm_lit.evaluation.base import in_float64
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.evaluation.samples.image_source import ImageSource
+from eblvm_lit.evaluation.samples.sample_cache import SampleCache
+from eblvm_lit.figures.image_grid import image_grid
+from eblvm_lit.figures.style import save
+from eblvm_lit.utils.io import write_json
+from eblvm_lit.utils.torch_settings import torch_settings
+
+METRIC = "callbacks.evaluation.metrics.fd_classifier"
+TRAINED = {
+    "vae": (  # 2.4 million parameters; wider networks see fewer examples in the time
+        *("method=vae", "data=mnist", "data.val_size=1000", "data.batch_size=64", "method.compile=false"),
+        *("posterior.h_dim=32", "posterior.network.width=24", "generator.width=32", "optimizer.lr=6.0e-4"),
+        *("schedule@optimizer.schedule=cosine", "~optimizer.schedule.every"),
+    ),
+    "mdsm": (
+        *("experiment=bimdsm_mnist", "method=mdsm", "~method.lower_noise", "~method.lower_optimizer"),
+        *("sampler.kind=marginal", "method.compile=true"),
+    ),
+}
+FIELDS = {"flow_mlp": partial(train_field, FlowMLP, 128), "flow_unet": partial(train_field, FlowUNet, 64)}
+SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 50.0, "vages_mnist": 32.0}  # minutes, elsewhere: docs/reproduction.md
+# Of methods of F(v), whose log Z is known, the one that neither blurs the data nor mistakes the weights of modes.
+DEEP = ("model=deep_toy", "method=ed")
+
+
+class Handed(ImageSource):
+    made: Tensor  # what images() gives
+
+    def images(self, method: Any, data: Any, n: int) -> Tensor:  # noqa: ARG002
+        return self.made[:n]
+
+
+class Images:
+    """Rows of MNIST, by the classifier and the reference of conf/evaluation/classifier.yaml."""
+
+    names, minutes = ("real", *TRAINED, *FIELDS, *SHIPPED), 60.0
+    criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
+    columns = (*criteria, "parameters", "iterations", "minutes")
+    quick = tuple(f"{METRIC}.{key}" for key in ("n_samples=100", "n_samples_at_validation=100", "features.n_steps=20"))
+
+    def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
+        cfg = composed(["experiment=bimdsm_mnist", f"{METRIC}.criteria.mmd=null", *overrides])
+        cfg.cache_dir, self.out, self.train = str(out / "cache"), out, partial(for_minutes, minutes=minutes)
+        self.metric = instantiate(cfg.callbacks.evaluation.metrics.fd_classifier, METRIC)
+        self.data, self.n = instantiate(cfg.data, "data"), self.metric.n_samples["test"]
+        self.data.setup()
+        self.metric.images = Handed()
+
+    def row(self, name: str) -> Row:
+        images, model, cost = self.made(name)
+        save(image_grid([[(name, images[:64])]], self.data.image_shape, columns=8), self.out / name)
+        self.metric.images.made = images
+        found = self.metric.evaluate(SimpleNamespace(device="cpu"), self.data, "test", torch.Generator())
+        cost |= {"parameters": sum(map(Tensor.numel, model.parameters())), "seed": getattr(model, "seed", SEED)}
+        return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
+
+    def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
+        """Images, uint8, what drew them, and what it has cost."""
+        v = self.data.splits.train
+        if name == "real":  # those of the training images that are not in the reference
+            used = self.metric.reference._order(self.data)
+            return v[~torch.isin(torch.arange(len(v)), used)], nn.Identity(), {}
+        if name in FIELDS:
+            field, cost = self.train(partial(FIELDS[name], v))
+            noise = torch.randn(self.n, *v.shape[1:], generator=keyed_generator(SEED, "flow matching", "samples"))
+            v = torch.cat([heun(field, some) for some in noise.split(500)])
+            return ((v + 1) * 127.5).round().clamp(0, 255).byte(), field, cost
+        if name in SHIPPED:
+            run, cost = eblvm_lit.load(name), {"minutes": SHIPPED[name]}
+        else:
+            run, cost = self.train(partial(train_run, TRAINED[name], self.out / "runs" / name))
+        cached: Any = partial(SampleCache, cache_dir=str(self.out / "cache"))  # images as its own metric draws them
+        source = cached(sampler=run.sampler) if run.generator is None else GeneratedImages()
+        return source.images(run.method, run.data, self.n), run.method, {**cost, "iterations": run.iteration}
+
+
+class Points:
+    """Rows of points of the plane: mean log-likelihoods of the test split in nats."""
+
+    names = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml") if "- _toy\n" in path.read_text())
+    columns, minutes = ("exact", "spline_flow", "deep", "grbm", "parameters", "iterations", "minutes"), 5.0
+    quick = ("max_examples=2000", "trainer.max_steps=100", "method.compile=false")
+
+    def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
+        self.minutes = minutes
+        self.run = lambda name, *keys: train_run((f"data={name}", *keys, *overrides), out / "runs" / name)[0]
+
+    def row(self, name: str) -> Row:
+        grbm = self.run(name, "model=grbm", "method=dsm")
+        data, noise = grbm.data, max(high - low for low, high in grbm.data.bounds) / 8  # 1 for rings, as published
+        deep = self.run(name, *DEEP, f"method.noise_std={noise}")
+        (flow, value), cost = for_minutes(partial(train_spline, data.splits), self.minutes)
+        exact = data.log_density(data.splits.test.double())
+        found = {"exact": None if exact is None else float(exact.mean()), "spline_flow": value}
+        found |= {"deep": log_likelihood(deep), "grbm": log_likelihood(grbm)}
+        return {**found, **cost, "parameters": sum(map(Tensor.numel, flow.parameters())), "seed": SEED}
+
+
+@torch.no_grad()
+def log_likelihood(run: Any) -> float:
+    """The mean over the test split, with log Z by quadrature."""
+    energy = in_float64(run.energy)
+    log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, run.examples("train").double())
+    return -float(energy.free_energy(run.examples().double()).mean()) - log_z
+
+
+def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
+    made = Table("", *columns, box=box.MARKDOWN)
+    for row in rows:
+        cells = ("" if x is None else f"{x:.3g}" if isinstance(x, float) else f"{x:,}" for x in map(row.get, columns))
+        made.add_row(row["name"], *cells)
+    return made
+
+
+def main(*words: str) -> int:
+    own, console = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row"), Console(width=140)
+    own.add_argument("table", choices=("images", "points"))
+    own.add_argument("--minutes", type=float, help="of training a model (default: 60 for images, 5 for points)")
+    options = own.parse_args(words or None)
+    kind, folder, rows = {"images": Images, "points": Points}[options.table], options.out / options.table, []
+    chosen = [name for name in kind.names if options.only.search(name)]
+    if options.list or not chosen:
+        console.print("\n".join(chosen) or "No row has such a name; --list shows them.")
+        return 0 if chosen else 1
+    with torch_settings(threads=1):
+        minutes, keys = (0.02, kind.quick) if options.quick else (kind.minutes, ())
+        bench = kind(folder, options.minutes or minutes, keys)
+        for name in chosen:
+            try:
+                row = bench.row(name)
+            except EblvmError as error:  # other rows are worth their hours
+                row = {"error": str(error)}
+            rows.append({"name": name, **row, "machine": machine() | {"torch": torch.__version__}})
+            write_json(folder / f"{name}.json", rows[-1])
+            console.print(row.get("error", table(kind.columns, rows)), markup=False)
+    return int(any("error" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

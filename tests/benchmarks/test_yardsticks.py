@@ -1,0 +1,59 @@
+"""Yardsticks: flow matching of a Gaussian in closed form, sizes of models, and rows of both tables at tiny sizes."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+from benchmarks.flow_matching import FlowMLP, FlowUNet, heun, matching_loss
+
+from benchmarks import yardstick_training, yardsticks
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.cli.loading import load
+from eblvm_lit.core.seeding import keyed_generator
+from helpers.image_files import write_mnist
+from helpers.shell import configured
+from helpers.short_runs import CLASSIFIER
+
+
+def test_flow_matching_of_a_gaussian(float64):
+    def field(v, t, error=0.0):  # E[v1 - v0 | v_t = v]
+        t = t.unsqueeze(1)
+        return mean + (t * s**2 - (1 - t)) / ((1 - t) ** 2 + t**2 * s**2) * (v - t * mean) + error
+
+    mean, s, n, noise = 0.7, 0.5, 100_000, torch.linspace(-3, 3, 7).unsqueeze(1)
+    one, half = ((heun(field, noise, steps) - (mean + s * noise)).abs().max() for steps in (50, 100))
+    assert one / half == pytest.approx(4, rel=0.1)  # it tends to the exact one as a method of second order
+    v1 = mean + s * torch.randn(n, 1, generator=keyed_generator(0))
+    least, other = (matching_loss(partial(field, error=x), v1, keyed_generator(1)).item() for x in (0.0, 0.5))
+    # given v_t, v1 - v0 has the variance s^2 / ((1 - t)^2 + s^2 t^2) <= 1 + s^2; 5 standard errors of squares, of means
+    assert least == pytest.approx(torch.pi * s / 2, abs=5 * 3**0.5 * (1 + s**2) / n**0.5)
+    assert other - least == pytest.approx(0.25, abs=5 * (1 + s**2) ** 0.5 / n**0.5)
+
+
+def test_no_model_is_larger_than_the_flagship_by_more_than_a_tenth():
+    trained = [instantiate(configured(*overrides).method, "method") for overrides in yardsticks.TRAINED.values()]
+    models = (load("bimdsm_mnist").method, *trained, FlowMLP((1, 32, 32)), FlowUNet((1, 32, 32)))
+    flagship, *others = (sum(map(torch.Tensor.numel, model.parameters())) for model in models)
+    assert max(others) <= 1.1 * flagship
+
+
+def test_rows_of_images(tmp_path, monkeypatch, unrendered):
+    write_mnist(tmp_path, n_train=40)
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+    data = ("data.size=8", "data.val_size=10")
+    small = (*data, "data.batch_size=8", "posterior.h_dim=3", "posterior.network.width=2", "generator.width=2")
+    monkeypatch.setitem(yardsticks.TRAINED, "vae", (*yardsticks.TRAINED["vae"], *small))
+    bench = yardsticks.Images(tmp_path, 1e-6, (*data, *CLASSIFIER, f"{yardsticks.METRIC}.reference.n_max=30"))
+    assert bench.row("vae").keys() == {*bench.columns, "seed"}
+    assert len(bench.made("real")[0]) == 40 - 30
+
+
+def test_a_row_of_points(tmp_path, monkeypatch):
+    monkeypatch.setattr(yardstick_training, "FIRST", 2)
+    small = ("marginal_model.base_std=1.0", "marginal_model.widths=[8]")
+    monkeypatch.setattr(yardsticks, "DEEP", (*yardsticks.DEEP, *small))
+    assert yardsticks.main("points", "--only", "^rings$", "--quick", "--minutes", "1e-6", "--out", str(tmp_path)) == 0
+    row = json.loads((tmp_path / "points" / "rings.json").read_text())
+    assert row.keys() == {*yardsticks.Points.columns, "name", "seed", "machine"}
+    assert row["spline_flow"] < row["exact"]
