@@ -49,6 +49,7 @@ from .methods.bism import BiSM
 from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
 from .methods.energy_discrepancy import EnergyDiscrepancy
+from .methods.jarzynski import Jarzynski
 from .methods.latent_discrepancy import LatentEnergyDiscrepancy
 from .methods.lebm import LEBM
 from .methods.loss_method import LossMethod
@@ -171,6 +172,7 @@ __all__ = [
     "Implicit",
     "Importance",
     "ImportanceScore",
+    "Jarzynski",
     "Langevin",
     "LatentEnergyDiscrepancy",
     "LatentPriorEnergy",

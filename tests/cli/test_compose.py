@@ -41,6 +41,7 @@ RUNS = [
     "method=nce data=two_spirals noise_distribution=fitted_normal",
     "method=particle_ml data=standard_normal model=gaussian chain=gibbs",
     "method=pcd",
+    "method=jarzynski",
     "method=score_matching data=checkerboard objective=dsm",
     "method=sm",
     "method=snl noise_distribution=standard_normal",

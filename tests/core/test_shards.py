@@ -20,7 +20,16 @@ pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason
 # One of each kind of exchange, and in four processes those whose weights differ; all of them, slowly.
 FAST = [
     *("dsm", "bidsm N=2", "bidsm fixed point phi", "bidsm warm", "bidsm penalty", "bimdsm shared deep"),
-    *("vages_fisher", "vages_ksd all", "pcd more chains", "lebm", "particle_ml langevin", "ed_latent", "bidvl"),
+    *(
+        "vages_fisher",
+        "vages_ksd all",
+        "pcd more chains",
+        "jarzynski",
+        "lebm",
+        "particle_ml langevin",
+        "ed_latent",
+        "bidvl",
+    ),
 ]
 # In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
 EXCHANGES = {

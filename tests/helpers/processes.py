@@ -23,6 +23,7 @@ from eblvm_lit.methods.bidvl.method import BiDVL
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio, SigmoidRatio
 from eblvm_lit.methods.bidvl.sngan import SNGAN
 from eblvm_lit.methods.bidvl.vae import VAE
+from eblvm_lit.methods.jarzynski import Jarzynski
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
@@ -83,6 +84,8 @@ CASES = {
     "pcd": ("method=pcd",),
     "pcd more chains": ("method=pcd", "method.n_chains=131"),
     "pcd langevin": ("method=pcd", "chain=langevin", "chain.n_steps=2", "chain.uniform_start=[0,1]"),
+    "jarzynski": ("method=jarzynski", "method.n_chains=131", "method.resample_below=2.0"),  # in every iteration
+    "jarzynski langevin": ("method=jarzynski", "model=gaussian", "chain=langevin", "chain.n_steps=2"),
     "lebm": (
         *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=3", "optimizer.lr=0.01"),
         *("method.posterior_langevin.n_steps=2", "method.posterior_langevin.step_size=0.001"),
@@ -120,6 +123,8 @@ def make(name, folder):
     else:
         method, like = parts(), torch.zeros(1, *IMAGE)
     method.keep_examples(N_EXAMPLES)
+    if isinstance(method, Jarzynski):
+        method.start(torch.rand(BATCH, *like.shape[1:]), keyed_generator(0))
     return method.double().train(), like.double()
 
 

@@ -50,6 +50,7 @@ MODELS = {
     "cd": alone(eb.ContrastiveDivergence, chain=GibbsChain(n_steps=1)),
     "cd-langevin": alone(eb.ContrastiveDivergence, chain=LANGEVIN),
     "pcd": alone(eb.ContrastiveDivergence, chain=GibbsChain(n_steps=1), n_chains=100),
+    "jarzynski": alone(eb.Jarzynski, chain=GibbsChain(n_steps=1), n_chains=200),
     "particle_ml": particles,
     "nce": of_noise(eb.NCE),
     "vnce": of_noise(eb.VNCE, fitted),
@@ -154,6 +155,7 @@ CRASH = ("allow_packages=[helpers]", STOP, "+callbacks.crash.iteration=9")
 FITTED = "noise_distribution=fitted_normal"
 KEPT = {  # what beside parameters the next iteration needs
     "pcd": (("method=pcd",), {"chain_started", "chain_h"}),
+    "jarzynski": (("method=jarzynski",), {"chain_started", "chain_v", "chain_volume"}),
     "particle_ml": (
         ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
         {"chain_started", "chain_v", "chain_h", "latents"},

@@ -78,10 +78,12 @@ class ShardedMinibatch(Minibatch):
 
     Args:
         shard: The rows of this process.
+        loss_weight: The weight of this process' loss, if it is the mean over other rows than these.
     """
 
-    def __init__(self, shard: Shard) -> None:
-        self.shard, self.rows, self.weight = shard, shard.rows, shard.weight
+    def __init__(self, shard: Shard, loss_weight: float | None = None) -> None:
+        self.shard, self.rows = shard, shard.rows
+        self.weight, self.loss_weight = shard.weight, loss_weight or shard.weight
 
     def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
         """The number of rows of the whole minibatch."""
@@ -103,7 +105,7 @@ class ShardedMinibatch(Minibatch):
 
     def gather(self, x: Tensor) -> Tensor:
         """All rows in order, shape (n, ...)."""
-        return gather_shards(x, self.shard.rows, self.shard.n, self.weight)
+        return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
         """The rows of this process of the noise of the whole minibatch."""
@@ -124,7 +126,8 @@ class ShardedMinibatch(Minibatch):
         Raises:
             ConfigError: If a process would hold fewer than two rows.
         """
-        return ShardedMinibatch(cast(Shard, shard_of(n, device, what=what)))  # there are several processes
+        # there are several processes
+        return ShardedMinibatch(cast(Shard, shard_of(n, device, what=what)), self.weight)
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:

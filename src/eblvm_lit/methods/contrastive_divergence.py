@@ -160,8 +160,7 @@ class ContrastiveDivergence(Method):
         chains = self.chains_of(state.minibatch, v.device)
         new = self.chain.begin({name: state.minibatch.gather(x) for name, x in positive.items()}, noise["negative"])
         start = self._persisted(new, state.buffers, self.n_chains)
-        if chains.rows is not None:
-            start = {name: x[chains.rows] for name, x in start.items()}
+        start = chains.rows_of(start, dict.fromkeys(start, 0))
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
+from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.base import Sampler
@@ -73,10 +74,37 @@ class Langevin(Sampler):
         x = tuple(part.detach() for part in start)
         energy_grad = grad(energy, argnums=tuple(range(len(x))))
         for step in range(self.n_steps):
-            moves = zip(x, energy_grad(*x), noise, strict=True)
-            x = tuple(part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
-            x = tuple(part.detach() for part in x)
+            x = self._moved(x, energy_grad(*x), noise, step)
         return x
+
+    def run_with_ratio(
+        self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        r"""As :meth:`run`, and the log-ratio of each chain's transition densities back and forth, shape (B,).
+
+        .. math:: \log \frac{T(y \to x)}{T(x \to y)} = c^\top \epsilon - \tfrac12 \|c\|^2, \quad
+            c = \tfrac{a}{2 s} (\nabla E(x) + \nabla E(y))
+
+        for a step from x to y, and summed over the steps: from y, noise :math:`c - \epsilon` leads back to x.
+        """
+        x = tuple(part.detach() for part in start)
+        energy_grad = grad(energy, argnums=tuple(range(len(x))))
+        ratio, slopes = x[0].new_zeros(len(x[0])), energy_grad(*x)
+        for step in range(self.n_steps):
+            x, last = self._moved(x, slopes, noise, step), slopes
+            slopes = energy_grad(*x)
+            for g, g_next, eps in zip(last, slopes, noise, strict=True):
+                c = 0.5 * self.step_size / self.noise_std * (g + g_next)
+                ratio = ratio + sum_event(c * (eps[step] - 0.5 * c))
+        return x, ratio.detach()
+
+    def _moved(
+        self, x: tuple[Tensor, ...], slopes: tuple[Tensor, ...], noise: tuple[Tensor, ...], step: int
+    ) -> tuple[Tensor, ...]:
+        """Where a step leads, of the gradients at x."""
+        moves = zip(x, slopes, noise, strict=True)
+        moved = (part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
+        return tuple(part.detach() for part in moved)
 
     def sample(
         self,

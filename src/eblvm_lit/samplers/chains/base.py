@@ -74,6 +74,10 @@ class Chain(ABC):
         """This chain on (v, h), even where F is tractable."""
         return self
 
+    def weighted(self) -> Chain:
+        """This chain for walkers, which keep variables that :func:`energy_of` is a function of."""
+        return self
+
     @abstractmethod
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
         """Noise for :meth:`run` of n chains, of like's type and device."""
@@ -85,6 +89,15 @@ class Chain(ABC):
     @abstractmethod
     def run(self, energy: Energy, state: State, noise: Any) -> State:
         """The negative phase: where the chains are after k steps; nothing is differentiated through them."""
+
+    @abstractmethod
+    def weighted_run(self, energy: Energy, state: State, noise: Any) -> tuple[State, Tensor]:
+        r""":meth:`run` of walkers, and the log-ratio of the densities of their steps back and forth, shape (B,).
+
+        .. math:: \log \frac{T(x_k \to x_0)}{T(x_0 \to x_k)}
+
+        It is F(x_k) - F(x_0) for a chain that leaves p invariant.
+        """
 
     @abstractmethod
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,7 @@ class GibbsChain(Chain):
     """
 
     keeps_latents = False
+    keeps_visible = False
 
     def __init__(self, *, n_steps: int = 1) -> None:
         self.n_steps = n_steps
@@ -45,8 +48,14 @@ class GibbsChain(Chain):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """The latents."""
-        return {"h": (energy.h_dim,)}
+        """The latents, or v."""
+        return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
+
+    def weighted(self) -> GibbsChain:
+        """This chain with v kept instead of h: F(v) varies less than E(v, h)."""
+        chain = copy.copy(self)
+        chain.keeps_visible = True
+        return chain
 
     def start_noise(self, energy: ConditionalEnergy, v: Tensor, generator: torch.Generator) -> Tensor:
         """Noise of h, shape (B, H)."""
@@ -70,6 +79,13 @@ class GibbsChain(Chain):
             v = energy.draw_visible(h, v_noise).detach()
             h = energy.draw_latent(v, h_noise).detach()
         return {"v": v, "h": h}
+
+    def weighted_run(self, energy: ConditionalEnergy, state: State, noise: State) -> tuple[State, Tensor]:
+        """v after the last sweep, and the log-ratio, as p(v) is invariant."""
+        v = state["v"]
+        for h_noise, v_noise in zip(noise["h"], noise["v"], strict=True):
+            v = energy.draw_visible(energy.draw_latent(v, h_noise), v_noise).detach()
+        return {"v": v}, (energy.free_energy(v) - energy.free_energy(state["v"])).detach()
 
     def reconstruct(self, energy: ConditionalEnergy, state: State, generator: torch.Generator | None = None) -> Tensor:
         """E[v|h], or v ~ p(v|h)."""

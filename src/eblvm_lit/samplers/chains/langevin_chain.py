@@ -56,7 +56,6 @@ class LangevinChain(Chain):
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
         self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
-        self.mean_step = Langevin(n_steps=1, step_size=step_size, noise_std=0.0)
 
     def jointly(self) -> LangevinChain:
         """This chain with steps on (v, h), even where F is tractable."""
@@ -115,14 +114,17 @@ class LangevinChain(Chain):
         end = self.steps.run(self._total(energy, state), tuple(state.values()), tuple(noise[name] for name in state))
         return dict(zip(state, end, strict=True))
 
+    def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
+        """Where the variables are after the last step, and the log-ratio of all steps."""
+        start, eps = tuple(state.values()), tuple(noise[name] for name in state)
+        end, ratio = self.steps.run_with_ratio(self._total(energy, state), start, eps)
+        return dict(zip(state, end, strict=True)), ratio
+
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
         """v after one step without its noise or, with a generator, with it."""
-        step = self.mean_step if generator is None else self.one_step
-        if generator is None:
-            noise = tuple(torch.zeros_like(x).unsqueeze(0) for x in state.values())
-        else:
-            noise = tuple(step.noise(x, generator) for x in state.values())
-        end = step.run(self._total(energy, state), tuple(state.values()), noise)
+        x, draw = tuple(state.values()), self.one_step.noise
+        noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)
+        end = self.one_step.run(self._total(energy, state), x, noise)
         return dict(zip(state, end, strict=True))["v"]
 
     @staticmethod

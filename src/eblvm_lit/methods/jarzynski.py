@@ -1,0 +1,191 @@
+"""Maximum likelihood with weighted walkers, whose weights say what persistent chains have not followed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from eblvm_lit.core.functional import Params, bind, grad_and_value
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import by_rows, sum_event
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.samplers.chains.base import Chain, energy_of
+
+__all__ = ["Jarzynski", "systematic"]
+
+# Of the start: the examples whose chains run for so many steps, and the draws among which the walkers are chosen.
+N_EXAMPLES, N_STEPS, N_DRAWS = 1000, 100, 10_000
+
+
+def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
+    r"""Systematic resampling: row i is drawn :math:`\lfloor n w_i \rfloor` or :math:`\lceil n w_i \rceil` times.
+
+    Args:
+        weights: w, which sum to one, shape (m,).
+        u: One number, uniform in [0, 1).
+        n: How many rows are drawn.
+
+    Returns:
+        Their numbers, in order, shape (n,).
+
+    Example:
+        >>> systematic(torch.tensor([0.5, 0.0, 0.25, 0.25]), torch.tensor(0.3), 4)
+        tensor([0, 0, 2, 3])
+    """
+    below = weights.cumsum(0)
+    points = (torch.arange(n, device=weights.device) + u) / n * below[-1]
+    return torch.searchsorted(below, points, right=True).clamp(max=len(weights) - 1)
+
+
+def log_mean_exp(x: Tensor) -> Tensor:
+    """Log of the mean of exp(x), x (n,)."""
+    return x.logsumexp(0) - math.log(len(x))
+
+
+class Jarzynski(ContrastiveDivergence):
+    r"""Maximum likelihood by persistent chains that carry weights: walkers X_i with log-weights A_i.
+
+    .. math:: \nabla\, \mathrm{mean}\, F(v) - \sum_i w_i \nabla F(X_i), \quad w = \mathrm{softmax}(A), \qquad
+        \log Z = \log \mathrm{mean}_i\, e^{A_i}
+
+    From an iteration to the next, k steps of density T, those of the last theta, lead from X to X', and theta moves:
+
+    .. math:: A \leftarrow A + F_{\theta^-}(X) - F_\theta(X') + \log \frac{T(X' \to X)}{T(X \to X')}
+
+    which is :math:`F_{\theta^-}(X') - F_\theta(X')` for Gibbs sweeps. Sums weighted by w tend to expectations under p,
+    and log Z is known along the run, whether or not the chains have followed theta. Where F is not tractable, E(v, h)
+    replaces it. Where few walkers have most of the weight, they are resampled. They start as draws of a normal
+    distribution, weighted by the model. The loss is the negative log-likelihood. Theta is fitted to these very walkers:
+    where they mix slowly, log Z falls behind by O(1 / n) an iteration. Processes that share the minibatch share the
+    walkers, and each holds all of them. Reference: Carbone et al. 2023, arXiv 2305.19414, whose density of the step
+    back is that of the new theta.
+
+    Args:
+        energy: The model.
+        chain: The steps of the walkers.
+        optimizer: Rule of the only level.
+        n_chains: Number of walkers.
+        resample_below: They are resampled where the effective number of them, :math:`1 / \sum_i w_i^2`, is below this
+            fraction of all.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy the chain cannot sample, or fewer than one walker.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
+        >>> method = Jarzynski(
+        ...     energy=GRBM(v_dim=2, h_dim=3), chain=GibbsChain(n_steps=1), n_chains=1000, optimizer=Adam(lr=1e-3))
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> method.start(torch.randn(100, 2, generator=generator), generator)
+        >>> abs(method.log_partition() - method.energy.log_partition()) < 0.1
+        tensor(True)
+    """
+
+    chain_volume: Tensor
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        chain: Chain,
+        optimizer: Optimizer,
+        n_chains: int,
+        resample_below: float = 0.5,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
+        )
+        self.resample_below = resample_below
+        # A + F(X): the log of the volume that a walker stands for, with which its weight is known for every theta
+        self._lasting.append("volume")
+        self.register_buffer("chain_volume", torch.zeros(n_chains))
+
+    @property
+    def title(self) -> str:
+        """With k."""
+        return f"Jarzynski: maximum likelihood by {self.n_chains:,} weighted walkers, k = {self.chain.n_steps}"
+
+    @property
+    def parts(self) -> MethodParts:
+        """The energy, and its log Z."""
+        return MethodParts(energy=self.energy, log_z=self.log_partition())
+
+    def on_fit_start(self) -> None:
+        """Start the walkers, unless a checkpoint has brought them."""
+        super().on_fit_start()
+        if not self.get_buffer("chain_started"):
+            examples = self._data.as_float(self._data.splits.train[:N_EXAMPLES]).to(self.device, self.dtype)
+            self.start(examples, keyed_generator(self.seed, "walkers", device=self.device))
+
+    @torch.no_grad()
+    def start(self, v: Tensor, generator: torch.Generator) -> None:
+        """Draw the walkers: chains from v (n, *event) say where the model is, and weights what their normal misses."""
+        chain, energy, A, drawn = self.chain, self.energy, v.new_zeros(N_DRAWS), {}
+        X = chain.start(energy, v, chain.start_noise(energy, v, generator))
+        for _ in range(0, N_STEPS, chain.n_steps):
+            X = chain.run(energy, X, chain.noise(energy, len(v), v, generator))
+        for name in chain.shapes(energy):
+            mean, std, eps = X[name].mean(0), X[name].std(0), v.new_empty(N_DRAWS, *X[name].shape[1:])
+            drawn[name] = mean + std * eps.normal_(generator=generator)
+            A -= sum_event(Normal(mean, std).log_prob(drawn[name]))
+        F = by_rows(lambda *x: energy_of(energy, dict(zip(drawn, x, strict=True))), len(v), *drawn.values())
+        u = v.new_empty(()).uniform_(generator=generator)
+        rows = systematic((A - F).softmax(0), u, len(self.chain_volume))
+        drawn["volume"] = log_mean_exp(A - F) + F
+        for name, x in drawn.items():
+            self.get_buffer(f"chain_{name}").copy_(x[rows])
+        self.get_buffer("chain_started").fill_(True)
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of both phases, and of resampling."""
+        return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Carbone et al. 2023, Algorithm 1, of which a process moves its own walkers."""
+        energy, chains = bind(self.energy, state.theta), self.chains_of(state.minibatch, v.device)
+        positive = self.positive_phase(energy, state, v, noise["positive"])
+        X = {name: state.buffers[f"chain_{name}"] for name in self.chain.shapes(self.energy)}
+        own = chains.rows_of(X, dict.fromkeys(X, 0))
+
+        def loss(theta: Params) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            energy = bind(self.energy, theta)
+            F = chains.gather(energy_of(energy, own))
+            A = state.buffers["chain_volume"] - F
+            return energy_of(energy, positive).mean() + log_mean_exp(A), (A, F)
+
+        grads, (value, (A, F)) = grad_and_value(loss, has_aux=True)(state.theta)
+        w, log_z = A.softmax(0), log_mean_exp(A)
+        n_effective = 1 / w.square().sum()
+        few = n_effective < self.resample_below * len(w)
+        rows = torch.where(few, systematic(w, noise["resampling"], len(w)), torch.arange(len(w), device=w.device))
+        volume = torch.where(few, log_z, A) + F[rows]
+        own = chains.rows_of({name: x[rows] for name, x in X.items()}, dict.fromkeys(X, 0))
+        own, ratio = self.chain.weighted_run(energy, own, chains.rows_of(noise["negative"], self._noise_axes))
+        kept = self.kept(state, chains, positive, {**own, "volume": chains.rows_of(volume, 0) + ratio})
+        diagnostics = {"log_z": log_z, "effective_sample_size": n_effective, "resampled": few.to(w.dtype)}
+        return self.update(state, "model", value, grads, diagnostics, kept)
+
+    @torch.no_grad()
+    def log_partition(self) -> Tensor:
+        """The estimate of log Z of the model as it is, to which the weights are carried."""
+        X = {name: self.get_buffer(f"chain_{name}") for name in self.chain.shapes(self.energy)}
+        return log_mean_exp(self.chain_volume - energy_of(self.energy, X))
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """The negative log-likelihood, or -log p(v, h) where F is not tractable, shape (B,)."""
+        positive = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
+        return energy_of(self.energy, positive) + self.log_partition()
