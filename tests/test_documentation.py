@@ -357,9 +357,11 @@ def resolved(word, folder):
     """A word with its placeholders filled in."""
     if (word.startswith("ckpt=") and "last.ckpt" in word) or word == "ckpt=...":
         return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
-    for kind in ("outputs", "multirun"):
-        if f"{kind}/DATE/TIME" in word:
-            word = word.replace(f"{kind}/DATE/TIME", str(newest(folder, f"{kind}/2*-*/*/").relative_to(folder)))
+    if word == "my_model":  # packed here, not into the package
+        return str(folder / word)
+    trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]  # evaluations leave folders, too
+    for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
+        word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))
     return word.replace("../shared/data", str(folder / "data"))
 
 
