@@ -36,8 +36,8 @@ from objectives import test_base as batteries_of_objectives
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
-# Whose blocks of Python are run. Those of EXAMPLES are rows, a test, and files of the folder OWN.
-PYTHON_PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("python", "papers"))]
+# Whose blocks of Python are run. Those of EXAMPLES are rows, and files of the folder OWN.
+PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md"]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
@@ -263,9 +263,7 @@ def test_the_rows_pass_the_batteries():
 
 @pytest.mark.usefixtures("own_parts")
 def test_the_methods_own_tests_pass():
-    scope = {"__name__": "example"}
-    (block,) = [block for block in blocks(EXAMPLES, "python") if block.marker == "test"]
-    exec(compile(block.text, str(block), "exec"), scope)
+    scope = runpy.run_path(str(OWN / "test_discrepancy.py"))
     tests = [value for name, value in scope.items() if name.startswith("test_")]
     assert tests
     for test in tests:

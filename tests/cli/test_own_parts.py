@@ -106,7 +106,7 @@ def test_the_example_is_loaded_and_sampled_from_another_folder(example, folder):
 def test_the_page_shows_the_example_s_files_as_they_are():
     found = blocks(ROOT / "docs" / "extending.md", "python", "yaml")
     shown = [(block.marker.removeprefix("example: "), block.text) for block in found if "example: " in block.marker]
-    assert len(shown) > 8
+    assert len(shown) > 3
     for name, text in shown:
         assert text == (EXAMPLE / name).read_text(), name
 
