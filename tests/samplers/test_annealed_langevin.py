@@ -109,7 +109,7 @@ def test_divergence_is_refused():
 def test_adjusted_steps_fall_with_the_temperature():
     start = torch.full((200, 1), 3.0, dtype=torch.float64)
     langevin = eb.AnnealedLangevin(
-        step_size=0.5, temperature=16.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.0, adjusted=True
+        step_size=0.5, temperature=16.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=1
     )
     (x,) = langevin.run(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
     normal = torch.cat([row for row, _ in SampleNoise(0, range(200)).steps(1, 1, 1, dtype=torch.float64)])

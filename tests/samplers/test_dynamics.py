@@ -48,11 +48,12 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
         assert_mean(moment(samples), (p * moment(v)).sum(0))
 
 
-def test_adjusted_steps_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussian(float64):
+@pytest.mark.parametrize(("n_leapfrog", "step_size"), [(1, 0.9), (3, 0.7)])
+def test_moves_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussian(float64, n_leapfrog, step_size):
     case = next(case for case in cases.INFERRED if case.name == "gaussian-latent")
     energy = case.make().requires_grad_(False)  # of normal latents: E(v, E[h|v]) = F(v) + a constant
     langevin = eb.AnnealedLangevin(
-        step_size=0.9, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, adjusted=True
+        step_size=step_size, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=n_leapfrog
     )  # without adjustment the variance is a quarter too large
     sampler = eb.ChainSamples(dynamics=langevin, kind="mean", batch_size=4000)
     v = sampler.draw(energy, range(4000), seed=0, posterior=case.exact_posterior(energy))

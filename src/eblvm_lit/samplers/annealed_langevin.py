@@ -38,8 +38,9 @@ class AnnealedLangevin(Dynamics):
         n_falling: Steps down to T = 1.
         n_cold: Steps from T = 1 to T = 0; a single one is at T = 1.
         denoise_std: sigma_0; 0 for no such step.
-        adjusted: Whether steps are accepted as in the Metropolis algorithm, so that samples at T = 1 are the model's
-            whatever the step size, and chains cannot diverge; not of the kind score, which has no energy.
+        n_leapfrog: 0 for the steps above. From 1 on, moves of Hamiltonian Monte Carlo of so many leapfrog steps replace
+            them: samples at T = 1 are the model's whatever the step size, and chains cannot diverge. One leapfrog step
+            is a Metropolis-adjusted Langevin step. Not of the kind score, which has no energy.
         capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
     Example:
@@ -60,11 +61,11 @@ class AnnealedLangevin(Dynamics):
         n_falling: int = 2000,
         n_cold: int = 200,
         denoise_std: float = 0.1,
-        adjusted: bool = False,
+        n_leapfrog: int = 0,
         capture: bool = False,
     ) -> None:
-        self.step_size, self.denoise_std, self.adjusted, self.capture = step_size, denoise_std, adjusted, capture
-        self.kinds = Dynamics.kinds if adjusted else (*Dynamics.kinds, "score")
+        self.step_size, self.denoise_std, self.n_leapfrog, self.capture = step_size, denoise_std, n_leapfrog, capture
+        self.kinds = Dynamics.kinds if n_leapfrog else (*Dynamics.kinds, "score")
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(
             [
@@ -88,11 +89,11 @@ class AnnealedLangevin(Dynamics):
     @property
     def settings(self) -> list[Any]:
         """What samples depend on."""
-        return [self.step_size, self.temperatures, self.denoise_std, *(["adjusted"] if self.adjusted else [])]
+        return [self.step_size, self.temperatures, self.denoise_std, *([self.n_leapfrog] if self.n_leapfrog else [])]
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """The variables after each step; see :meth:`Dynamics.steps`."""
-        if self.adjusted:
+        if self.n_leapfrog:
             yield from self._adjusted_steps(chains, noise)
             return
         x = tuple(part.detach() for part in chains.start)
@@ -109,13 +110,13 @@ class AnnealedLangevin(Dynamics):
             yield x
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Metropolis-adjusted steps: at T their stationary distribution is exp(-E / T)."""
-        flat, mala = FlatChains(chains), HMC(n_leapfrog=1)
+        """Moves of Hamiltonian Monte Carlo: at T their stationary distribution is exp(-E / T)."""
+        flat, hmc = FlatChains(chains), HMC(n_leapfrog=self.n_leapfrog)
         x, here = flat.x, None
         numbers = noise.steps(self.n_steps, x.shape[1], 1, dtype=x.dtype)
         for temperature, (xi, uniform) in zip(self.temperatures.clamp(min=COLDEST).tolist(), numbers, strict=True):
             known = None if here is None else (here[0] / temperature, here[1] / temperature)
             size, drawn = self.step_size * math.sqrt(temperature), MoveNoise(xi, uniform[:, 0])
-            move = mala.move(lambda x, t=temperature: flat.energies(x) / t, x, drawn, size, known)
+            move = hmc.move(lambda x, t=temperature: flat.energies(x) / t, x, drawn, size, known)
             x, here = move.x, (temperature * move.energy, temperature * move.slope)
             yield flat.parts(x)
