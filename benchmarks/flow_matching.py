@@ -28,7 +28,7 @@ def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tenso
 
 
 @torch.no_grad()
-def heun(field: Field, v: Tensor, n_steps: int = 50) -> Tensor:
+def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
     """dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations a step."""
     size, t = 1 / n_steps, v.new_zeros(len(v))
     for i in range(n_steps):
@@ -53,22 +53,6 @@ class Block(nn.Module):
         scale, shift = film.view(*film.shape, *[1] * (x.dim() - 2)).chunk(2, 1)
         y = (1 + scale) * self.norm(self.first(silu(self.before(x)))) + shift
         return self.shortcut(x) + self.second(silu(y))
-
-
-class FlowMLP(nn.Module):
-    """Linear layers on all pixels."""
-
-    def __init__(self, v_shape: Sequence[int], width: int = 640) -> None:
-        super().__init__()
-        n = math.prod(v_shape)
-        self.enter, self.leave = nn.Linear(n, width), nn.Linear(width, n)
-        self.blocks = nn.ModuleList(Block(nn.Linear, width, width) for _ in range(3))
-
-    def forward(self, v: Tensor, t: Tensor) -> Tensor:
-        x = self.enter(v.flatten(1))
-        for block in self.blocks:
-            x = block(x, t)
-        return self.leave(x).view_as(v)
 
 
 class FlowUNet(nn.Module):

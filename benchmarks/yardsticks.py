@@ -15,9 +15,10 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import eblvm_lit
-from benchmarks.flow_matching import FlowMLP, FlowUNet, heun
+from benchmarks.flow_matching import FlowUNet, heun
 from benchmarks.run import ROOT, machine, parser
 from benchmarks.tables import Row
+from benchmarks.yardstick_samplers import SAMPLERS, draw_images, weights_error
 from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_run, train_spline
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.cli.instantiate import instantiate
@@ -44,7 +45,6 @@ TRAINED = {
         *("sampler.kind=marginal", "method.compile=true"),
     ),
 }
-FIELDS = {"flow_mlp": partial(train_field, FlowMLP, 128), "flow_unet": partial(train_field, FlowUNet, 64)}
 SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 50.0, "vages_mnist": 32.0}  # minutes, elsewhere: docs/reproduction.md
 # Of methods of F(v), whose log Z is known, the one that neither blurs the data nor mistakes the weights of modes.
 DEEP = ("model=deep_toy", "method=ed")
@@ -60,7 +60,7 @@ class Handed(ImageSource):
 class Images:
     """Rows of MNIST, by the classifier and the reference of conf/evaluation/classifier.yaml."""
 
-    names, minutes = ("real", *TRAINED, *FIELDS, *SHIPPED), 60.0
+    names, minutes = ("real", *TRAINED, "flow_matching", *SHIPPED), 60.0
     criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
     columns = (*criteria, "parameters", "iterations", "minutes")
     quick = tuple(f"{METRIC}.{key}" for key in ("n_samples=100", "n_samples_at_validation=100", "features.n_steps=20"))
@@ -87,8 +87,8 @@ class Images:
         if name == "real":  # those of the training images that are not in the reference
             used = self.metric.reference._order(self.data)
             return v[~torch.isin(torch.arange(len(v)), used)], nn.Identity(), {}
-        if name in FIELDS:
-            field, cost = self.train(partial(FIELDS[name], v))
+        if name == "flow_matching":
+            field, cost = self.train(partial(train_field, FlowUNet, 64, v))
             noise = torch.randn(self.n, *v.shape[1:], generator=keyed_generator(SEED, "flow matching", "samples"))
             v = torch.cat([heun(field, some) for some in noise.split(500)])
             return ((v + 1) * 127.5).round().clamp(0, 255).byte(), field, cost
@@ -99,6 +99,25 @@ class Images:
         cached: Any = partial(SampleCache, cache_dir=str(self.out / "cache"))  # images as its own metric draws them
         source = cached(sampler=run.sampler) if run.generator is None else GeneratedImages()
         return source.images(run.method, run.data, self.n), run.method, {**cost, "iterations": run.iteration}
+
+
+class Samplers(Images):
+    """Rows of the shipped models that chains sample, by each sampler, and of real images: 1,000 of each."""
+
+    models = ("bimdsm_mnist", "vages_mnist")
+    names = ("real", *(f"{model}, {sampler}" for model in models for sampler in SAMPLERS))
+    columns = (*Images.criteria[:3], "evaluations", "seconds", "weights_error", "weights_evaluations")
+
+    def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
+        super().__init__(out, minutes, (f"{METRIC}.n_samples=1000", *overrides))
+
+    def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
+        if name == "real":
+            return super().made(name)
+        model, sampler = name.split(", ", 1)
+        of_images, of_points = SAMPLERS[sampler]
+        images, method, cost = draw_images(model, of_images, self.n)
+        return images, method, cost | (weights_error(of_points) if of_points else {})
 
 
 class Points:
@@ -141,10 +160,14 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
 
 def main(*words: str) -> int:
     own, console = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row"), Console(width=140)
-    own.add_argument("table", choices=("images", "points"))
+    own.add_argument("table", choices=("images", "samplers", "points"))
     own.add_argument("--minutes", type=float, help="of training a model (default: 60 for images, 5 for points)")
     options = own.parse_args(words or None)
-    kind, folder, rows = {"images": Images, "points": Points}[options.table], options.out / options.table, []
+    kind, folder, rows = (
+        {"images": Images, "samplers": Samplers, "points": Points}[options.table],
+        options.out / options.table,
+        [],
+    )
     chosen = [name for name in kind.names if options.only.search(name)]
     if options.list or not chosen:
         console.print("\n".join(chosen) or "No row has such a name; --list shows them.")
