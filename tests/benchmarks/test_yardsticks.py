@@ -62,7 +62,10 @@ def test_rows_of_samplers(tmp_path, monkeypatch):
     assert len(images) == 2
     # at each of ten levels: two energies, the first gradient, four moves; then the jump
     assert cost["evaluations"] == 10 * (2 + 1 + 4) + 1
-    assert yardstick_samplers.weights_error((*of_points, quick), 10)["weights_error"] > 0.8
+    energy, n = yardstick_samplers.UnequalModes(), torch.arange(1, 26)
+    assert energy.error(energy.centres.repeat_interleave(n, 0)) < 1e-6
+    assert energy.error(energy.centres[:1]) == pytest.approx(324 / 325)
+    assert yardstick_samplers.weights_error((*of_points, quick), 10)["weights_evaluations"] == 5 * (2 + 1 + 2)
 
 
 def test_a_row_of_points(tmp_path, monkeypatch):
