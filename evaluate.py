@@ -3,4 +3,4 @@
 from eblvm_lit.cli.commands import evaluate
 
 if __name__ == "__main__":
-    evaluate()
+    evaluate()  # Hydra's completion in shells serves scripts that contain @hydra.main

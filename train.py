@@ -3,4 +3,4 @@
 from eblvm_lit.cli.commands import train
 
 if __name__ == "__main__":
-    train()
+    train()  # Hydra's completion in shells serves scripts that contain @hydra.main

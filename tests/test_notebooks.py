@@ -1,5 +1,7 @@
 """The notebooks of docs/notebooks run from their first cell to their last, without a display."""
 
+import tomllib
+
 import pytest
 
 from helpers.shell import ROOT
@@ -12,12 +14,15 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_three_small_ones_that_show_their_outputs():
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
     assert len(NOTEBOOKS) == 3
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         assert path.stat().st_size < 100_000
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert any(cell.outputs for cell in code)
+        assert f"/{address.partition('.com/')[2]}/blob/main/docs/notebooks/{path.name})" in notebook.cells[0].source
+        assert f"git+{address}" in code[0].source
         for output in [output for cell in code for output in cell.outputs]:
             assert output.output_type != "error"
             assert not (output.output_type == "stream" and output.name == "stderr"), output.text

@@ -4,6 +4,8 @@ import ast
 import re
 from collections import Counter
 
+import yaml
+
 from helpers.shell import ROOT
 
 PACKAGE = ROOT / "src" / "eblvm_lit"
@@ -22,7 +24,7 @@ def text(path):
 
 
 def test_nothing_lies_loose_in_the_package():
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "errors.py"}
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
 def test_each_room_has_its_folder_of_tests():
@@ -47,7 +49,7 @@ def test_every_test_asserts_something():
 
 def test_no_two_modules_have_one_name():
     names = Counter(path.name for path in MODULES)
-    assert [name for name, n in names.items() if n > 1 and name != "base.py"] == []
+    assert [name for name, n in names.items() if n > 1 and name not in ("base.py", "__main__.py")] == []
 
 
 def test_the_first_line_of_a_module_says_what_is_in_it():
@@ -82,6 +84,11 @@ def test_mathematics_imports_nothing_of_processes():
 def test_private_names_of_torch_and_lightning_are_in_one_module():
     found = [path for path in MODULES if PRIVATE.search(text(path))]
     assert found == [PACKAGE / "core" / "fast_paths.py"]
+
+
+def test_a_commit_is_checked_by_the_ruff_of_make_lint():
+    (hooks,) = yaml.safe_load(text(ROOT / ".pre-commit-config.yaml"))["repos"]
+    assert f"ruff=={hooks['rev'].removeprefix('v')}" in text(ROOT / "constraints.txt").splitlines()
 
 
 def test_what_a_method_has_is_asked_of_its_parts():

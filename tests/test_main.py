@@ -1,0 +1,64 @@
+"""The commands: by one name, completed by a shell, and of an installed wheel."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from functools import partial
+
+import pytest
+import yaml
+
+from eblvm_lit import __version__
+from eblvm_lit.__main__ import COMMANDS, main
+from helpers.shell import ROOT
+
+
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """What ``python -m eblvm_lit WORDS`` prints."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["__main__.py", *words])
+        try:
+            main()
+        except SystemExit as leaving:
+            assert not leaving.code  # noqa: PT017 - train returns
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_a_name_is_a_command_with_its_arguments(said):
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {f"eblvm-{name}": target for name, target in COMMANDS.items()}
+    assert said("--version") == f"eblvm_lit {__version__}\n"
+    assert yaml.safe_load(said("train", "--cfg", "job", "method=dsm", "seed=7"))["seed"] == 7
+    assert "ckpt" in said("evaluate", "--help")
+    assert "samples.npz" in said("sample", "--help")
+    assert "--html" in said("report", "--help")
+
+
+def test_a_shell_completes_groups_and_options(said, monkeypatch):
+    assert "complete " in said("train", "-sc", "install=bash").splitlines()[-1]
+    monkeypatch.setenv("COMP_LINE", "eblvm-train method=vages_")
+    assert "method=vages_dsm" in said("train", "-sc", "query=bash").split()
+    assert all("@hydra.main" in (ROOT / name).read_text() for name in ("train.py", "evaluate.py"))
+
+
+@pytest.mark.slow
+def test_a_wheel_made_of_the_sdist_trains_in_a_clean_environment(tmp_path):
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    call = partial(subprocess.run, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True)
+    call([sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", str(ROOT)])
+    (wheel,) = tmp_path.glob("dist/*.whl")
+    call([sys.executable, "-m", "venv", "env"])
+    (site,) = tmp_path.glob("env/lib/python*/site-packages")
+    # What the package needs is shared; the package itself is not, because the .pth files there are not read.
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
+    call(["env/bin/pip", "install", "--no-index", "--no-deps", str(wheel)])
+    assert call(["env/bin/python", "-m", "eblvm_lit", "--version"]).stdout == f"eblvm_lit {__version__}\n"
+    call(["env/bin/eblvm-train", "debug=fast", "hydra.run.dir=run"])
+    assert (tmp_path / "run" / "metrics.json").is_file()
+    assert (site / "eblvm_lit" / "conf" / "config.yaml").is_file()
