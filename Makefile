@@ -14,7 +14,7 @@ DOCS = $(VENV)/.stamp-docs
 AUDIT = $(VENV)/.stamp-audit
 ARGS =
 
-.PHONY: help train test test-slow test-mutations test-portable docs docs-check bench gpu-check lint audit format clean
+.PHONY: help train test test-slow test-mutations test-portable schema docs docs-check bench gpu-check lint audit format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ test-mutations: $(TEST) ## make small errors in the mathematics, and see that te
 
 test-portable: $(TEST) ## run the tests of numbers on other instruction sets, Pythons and versions; ARGS=--help
 	$(BIN)/python tests/portable.py $(ARGS)
+
+schema: $(TRAIN) ## make conf/schema.json, by which editors complete keys
+	$(BIN)/python conf/schema.py > conf/schema.json.new && mv conf/schema.json.new conf/schema.json
 
 docs: $(DOCS) ## build the pages of docs/ as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

@@ -316,7 +316,6 @@ NOT_RUN = {  # by how a word ends
     "=fid": "needs the weights of the Inception network and images",
     "data=image_folder": "needs a folder of images",
     "trainer=ddp": "needs GPUs",
-    "experiment_name: eblvm}": "needs MLflow",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
 AT = "callbacks.evaluation.metrics"

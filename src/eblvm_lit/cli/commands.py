@@ -30,7 +30,7 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     import hydra
     from hydra.errors import HydraException
 
-    from eblvm_lit.cli.sentences import conf_folder, sentence
+    from eblvm_lit.cli.sentences import HYDRA, conf_folder, sentence
 
     def task(cfg: DictConfig) -> float | None:
         from eblvm_lit.cli import cli  # takes half a second, for which --help need not wait
@@ -39,7 +39,8 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would otherwise print in its own words
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config_name)(task)()
+        options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
+        hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
     except HydraException as error:
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
 

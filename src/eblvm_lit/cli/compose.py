@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
@@ -15,7 +15,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from eblvm_lit.cli import run
 from eblvm_lit.cli.instantiate import import_packages
 from eblvm_lit.cli.loading import load
-from eblvm_lit.cli.sentences import conf_folder, refuse_unread, sentence
+from eblvm_lit.cli.sentences import composing, refuse_unread, sentence
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import ConfigError
 
@@ -74,7 +74,7 @@ def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) -> DictConfig:
     try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder()), job_name="train"):
+        with composing():
             return compose(name, [*search, *overrides], return_hydra_config=True)
     except HydraException as error:
         raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None

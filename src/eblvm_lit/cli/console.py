@@ -23,6 +23,7 @@ from rich.text import Text
 
 from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.utils.command_line import override
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
@@ -119,7 +120,7 @@ def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
 
 
 def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
-    """Print the final metrics as a table, those of the test split first, and the folder on a line of its own.
+    """Print the final metrics as a table, what a run is chosen by first, and the folder on a line of its own.
 
     Args:
         metrics: Numbers by name.
@@ -127,11 +128,23 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
         estimators: How some of them were computed, by the name without a split.
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
-    for name in sorted(metrics, key=lambda name: (not name.startswith("test"), name.startswith("train/"), name)):
+    for name in sorted(metrics, key=_place):
         words = name.rpartition("/")[2].split("_")
         unit = next((UNITS[word] for word in UNITS if word in words), "")
         table.add_row(Text(name), significant(metrics[name]), unit)
     show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
+
+
+def _place(name: str) -> tuple[bool | str, ...]:
+    """The place of a metric in a table.
+
+    Example:
+        >>> names = ["ais_effective_sample_size", "fisher", "fid", "log_likelihood_standard_error", "log_likelihood"]
+        >>> sorted(names, key=_place)[:4]
+        ['fid', 'log_likelihood', 'log_likelihood_standard_error', 'fisher']
+    """
+    goal = {"likelihood", "fid"} & set(re.split("[/_]", name))
+    return not name.startswith("test"), name.startswith("train/"), not goal, not direction(name), name
 
 
 def next_steps(cfg: DictConfig, method: Method) -> list[str]:

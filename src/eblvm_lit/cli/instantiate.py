@@ -25,6 +25,8 @@ __all__ = [
     *("resolve_target", "to_plain"),
 ]
 
+# What a class raises that does not take its arguments.
+UNFIT = (TypeError, ValueError, ImportError)
 # What a checkpoint may name, too.
 OWN = "eblvm_lit"
 # What the command line may name in addition. Not all of torch and Lightning: both have classes that start processes
@@ -61,10 +63,13 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     plain = to_plain(node, path)
     refuse_interpolations(plain, path)
     _check(plain, path, packages)
+    # Hydra 1.4 asks what it may build; 1.3 has no such argument
+    whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, *packages)]}
+    allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
     try:
-        built = hydra.utils.instantiate(plain, _convert_="all") if isinstance(plain, dict | list) else plain
-    except InstantiationException as error:
-        raise _cause(error, path) from error
+        built = hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
+    except (InstantiationException, *UNFIT) as error:
+        raise _cause(error, plain, path) from error
     if kind is not None and not isinstance(built, kind):
         raise ConfigError(f"{path} must be a {kind.__name__}, not {type(built).__name__}: see {kind.__module__}.")
     return built
@@ -147,15 +152,20 @@ def _within(module: str, packages: Sequence[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _cause(error: InstantiationException, path: str) -> BaseException:
-    """What Hydra's error comes from: as a sentence with the place and the class if arguments do not fit."""
+def _cause(error: Exception, plain: Any, path: str) -> BaseException:
+    """What an error comes from: as a sentence with the place and the class if arguments do not fit.
+
+    Hydra 1.3 wraps it in an error of its own whose text has the place; 1.4 adds a note.
+    """
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, EblvmError):
         cause = cause.__cause__
-    target, key = re.search(r"'([\w.]+)'", str(error)), re.search(r"full_key: (.+)", str(error))
-    if target is None or not isinstance(cause, TypeError | ValueError | ImportError):
+    found = re.search(r"full_key: (.+)", "\n".join([str(error), *getattr(error, "__notes__", ())]))
+    key = [found[1]] if found else []
+    target = OmegaConf.select(OmegaConf.create(plain), ".".join([*key, "_target_"]))
+    if target is None or not isinstance(cause, UNFIT):
         return cause
-    return misfit(f"{path}.{key[1]}" if key else path, hydra.utils.get_class(target[1]), cause)
+    return misfit(".".join([path, *key]), hydra.utils.get_class(target), cause)
 
 
 def misfit(path: str, target: type, error: BaseException) -> ConfigError:

@@ -19,7 +19,7 @@ from eblvm_lit.cli.settings import adapt, check_config
 from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics, in_sweep
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
-from eblvm_lit.training.loggers.csv import CSVCurves
+from eblvm_lit.training.loggers.base import finish_runs, resume_runs
 from eblvm_lit.training.loggers.wandb import WandbRun
 from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
@@ -78,7 +78,7 @@ def run(cfg: DictConfig) -> dict[str, float]:
             logger.log_hyperparams(parts.method.description)
         return _fit(cfg, parts, trainer, resume_from)
     finally:
-        _finish_wandb()
+        finish_runs(trainer.loggers, sys.exc_info()[0] is not None)
 
 
 def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
@@ -156,11 +156,7 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
     log.info("Resuming from iteration %d of %s.", start, path)
     if changed := changed_rates(parts.method, checkpoint, trainer.max_steps):
         log.warning("The learning rate leaves its schedule at iteration %d: %s.", start, changed)
-    for logger in trainer.loggers:
-        if isinstance(logger, CSVCurves):
-            logger.resume(path.parent.parent, start)
-        elif isinstance(logger, WandbRun):
-            logger.resume(checkpoint["wandb"])
+    resume_runs(trainer.loggers, checkpoint.get("loggers", {}), path.parent.parent, start)
 
 
 def _upload(trainer: pl.Trainer, folder: Path) -> None:
@@ -170,12 +166,6 @@ def _upload(trainer: pl.Trainer, folder: Path) -> None:
             artifact = sys.modules["wandb"].Artifact(f"checkpoint-{logger.version}", type="model")
             artifact.add_dir(str(folder / "checkpoints"))
             logger.experiment.log_artifact(artifact)
-
-
-def _finish_wandb() -> None:
-    """Close an open W&B run: the next job of this process would log into it."""
-    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
-        wandb.finish(exit_code=int(sys.exc_info()[0] is not None))
 
 
 def evaluate(cfg: DictConfig) -> dict[str, float]:
@@ -208,5 +198,5 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
             write_results(folder / "evaluation.json", metrics, parts, loggers)
         show_results(metrics, folder, estimators(parts))
     finally:
-        _finish_wandb()
+        finish_runs(loggers, sys.exc_info()[0] is not None)
     return metrics

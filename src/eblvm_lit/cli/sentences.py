@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
@@ -16,7 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["conf_folder", "nearest", "refuse_unread", "sentence"]
+__all__ = ["HYDRA", "composing", "conf_folder", "nearest", "refuse_unread", "sentence"]
+
+# What Hydra's versions ask for: 1.3 acts as 1.1 unless it is told, and later ones warn of the word.
+HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 
 # Words of Lightning that runs do not take, most because they count iterations, and what does their work.
 NOT_TAKEN = {
@@ -46,6 +50,11 @@ def conf_folder() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "conf"
     return installed if installed.is_dir() else package.parents[1] / "conf"
+
+
+def composing() -> initialize_config_dir:
+    """The context in which the configurations are composed."""
+    return initialize_config_dir(config_dir=str(conf_folder()), job_name="train", **HYDRA)
 
 
 def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> str:
@@ -123,7 +132,7 @@ def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
     """
     groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
     chosen = [text for text in overrides if text.lstrip("+").partition("=")[0].partition("@")[0] in groups]
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_folder())):
+    with composing():
         try:
             composed = compose(config_name, overrides=chosen, return_hydra_config=True)
         except HydraException:  # one of them is wrong, too

@@ -73,12 +73,19 @@ def test_figures_results_and_checkpoints_are_there(sweep):
 
 
 def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp_path):
-    long = (*OFFLINE, "trainer.max_steps=20", "n_validations=2")
+    mode = ("logger=[csv,wandb]", "logger.wandb.mode=offline", "method=dsm")
+    long = (*mode, "trainer.max_steps=20", "n_validations=2")
     with pytest.raises(RuntimeError, match="on purpose"):
         train(tmp_path / "run", *long, *CRASH)
     train(tmp_path / "run", *long, "ckpt=last")
     first, second = runs_of(tmp_path)
-    assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["wandb"]
+    assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["loggers"]["WandbRun"]
     assert second.run.resume  # `wandb sync` appends it to what the server has of this id, as of wandb 0.31
     assert (first.exit_code, second.exit_code) == (1, 0)
     assert min(row["iteration"] for row in second.rows) == 11
+
+
+def test_a_disabled_run_leaves_nothing(tmp_path):
+    train(tmp_path, "logger=wandb", "logger.wandb.mode=disabled", "method=dsm")
+    assert not [*tmp_path.rglob("*.wandb")]
+    assert curves(tmp_path)

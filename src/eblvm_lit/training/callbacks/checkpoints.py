@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.checkpoint_io import load_checkpoint
+from eblvm_lit.training.loggers.base import run_names
 from eblvm_lit.utils.io import copy_whole
 
 __all__ = ["Checkpoints"]
@@ -69,9 +69,9 @@ class Checkpoints(pl.Callback):
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add the values of the last validation, and the id of the W&B run, which a resumed run continues."""
+        """Add the values of the last validation, and the names of loggers' runs, which a resumed run continues."""
         checkpoint["validation"] = dict(self.validation)
-        checkpoint["wandb"] = next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None)
+        checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Restore the values of the last validation: a run that resumes at its end has no further one."""

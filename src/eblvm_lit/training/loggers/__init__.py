@@ -1,1 +1,1 @@
-"""Loggers: CSV files, TensorBoard and Weights & Biases, with figures and final metrics."""
+"""Loggers: CSV files, TensorBoard, Weights & Biases, MLflow and Trackio, with figures and final metrics."""

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-__all__ = ["figure_tag", "log_figures", "log_results"]
+from eblvm_lit.training.loggers.csv import CSVCurves
+from eblvm_lit.training.loggers.mlflow import MLFlowRun
+from eblvm_lit.training.loggers.trackio import TrackioRun
+from eblvm_lit.training.loggers.wandb import WandbRun
+
+__all__ = ["figure_tag", "finish_runs", "log_figures", "log_results", "resume_runs", "run_names"]
+
+# Loggers of runs that have a name, by which they resume.
+NAMED = (WandbRun, MLFlowRun, TrackioRun)
 
 
 def figure_tag(path: Path, iteration: int) -> str:
@@ -27,7 +36,7 @@ def figure_tag(path: Path, iteration: int) -> str:
 
 @rank_zero_only
 def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int) -> None:
-    """Log figures to TensorBoard and W&B.
+    """Log figures to the loggers that show them.
 
     Args:
         loggers: Those of the trainer.
@@ -36,12 +45,42 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
     """
     for logger in loggers:
         for path in paths:
-            if isinstance(logger, WandbLogger):
+            if hasattr(logger, "log_image"):
                 logger.log_image(figure_tag(path, iteration), [str(path)], step=iteration)
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
                 logger.experiment.flush()  # the last figures come after Lightning has finished with the logger
+
+
+def run_names(loggers: Sequence[Logger]) -> dict[str, Any]:
+    """The names of the runs that loggers have begun, for :func:`resume_runs`."""
+    return {type(logger).__name__: logger.version for logger in loggers if isinstance(logger, NAMED)}
+
+
+def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Path, iteration: int) -> None:
+    """Continue the runs of loggers; called before anything is logged.
+
+    Args:
+        loggers: Those of the trainer.
+        names: As :func:`run_names` gave them.
+        folder: That of the run that is resumed.
+        iteration: Where it is resumed.
+    """
+    for logger in loggers:
+        if isinstance(logger, CSVCurves):
+            logger.resume(folder, iteration)
+        elif isinstance(logger, NAMED):
+            logger.resume(names.get(type(logger).__name__))
+
+
+def finish_runs(loggers: Sequence[Logger], failed: bool) -> None:
+    """End the runs of loggers: the next job of this process would log into that of W&B."""
+    for logger in loggers:
+        if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that ends it
+            logger.finalize("failed" if failed else "success")
+    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
+        wandb.finish(exit_code=int(failed))
 
 
 @rank_zero_only

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
@@ -26,7 +26,8 @@ class WandbRun(WandbLogger):
         name: Name of the run; None uses the overrides of the command line.
         group: Group of the run; None uses the experiment and the sweep.
         tags: Tags in addition to experiment, method, data and model.
-        offline: Write to ``save_dir`` only, for a later ``wandb sync``.
+        offline: Write to ``save_dir`` only, for a later ``wandb sync``; the same as ``mode=offline``.
+        mode: W&B's own word; None takes it from the environment, as W&B does.
         log_checkpoints: Whether to upload the last and the best checkpoint as an artifact.
 
     Example:
@@ -44,6 +45,7 @@ class WandbRun(WandbLogger):
         group: str | None = None,
         tags: Sequence[str] = (),
         offline: bool = False,
+        mode: Literal["online", "offline", "disabled"] | None = None,
         log_checkpoints: bool = False,
     ) -> None:
         job = Job.current()
@@ -57,7 +59,7 @@ class WandbRun(WandbLogger):
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
-            mode="offline" if offline else None,  # Lightning's offline=True sets a variable that outlives this run
+            mode=mode or ("offline" if offline else None),  # Lightning's sets a variable that outlives this run
         )
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()

@@ -1,0 +1,110 @@
+"""Makes schema.json of this folder and the classes that its files name, for editors to complete keys (make schema)."""
+
+import functools
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections import defaultdict
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+
+CONF = Path(__file__).parent
+INTERPOLATION = {"type": "string", "pattern": r"\$\{"}
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
+
+
+def of_annotation(annotation: Any) -> dict[str, Any]:
+    """What an argument may be; nothing is said of objects, which are written as parts of their own."""
+    try:
+        found = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
+    except (PydanticUserError, TypeError):
+        return {}
+    if found == {} or {"$defs", "properties"} & found.keys():
+        return {}
+    return {"anyOf": [*found.get("anyOf", [found]), INTERPOLATION]}
+
+
+@functools.cache
+def of_class(target: str) -> dict[str, dict[str, Any]]:
+    """The arguments of a class, with their types and what its docstring says of them."""
+    module, _, name = target.rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
+    own = target.startswith("eblvm_lit.")
+    text = (inspect.getdoc(cls) or "").partition("Args:\n")[2].partition("\n\n")[0] if own else ""
+    lines = re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w+: |\Z)", text)
+    described = {key: " ".join(rest.split()) for key, rest in lines}
+    found = {}
+    for key, parameter in inspect.signature(cls, eval_str=own).parameters.items():
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            found[key] = of_annotation(parameter.annotation) if own else {}
+            found[key] |= {"description": described[key]} if key in described else {}
+    return found
+
+
+def grow(node: dict[str, Any], value: Any) -> None:
+    """Add the keys of one file's part to what is known of its place; parts of two classes have the keys of both."""
+    if not isinstance(value, dict):
+        return
+    known = node.setdefault("properties", {})
+    for key, schema in of_class(value["_target_"]).items() if "_target_" in value else ():
+        before = known.setdefault(key, deepcopy(schema))
+        if before.get("anyOf") != schema.get("anyOf"):  # they differ in what they take
+            before.pop("anyOf", None)
+    for key, part in value.items():
+        child = known.setdefault(str(key), {})
+        if isinstance(part, dict):
+            child.pop("anyOf", None)
+            grow(child, part)
+
+
+def at(root: dict[str, Any], place: str) -> dict[str, Any]:
+    """The node of a dotted place."""
+    for key in filter(None, place.split(".")):
+        root = root.setdefault("properties", {}).setdefault(key, {})
+    return root
+
+
+def choices(places: dict[str, set[str]]) -> dict[str, Any]:
+    """What a defaults list takes: the options of each group, at each of its places."""
+    entries = {}
+    for group in GROUPS:
+        options = sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
+        choice = {"anyOf": [{"enum": [*options, None]}, {"type": "array", "items": {"enum": options}}]}
+        for name in [f"{group}@{place}" for place in sorted(places[group])] or [group]:
+            entries |= {f"override /{name}": choice, f"/{name}": choice}
+    return {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties": entries}]}}
+
+
+def schema() -> dict[str, Any]:
+    """The schema of an experiment file: all keys that some choice of options has."""
+    root: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+    places: dict[str, set[str]] = defaultdict(set)
+
+    def include(path: Path, place: str) -> None:
+        content = yaml.safe_load(path.read_text()) or {}
+        for entry in content.pop("defaults", ()):
+            for name in entry if isinstance(entry, dict) else ():
+                if found := re.fullmatch(r"(?:override )?/?(\w+)@([\w.]+)", name):
+                    places[found[1]].add(f"{place}.{found[2]}".lstrip("."))
+        grow(at(root, place), content)
+
+    for _ in range(3):  # a file may place a group in the place of its own
+        include(CONF / "config.yaml", "")
+        for path in (path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))):
+            package = "" if "@package _global_" in path.read_text() else path.parent.name
+            for place in sorted(places[package] or {package}):
+                include(path, place)
+    for key, comment in re.findall(r"(?m)^(\w+): .+? # (.+)$", (CONF / "config.yaml").read_text()):
+        at(root, key)["description"] = comment
+    at(root, "defaults").update(choices(places))
+    return root
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")

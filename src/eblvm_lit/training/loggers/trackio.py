@@ -1,0 +1,72 @@
+"""The logger for Trackio, which keeps runs on this machine and shows them in a browser."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_utilities.core.imports import RequirementCache
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+from eblvm_lit.training.provenance import Job
+
+__all__ = ["TrackioRun"]
+
+
+class TrackioRun(Logger):
+    """Logs curves, figures and settings to Trackio, for which Lightning 2.6 has no logger.
+
+    Args:
+        save_dir: The run folder.
+        project: The Trackio project.
+        name: Name of the run, by which Trackio resumes it; None takes that of the folder.
+        space_id: A Space of the Hugging Face Hub; None keeps the run on this machine.
+    """
+
+    def __init__(self, *, save_dir: str, project: str, name: str | None = None, space_id: str | None = None) -> None:
+        if not (found := RequirementCache("trackio")):
+            raise ModuleNotFoundError(str(found))
+        super().__init__()
+        self._name = name or " ".join(Path(save_dir).parts[-2:])
+        self._options = {"project": project, "group": Job.current().group, "space_id": space_id, "embed": False}
+        self._run: Any = None
+
+    @property
+    def name(self) -> str:
+        """The project, as of Lightning's logger for W&B."""
+        return self._options["project"]
+
+    @property
+    def version(self) -> str:
+        """The name of the run."""
+        return self._name
+
+    @property
+    def experiment(self) -> Any:
+        """The run of Trackio, which begins when it is first asked for."""
+        if self._run is None:
+            self._run = importlib.import_module("trackio").init(name=self._name, **self._options)
+        return self._run
+
+    def resume(self, name: str | None) -> None:
+        """Continue an earlier run; called before anything is logged."""
+        self._name, self._options["resume"] = name or self._name, "allow"
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Log the configuration."""
+        self.experiment.config.update(params)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log values at an iteration."""
+        self.experiment.log(dict(metrics), step=step)
+
+    @rank_zero_only
+    def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
+        """Log the files of images, as Lightning's logger for W&B does."""
+        for image in images:
+            self.log_metrics({key: importlib.import_module("trackio").Image(image)}, step)

@@ -1,0 +1,36 @@
+"""conf/schema.json, by which editors complete the keys of experiments."""
+
+import importlib.util
+import json
+
+import pytest
+
+from helpers.shell import CONF
+
+
+@pytest.fixture(scope="module")
+def known():
+    return json.loads((CONF / "schema.json").read_text())
+
+
+def test_the_schema_is_that_of_the_options_and_constructors(known):
+    spec = importlib.util.spec_from_file_location("schema", CONF / "schema.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.schema() == known, "make schema"
+
+
+def test_it_knows_keys_types_and_options(known):
+    method = known["properties"]["method"]["properties"]
+    assert {"type": "integer"} in method["n_lower_steps"]["anyOf"]
+    assert {"raw", "ema", "both"} <= {*known["properties"]["eval_weights"]["description"].replace(",", "").split()}
+    choices = known["properties"]["defaults"]["items"]["anyOf"][1]["properties"]
+    assert "bidsm" in choices["override /method"]["anyOf"][0]["enum"]
+    assert "fid" in choices["override /evaluation@callbacks.evaluation.metrics"]["anyOf"][0]["enum"]
+    metrics = known["properties"]["callbacks"]["properties"]["evaluation"]["properties"]["metrics"]["properties"]
+    assert "n_betas" in json.dumps(metrics["likelihood"])
+
+
+def test_each_experiment_names_it():
+    for path in (CONF / "experiment").glob("*.yaml"):
+        assert "# yaml-language-server: $schema=../schema.json\n" in path.read_text(), path

@@ -1,0 +1,34 @@
+"""Runs in Trackio's files on this machine."""
+
+import pytest
+
+from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.errors import ConfigError
+from helpers.shell import curves, train
+
+FILTERS = "{filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
+FIGURES = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: out, figures: {FILTERS}}}"
+
+
+def test_a_resumed_run_is_one_run_with_settings_curves_results_and_figures(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported, here alone
+    monkeypatch.chdir(tmp_path)
+    trackio = pytest.importorskip("trackio")
+    words = ("logger=trackio", "method=dsm", f"callbacks.figures={FIGURES}")
+    train(tmp_path / "one", *words)
+    metrics = train(tmp_path / "two", *words, "trainer.max_steps=20", f"ckpt={tmp_path / 'one'}")
+    trackio.finish()
+    (run,) = trackio.Api().runs("eblvm_lit")
+    assert (run.name, run.config["seed"]) == (f"{tmp_path.name} one", 1234)
+    rows = trackio.sqlite_storage.SQLiteStorage.get_logs("eblvm_lit", run.name)
+    logged = {(row["step"], row["train/model_loss"]) for row in rows if "train/model_loss" in row}
+    assert logged == {(row["iteration"], row["train/model_loss"]) for row in curves(tmp_path / "two")}
+    assert [row["test/fisher"] for row in rows if "test/fisher" in row][-1] == metrics["test/fisher"]
+    assert any("figures/filters" in row for row in rows)
+
+
+def test_its_absence_is_said_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("eblvm_lit.training.loggers.trackio.RequirementCache", lambda name: None)
+    described = {"_target_": "eblvm_lit.training.loggers.trackio.TrackioRun", "save_dir": "out", "project": "mine"}
+    with pytest.raises(ConfigError, match=r"logger\.trackio"):
+        instantiate(described, "logger.trackio")
