@@ -28,7 +28,7 @@ def test_it_knows_keys_types_and_options(known):
     assert "bidsm" in choices["override /method"]["anyOf"][0]["enum"]
     assert "fid" in choices["override /evaluation@callbacks.evaluation.metrics"]["anyOf"][0]["enum"]
     metrics = known["properties"]["callbacks"]["properties"]["evaluation"]["properties"]["metrics"]["properties"]
-    assert "n_betas" in json.dumps(metrics["likelihood"])
+    assert "n_betas" in json.dumps(metrics["estimated_likelihood"])
 
 
 def test_each_experiment_names_it():
