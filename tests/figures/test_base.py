@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot
-from PIL import Image
 from torch import nn
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
@@ -16,8 +15,6 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.figures import samples
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
@@ -26,8 +23,6 @@ from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.training.callbacks.figures import Figures
 from helpers.annealing import few
@@ -285,20 +280,3 @@ def test_figures_keep_their_iteration_and_are_written_in_every_format_that_was_a
     stems = ("dot", "dot_000600", "dot_1200000")
     assert files(tmp_path) == [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png")]
     assert (tmp_path / "figures" / "dot.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_annealed_samples_are_animated_on_request(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "N_FRAMES", 3)
-    langevin = AnnealedLangevin(n_hot=2, n_falling=6, n_cold=0, denoise_std=0.1)
-    picture = Samples(n=4, n_steps=2, sampler=ChainSamples(dynamics=langevin), deep_images=True, gif=True)
-    callback, method, data = drawing(tmp_path, Digits(), grbm(64), samples=picture)
-    callback.draw(method, data)
-    with Image.open(tmp_path / "figures" / "samples.gif") as gif:
-        assert gif.n_frames == 3
-    last = picture.animate(method, data, None)[-1].axes[0]
-    drawn = picture.sampler.draw(method.energy, range(4), seed=0)
-    v = data.as_float(data.splits.train[:4])
-    board = tile((drawn - v.min()) / (v.max() - v.min()), data.image_shape).clamp(0, 1).squeeze(-1)
-    np.testing.assert_allclose(image_of(last), board, atol=1e-6)
-    with pytest.raises(ConfigError, match="annealed"):
-        Samples(gif=True)

@@ -75,7 +75,7 @@ def shorter_generator(cfg):
     metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
     if "fid" in metrics:
         short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
-        short += ["callbacks.evaluation.at_validation=[reconstruction,stability]"]
+        short += ["callbacks.evaluation.at_validation=[reconstruction]"]
     if "fd_classifier" in metrics:
         short += CLASSIFIER
     return short

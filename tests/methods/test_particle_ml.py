@@ -1,7 +1,6 @@
 """Joint particles: the gradient, the distributions that they keep, and the memory of each training example."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -94,10 +93,3 @@ def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
     moved = (state["latents"] != start).all(1).nonzero().flatten()
     assert torch.equal(moved, torch.cat(asked).unique())
     assert len(moved) == 1400
-
-
-def test_an_option_of_a_trainer_of_yours_that_reorders_the_examples_is_refused():
-    data = eb.Digits()
-    data.trainer = SimpleNamespace(overfit_batches=0, limit_train_batches=3)
-    with pytest.raises(eb.ConfigError, match=r"trainer\.limit_train_batches reorders them"):
-        data.indices_at(0)

@@ -183,19 +183,8 @@ class ArrayDataModule(LightningDataModule, ABC):
         """The numbers, in the training split, of the examples of the training batch at an iteration, int64.
 
         They are a function of the seed and the iteration, as the batches are.
-
-        Raises:
-            ConfigError: For an option of Lightning that ends epochs early, after which the order is another.
         """
         if self._order is None:
-            # no trainer outside of a run, and one without options where a single iteration is timed
-            trainer = self.trainer
-            in_order = getattr(trainer, "overfit_batches", 0) or getattr(trainer, "fast_dev_run", False)
-            if not in_order and getattr(trainer, "limit_train_batches", 1.0) != 1.0:
-                raise ConfigError(
-                    "This method keeps something of each training example, and trainer.limit_train_batches reorders "
-                    "them: leave it out, and lower trainer.max_steps."
-                )
             loader = self.train_dataloader()
             self._order = loader.stream if isinstance(loader, Blocks) else loader
         return self._order.rows(iteration)

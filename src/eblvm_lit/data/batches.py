@@ -58,11 +58,8 @@ class BatchStream:
         position: int = 0,
         augment: Callable[[torch.Tensor, int, Shard | None], torch.Tensor] | None = None,
     ) -> None:
-        self.array = array
-        self.batch_size = batch_size
-        self.seed = seed
-        self.position = position
-        self.augment = augment
+        self.array, self.batch_size, self.seed = array, batch_size, seed
+        self.position, self.augment = position, augment
         self._last: tuple[int, torch.Tensor] | None = None  # an epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
@@ -101,8 +98,7 @@ class Blocks:
     """
 
     def __init__(self, stream: BatchStream, *, size: int) -> None:
-        self.stream = stream
-        self.size = size
+        self.stream, self.size = stream, size
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         batches = iter(self.stream)
@@ -128,9 +124,7 @@ class RepeatedBatches:
     """
 
     def __init__(self, array: torch.Tensor, *, batch_size: int, position: Callable[[], int]) -> None:
-        self.array = array
-        self.batch_size = batch_size
-        self.position = position
+        self.array, self.batch_size, self.position = array, batch_size, position
 
     def __len__(self) -> int:
         return -(-len(self.array) // self.batch_size)
@@ -162,8 +156,7 @@ class OrderedBatches:
     """
 
     def __init__(self, array: torch.Tensor, *, batch_size: int, distributed: bool = False) -> None:
-        self.array = array
-        self.batch_size = batch_size
+        self.array, self.batch_size = array, batch_size
         self.rank, self.size = rank_and_size() if distributed else (0, 1)
 
     def __len__(self) -> int:

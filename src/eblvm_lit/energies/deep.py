@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +26,9 @@ def _recompute(network: object) -> list[str]:
     return []
 
 
-class _Reference:
-    """The energy |x|^2 / (2 s^2) of N(0, s^2 I), which a deep energy tilts; nothing where s is None."""
-
-    def __init__(self, std: float | None) -> None:
-        self.std = std
-
-    def energy(self, x: Tensor, n_axes: int) -> Tensor:
-        """Shape (*B,), of x (*B, *event) whose event has so many axes."""
-        return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * cast(float, self.std) ** 2)
+def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
+    """The energy |x|^2 / (2 s^2) of N(0, s^2 I), shape (*B,), of x (*B, *event) whose event has so many axes."""
+    return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * std**2)
 
 
 class DeepEnergy(VisibleEnergy):
@@ -72,7 +66,7 @@ class DeepEnergy(VisibleEnergy):
         reference_std: float | None = None,
     ) -> None:
         super().__init__()
-        self.reference = _Reference(reference_std)
+        self.reference_std = reference_std
         one_of("model.head", head, ("quadratic", "squared_norm"))
         if head == "quadratic" and head_dim is not None:
             raise ConfigError(f"head=quadratic has no head_dim: use head=squared_norm, or leave out {head_dim}.")
@@ -84,7 +78,8 @@ class DeepEnergy(VisibleEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         """F(v), shape (B,), of v (B, *event)."""
         value = self.head(self.network(v))
-        return value if self.reference.std is None else value + self.reference.energy(v, len(self.event_shape))
+        std = self.reference_std
+        return value if std is None else value + _reference(v, std, len(self.event_shape))
 
     def memory_hints(self) -> list[str]:
         """Recomputed activations, where the network can do that."""
@@ -142,8 +137,8 @@ class DeepLatentEnergy(FeatureEnergy):
     ) -> None:
         super().__init__()
         one_of("model.visible_head", visible_head, ("none", "quadratic"))
-        self.reference = _Reference(reference_std)
-        self.latent_reference = _Reference(latent_reference_std)
+        self.reference_std = reference_std
+        self.latent_reference_std = latent_reference_std
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
         self.event_shape, self.h_dim = tuple(network.event_shape), h_dim
         self.network = network
@@ -161,15 +156,11 @@ class DeepLatentEnergy(FeatureEnergy):
         features, alone = self.f2h(of_network), []
         if self.visible_head is not None:
             alone.append(self.visible_head(of_network))
-        if self.reference.std is not None:
-            alone.append(self.reference.energy(v, len(self.event_shape)))
+        if self.reference_std is not None:
+            alone.append(_reference(v, self.reference_std, len(self.event_shape)))
         if not alone:
             return features
         return torch.cat([at_least_float32(features), torch.stack(alone, 1).sum(1, keepdim=True)], dim=1)
-
-    def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
-        """E, shape (*L, B), of features (B, m) and h (*L, B, m)."""
-        return self.at_features(features)(h)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
         r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
@@ -179,7 +170,8 @@ class DeepLatentEnergy(FeatureEnergy):
 
         def energy(h: Tensor) -> Tensor:
             value = self.head.squared_norm(of_features + linear(h, weight)) + of_v
-            return value if self.latent_reference.std is None else value + self.latent_reference.energy(h, 1)
+            std = self.latent_reference_std
+            return value if std is None else value + _reference(h, std, 1)
 
         return energy
 

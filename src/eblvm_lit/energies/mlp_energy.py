@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["MLPEnergy"]
 
@@ -38,9 +38,7 @@ class MLPEnergy(VisibleEnergy):
     ) -> None:
         super().__init__()
         self.event_shape, self.base_std = (v_dim,), base_std
-        layers: list[nn.Module] = []
-        for n_in, n_out in pairwise([v_dim, *widths]):
-            layers += [nn.Linear(n_in, n_out), nn.Softplus()]
+        layers = linear_layers([v_dim, *widths], nn.Softplus)
         self.network = nn.Sequential(*layers, nn.Linear(widths[-1], 1, bias=False))
 
     def free_energy(self, v: Tensor) -> Tensor:

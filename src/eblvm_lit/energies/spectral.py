@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -15,7 +14,7 @@ from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
 from eblvm_lit.errors import one_of
 from eblvm_lit.networks.base import FeatureNetwork
-from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
+from eblvm_lit.networks.layers import linear_layers, normal_start, spectrally_normalised, xavier_start
 
 __all__ = ["JointSpectralEnergy", "SpectralEnergy"]
 
@@ -29,12 +28,9 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
 DECREASING = ("tanh",)  # the other outputs increase
 
 
-def _layers(sizes: Sequence[int], negative_slope: float = 0.1) -> nn.Sequential:
+def _layers(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with a leaky rectifier between two of them."""
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(sizes):
-        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
-    return nn.Sequential(*layers[:-1])
+    return nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, 0.1))[:-1])
 
 
 class SpectralEnergy(VisibleEnergy):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule, Window
-from eblvm_lit.figures.style import INK, TICK_STEPS, frame, new_figure, styled
+from eblvm_lit.figures.style import INK, TICK_STEPS, new_figure, styled
 from eblvm_lit.methods.base import Method
 
-__all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
+__all__ = ["INK", "TICK_STEPS", "Picture", "new_figure", "plane"]
 
 
 class Picture(ABC):
@@ -32,8 +31,8 @@ class Picture(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in {"draw", "animate"} & vars(cls).keys():
-            setattr(cls, name, styled(vars(cls)[name]))
+        if "draw" in vars(cls):
+            cls.draw = styled(cls.draw)
 
     def prepare(self) -> None:  # noqa: B027 - most need no files
         """Check before the first iteration that needed files are there.
@@ -55,10 +54,6 @@ class Picture(ABC):
             The figure; None where it does not apply to this method or these data.
         """
 
-    def animate(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Sequence[Figure]:
-        """Draw the frames of an animation, all of one size; none unless a figure has one and was asked for it."""
-        return ()
-
 
 def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]:
     """Two panels side by side that show one window of the plane.
@@ -75,7 +70,7 @@ def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]
     """
     panels = list(figure.subplots(1, 2, sharex=True, sharey=True))
     for panel, title in zip(panels, titles, strict=True):
-        frame(panel, title)
+        panel.set_title(title)
         panel.set(xlim=bounds[0], ylim=bounds[1], aspect="equal")
         panel.set_xlabel("$v_1$")
         for axis in (panel.xaxis, panel.yaxis):

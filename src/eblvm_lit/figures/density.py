@@ -12,7 +12,7 @@ from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import exact_log_partition
-from eblvm_lit.figures.base import INK, Picture, frame, new_figure, plane
+from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Density", "density_on_grid"]
@@ -104,8 +104,6 @@ class Density(Picture):
         # an inset is exactly as high as its panel
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
         bar.set_label("$p(v)$")
-        bar.outline.set(color=INK, linewidth=0.6)
-        frame(bar.ax)
         return figure
 
     def _histogram(self, v: Tensor, bounds: Window) -> Tensor:

@@ -14,7 +14,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.figures.base import Picture
-from eblvm_lit.figures.style import COLOURS, DASHES, frame, new_figure
+from eblvm_lit.figures.style import COLOURS, DASHES, new_figure
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 
@@ -109,7 +109,7 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
     Example:
         >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
     """
-    frame(axes, title)
+    axes.set_title(title)
     # without this, a few outliers would set the width of all bins
     ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
     ends = ends[:, 0].min(), ends[:, 1].max()

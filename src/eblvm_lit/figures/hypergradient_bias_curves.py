@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.final_metrics import ResultPicture
-from eblvm_lit.figures.style import frame, new_figure, styled
+from eblvm_lit.figures.style import new_figure, styled
 
 __all__ = ["BiasCurves", "draw_bias"]
 
@@ -38,13 +38,13 @@ def draw_bias(metrics: Mapping[str, float]) -> Figure | None:
         return None
     figure = new_figure(8, 3.4)
     left, right = figure.subplots(1, 2)
-    frame(left, "bias of the hypergradient")
+    left.set_title("bias of the hypergradient")
     for start, row in sorted(biases.items(), key=lambda item: (len(item[0]), item[0])):
         label = r"$\phi^0 = \phi^*$" if start == "optimum" else f"K = {start[1:]}"
         left.plot(*zip(*sorted(row.items()), strict=True), marker="o", label=label)
     left.set(yscale="log", xlabel="unrolled steps N", ylabel="relative error")
     left.legend()
-    frame(right, r"distance of $\phi$ from $\phi^*$")
+    right.set_title(r"distance of $\phi$ from $\phi^*$")
     right.plot(*zip(*sorted(distances.items()), strict=True), marker="o")
     right.set(xlabel="lower steps K", ylabel=r"$\|\phi^0 - \phi^*\|$")
     return figure

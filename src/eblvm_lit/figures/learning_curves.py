@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -91,20 +91,13 @@ def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
         >>> list(_merge_equal({"train/lower_lr": once, "train/upper_lr": once, "val/loss": (once[0], once[0])}))
         ['train/lower_lr = upper_lr', 'val/loss']
     """
-    names: list[list[str]] = []
+    names: dict[tuple[object, ...], list[str]] = {}
     for name, curve in curves.items():
-        split = name.split("/")[0]
-        for equal in names:
-            if equal[0].split("/")[0] == split and all(map(np.array_equal, curves[equal[0]], curve)):
-                equal.append(name)
-                break
-        else:
-            names.append([name])
-    return {_joined(equal): curves[equal[0]] for equal in names}
-
-
-def _joined(names: Sequence[str]) -> str:
-    return " = ".join([names[0], *(name.split("/", 1)[-1] for name in names[1:])])
+        names.setdefault((name.split("/")[0], *(x.tobytes() for x in curve)), []).append(name)
+    return {
+        " = ".join([first, *(name.split("/", 1)[-1] for name in others)]): curves[first]
+        for first, *others in names.values()
+    }
 
 
 def _is_long(y: np.ndarray) -> bool:
@@ -126,18 +119,11 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     low, high = np.quantile(y, [0.005, 0.98])
     logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
     panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
-    panel.plot(x, _smooth(y), color=colour, linestyle="-")
+    window = 2 * max(1, len(y) // (2 * WINDOW)) + 1  # shorter at the ends
+    smooth = pd.Series(y).rolling(window, center=True, min_periods=1).mean()
+    panel.plot(x, smooth, color=colour, linestyle="-")
     margin = 0.08 * (high - low) or 1.0
     panel.set_ylim(*((low / 1.3, high * 1.3) if logarithmic else (low - margin, high + margin)))
-
-
-def _smooth(y: np.ndarray) -> np.ndarray:
-    """Running mean over a part of the run, over a shorter window at the ends."""
-    half = max(1, len(y) // (2 * WINDOW))
-    total = np.concatenate([[0.0], y.cumsum()])
-    index = np.arange(len(y))
-    start, stop = np.maximum(index - half, 0), np.minimum(index + half + 1, len(y))
-    return (total[stop] - total[start]) / (stop - start)
 
 
 class LearningCurves(Picture):

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
@@ -21,9 +20,6 @@ from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Samples"]
-
-ANIMATED = 25  # samples that an animation shows
-N_FRAMES = 40
 
 
 class Samples(Picture):
@@ -45,10 +41,6 @@ class Samples(Picture):
         step_size: a. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is well below one.
         sampler: The chosen sampler; None: no figure of images where Gibbs sampling is not possible.
         deep_images: Whether images of models without known conditionals are drawn, which takes minutes.
-        gif: Whether ``samples.gif`` also shows the first 25 of the sampler's images as they move.
-
-    Raises:
-        ConfigError: For ``gif`` without ``deep_images``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -73,15 +65,9 @@ class Samples(Picture):
         step_size: float = 1e-3,
         sampler: ChainSamples | None = None,
         deep_images: bool = False,
-        gif: bool = False,
     ) -> None:
-        if gif and (sampler is None or not deep_images):
-            raise ConfigError(
-                "samples.gif=true shows images of deep models, and this run draws none: add "
-                "figures@callbacks.figures.figures=annealed, with a deep model of images."
-            )
         self.n, self.n_points, self.n_steps, self.gibbs = n, n_points, n_steps, Gibbs(n_steps=n_steps)
-        self.langevin, self.gif = Langevin(n_steps=n_steps, step_size=step_size), gif
+        self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
         self.sampler, self.deep_images = sampler, deep_images
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
@@ -113,29 +99,6 @@ class Samples(Picture):
             axes.scatter(v[:, 0], v[:, 1], s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
         figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
         return figure
-
-    def animate(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> list[Figure]:
-        """Frames of the sampler's images at equal numbers of steps, if ``gif`` is true; the last shows the samples."""
-        if not self.gif or data.image_shape is None:
-            return []
-        energy, posterior, examples = method.parts.energy, method.parts.posterior, data.splits.train
-        if self.sampler is None or self.sampler.kind_for(energy, posterior, examples) is None:
-            return []
-        limits = [float(end) for end in torch.aminmax(data.as_float(examples[: self.n]))]
-        n_steps, temperatures = self.sampler.dynamics.n_steps, getattr(self.sampler.dynamics, "temperatures", None)
-        shown = {round(k * (n_steps - 1) / (N_FRAMES - 2)) for k in range(N_FRAMES - 1)}
-        options = {"seed": method.seed, "posterior": posterior, "examples": examples, "as_float": data.as_float}
-        frames, samples = [], range(min(self.n, ANIMATED))
-        with progress_bar("annealing", n_steps) as on_step:
-            for step, v in enumerate(self.sampler.trajectory(energy, samples, **options)):
-                on_step(1)
-                if step in shown or step == n_steps:
-                    state = ", denoised" if step == n_steps else ""
-                    if temperatures is not None and step < n_steps:
-                        state = f", T = {float(temperatures[step]):.3g}"
-                    panel = f"step {min(step + 1, n_steps):,} of {n_steps:,}{state}", v
-                    frames.append(image_grid([[panel]], data.image_shape, limits=tuple(limits)))
-        return frames
 
     def _uses_sampler(self, energy: Energy, *, images: bool) -> bool:
         """Whether the sampler draws, and not Gibbs sweeps or plain Langevin dynamics."""

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from eblvm_lit.figures.final_metrics import ResultPicture
-from eblvm_lit.figures.style import COLOURS, INK, frame, new_figure, styled
+from eblvm_lit.figures.style import COLOURS, INK, new_figure, styled
 
 __all__ = ["ScoreBiasCurves", "draw_score_bias"]
 
@@ -43,7 +43,6 @@ def draw_score_bias(metrics: Mapping[str, float]) -> Figure | None:
         return None
     figure = new_figure(4.2 * len(panels), 3.5)
     for axes, divergence in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        frame(axes)
         x = values[divergence]
         for name, label in NAMES.items():
             colour, marker = LOOKS[name]

@@ -78,12 +78,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def frame(axes: Axes, title: str | None = None) -> None:
-    """Give axes the common look: a thin grey frame, small ticks and a title."""
-    for spine in axes.spines.values():
-        spine.set(color=INK, linewidth=0.6)
-    axes.tick_params(color=INK, labelcolor=INK, labelsize=8, width=0.6, length=3)
+    """Give axes a title in the common look, which is that of ``STYLE``."""
     if title is not None:
-        axes.set_title(title, fontsize=10, color=INK, pad=6)
+        axes.set_title(title)
 
 
 def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
@@ -96,8 +93,7 @@ def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
     """
     frame(axes, title)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.grid(axis=grid, color=GRID, linewidth=0.6)
+    axes.grid(axis=grid)
 
 
 def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int = 5, ratio: float = DECADES) -> bool:

@@ -11,7 +11,7 @@ from sklearn.manifold import TSNE
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.posterior_means import posterior_means
-from eblvm_lit.figures.base import Picture, frame, new_figure
+from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.style import MARKERS
 from eblvm_lit.methods.base import Method
 
@@ -60,7 +60,7 @@ class PosteriorMap(Picture):
         points = TSNE(random_state=0, perplexity=perplexity).fit_transform(means)
         figure = new_figure(5.6, 4.8)
         axes = figure.subplots()
-        frame(axes, f"t-SNE of posterior means, {len(rows):,} test examples")
+        axes.set_title(f"t-SNE of posterior means, {len(rows):,} test examples")
         axes.set(xticks=[], yticks=[], aspect="equal")
         labels = None if data.labels is None or data.labels.test.dim() != 1 else data.labels.test[rows].numpy()
         scatter(axes, points, labels, getattr(data, "class_names", None))

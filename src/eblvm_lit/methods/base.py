@@ -122,8 +122,10 @@ class Method(pl.LightningModule, ABC):
         """Refuse batches of n examples; asked before the first iteration, of every size that will come.
 
         Raises:
-            ConfigError: If the method cannot use them.
+            ConfigError: If the method, or its objective, cannot use them.
         """
+        if self.parts.objective is not None:
+            self.parts.objective.check_batch_size(n)
 
     def failure_hint(self, quantity: str) -> str | None:
         """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
@@ -131,7 +133,7 @@ class Method(pl.LightningModule, ABC):
 
     def float32_reason(self) -> str | None:
         """Why ``trainer.precision=auto`` keeps this method in float32; None where the faster dtype is taken."""
-        return None
+        return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
         """What makes an iteration need less memory, the most effective first."""

@@ -206,15 +206,11 @@ class BiSM(Method):
         """K + N + 1."""
         return self.n_lower_steps + self.hypergradient.n_draws + 1
 
-    def check_batch_size(self, n: int) -> None:
-        """Refuse what the objective refuses."""
-        self.objective.check_batch_size(n)
-
     def float32_reason(self) -> str | None:
         """Second derivatives: in bfloat16 the hypergradient of N = 2 was off by 16 %, that of N = 0 by 1 %."""
         if self.hypergradient.n_draws > 0:
             return "as the hypergradient differentiates the lower level, which bfloat16 rounds too much"
-        return self.objective.float32_reason()
+        return super().float32_reason()
 
     def memory_hints(self) -> list[str]:
         """Those of the hypergradient, too."""

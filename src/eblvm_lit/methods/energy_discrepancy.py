@@ -10,7 +10,6 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
@@ -51,6 +50,8 @@ class EnergyDiscrepancy(LossMethod):
         torch.Size([5])
     """
 
+    energy_type, instead = MarginalEnergy, ": use method=ed_latent"
+
     def __init__(
         self,
         *,
@@ -62,17 +63,8 @@ class EnergyDiscrepancy(LossMethod):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        self.check_energy(energy)
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         self.noise_std, self.n_negatives, self.w = noise_std, n_negatives, w
-
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse an energy without a free energy."""
-        if not isinstance(energy, MarginalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has no tractable free energy, which method=ed needs: use method=ed_latent."
-            )
 
     @property
     def title(self) -> str:

@@ -10,7 +10,6 @@ from torch import Tensor
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.energy_discrepancy import EnergyDiscrepancy
 from eblvm_lit.methods.posterior_fit import LossWithPosterior
 from eblvm_lit.methods.state import TrainState
@@ -63,6 +62,8 @@ class LatentEnergyDiscrepancy(LossWithPosterior, EnergyDiscrepancy):
         (['lower', 'upper'], 6)
     """
 
+    energy_type = Energy
+
     def __init__(
         self,
         *,
@@ -83,12 +84,6 @@ class LatentEnergyDiscrepancy(LossWithPosterior, EnergyDiscrepancy):
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile, **scales)
         self.n_particles = n_particles
         self.keep_posterior(posterior, divergence, n_lower_steps, lower_optimizer)
-
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse an energy of v alone, which needs no estimate."""
-        if energy.h_dim == 0:
-            raise ConfigError(f"{type(energy).__name__} has no latents, which method=ed_latent needs: use method=ed.")
 
     @property
     def title(self) -> str:

@@ -124,7 +124,9 @@ class LEBM(Method):
         positive = run_chain(self.posterior_langevin, posterior_energy(energy, v), noise["posterior"])  # h+ ~ p(h|v)
 
         def loss(theta: Params) -> tuple[Tensor, dict[str, Tensor]]:
-            terms = {name: term.mean() for name, term in self.terms(theta, v, positive, negative).items()}
+            energy = bind(self.energy, theta)
+            prior = energy.tilt(positive) - energy.tilt(negative)
+            terms = {"prior": prior.mean(), "generator": energy.reconstruction_energy(v, positive).mean()}
             return terms["prior"] + terms["generator"], terms
 
         grads, (_, terms) = grad_and_value(loss, has_aux=True)(state.theta)
@@ -135,12 +137,6 @@ class LEBM(Method):
         for name, group in self.groups.items():  # alpha, then beta
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state
-
-    def terms(self, theta: Params, v: Tensor, positive: Tensor, negative: Tensor) -> dict[str, Tensor]:
-        """What each level descends, per example, shape (B,), at h+ and h- (B, H); each moves its own parameters."""
-        energy = bind(self.energy, theta)
-        prior = energy.tilt(positive) - energy.tilt(negative)
-        return {"prior": prior, "generator": energy.reconstruction_energy(v, positive)}
 
     @staticmethod
     def rms(state: TrainState, h: Tensor) -> Tensor:

@@ -59,6 +59,7 @@ class LossMethod(Method):
         trained: The network whose parameters move.
         level: The name under which the step is logged.
         energy_type: ``MarginalEnergy`` where the loss needs the free energy.
+        instead: What to use for other energies, as the end of the refusal's sentence.
 
     Example:
         >>> from eblvm_lit.core.functional import bind
@@ -77,6 +78,7 @@ class LossMethod(Method):
     trained = "theta"
     level = "model"
     energy_type: type[Energy] = Energy
+    instead = ""
 
     def __init__(
         self,
@@ -89,11 +91,14 @@ class LossMethod(Method):
         super().__init__(seed=seed, compile=compile)
         self.optimizer = optimizer
         if energy is not None:
-            if not isinstance(energy, self.energy_type):
-                raise ConfigError(
-                    f"{type(energy).__name__} has no tractable free energy, which {type(self).__name__} needs."
-                )
+            self.check_energy(energy)
             self.energy = energy
+
+    def check_energy(self, energy: Energy) -> None:
+        """Refuse an energy that is not of :attr:`energy_type`."""
+        if not isinstance(energy, self.energy_type):
+            name = type(energy).__name__
+            raise ConfigError(f"{name} has no tractable free energy, which {type(self).__name__} needs{self.instead}.")
 
     def networks(self) -> dict[str, nn.Module]:
         """The model."""

@@ -10,7 +10,6 @@ from torch.nn.functional import logsigmoid
 
 from eblvm_lit.core.functional import bind
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.noise_distributions.base import NoiseDistribution
@@ -51,6 +50,8 @@ class NCE(SelfNormalisedMethod):
         torch.Size([5])
     """
 
+    energy_type, instead = MarginalEnergy, ": use method=vnce"
+
     def __init__(
         self,
         *,
@@ -65,33 +66,24 @@ class NCE(SelfNormalisedMethod):
             energy=energy,
             noise_distribution=noise_distribution,
             optimizer=optimizer,
-            n_noise=nu,
+            n_proposals=nu,
             seed=seed,
             compile=compile,
         )
-        self.nu = nu
-
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse an energy without a free energy."""
-        if not isinstance(energy, MarginalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has no tractable free energy, which NCE needs: use method=vnce."
-            )
 
     @property
     def title(self) -> str:
         """With nu."""
-        return f"NCE: noise-contrastive estimation, nu = {self.nu}"
+        return f"NCE: noise-contrastive estimation, nu = {self.n_proposals}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
-        offset = bind(self.model, state.theta).c + math.log(self.nu)
+        offset = bind(self.model, state.theta).c + math.log(self.n_proposals)
         data = logsigmoid(at_v - offset - self.noise_distribution.log_prob(v))
         other = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
-        return -data, -other.view(self.nu, -1).sum(0)
+        return -data, -other.view(self.n_proposals, -1).sum(0)
 
     def float32_reason(self) -> str | None:
         """A logit is a difference of log-densities, which are large in many dimensions."""

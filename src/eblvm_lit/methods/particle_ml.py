@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Literal
 
 import torch
@@ -11,15 +10,12 @@ from torch import Tensor
 from eblvm_lit.core.minibatch import Minibatch
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.samplers.chains.base import Chain, State
 
 __all__ = ["ParticleML"]
-
-log = logging.getLogger(__name__)
 
 
 class ParticleML(ContrastiveDivergence):
@@ -70,8 +66,6 @@ class ParticleML(ContrastiveDivergence):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        if n_chains is None:
-            raise ConfigError("Joint particles persist: n_chains, the number of the model's, must be >= 1, not null.")
         super().__init__(
             energy=energy,
             chain=chain.jointly(),
@@ -100,13 +94,6 @@ class ParticleML(ContrastiveDivergence):
             return
         drawn = torch.randn(n, self.energy.h_dim, generator=keyed_generator(self.seed, "latents"))
         self.register_buffer("latents", drawn.to(self.latents))
-
-    def setup(self, stage: str) -> None:
-        """Make room for the training examples, and say how much that is."""
-        super().setup(stage)
-        if stage == "fit" and self.per_example:
-            (n, m), size = self.latents.shape, self.latents.nbytes / 2**20
-            log.info("Keeping %d latents for each of %s training examples: %.1f MiB.", m, f"{n:,}", size)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """The particles of the model, and those of the data."""
@@ -142,6 +129,5 @@ class ParticleML(ContrastiveDivergence):
 
     def failure_hint(self, quantity: str) -> str | None:
         """What keeps particles from leaving for infinity."""
-        if quantity != "loss":
-            return None
-        return "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
+        hint = "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
+        return hint if quantity == "loss" else None

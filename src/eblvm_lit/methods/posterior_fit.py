@@ -183,6 +183,8 @@ class LossWithPosterior(LossMethod):
         divergence: Divergence | None,
         n_lower_steps: int,
         lower_optimizer: Optimizer | None = None,
+        objective: Objective | None = None,
+        lower_noise: LowerNoise = "fresh",
     ) -> None:
         """Keep q, its divergence from p, K, and the rule of the lower level, which is the upper one's if not given.
 
@@ -200,7 +202,9 @@ class LossWithPosterior(LossMethod):
                 posterior=posterior,
                 divergence=divergence,
                 n_steps=n_lower_steps,
+                objective=objective,
                 view=self.energy_at,
+                lower_noise=lower_noise,
             )
         elif not isinstance(self.energy, ConditionalEnergy):
             name = type(self.energy).__name__

@@ -77,11 +77,3 @@ class ScoreMatching(LossMethod):
         objective, points = self.objective.on_minibatch(state.minibatch), self.objective.perturb(v, noise["data"])
         score = self.score.function(bind(self.energy, state.theta), None, points, noise["score"])
         return objective.loss(score, points, noise["data"])
-
-    def float32_reason(self) -> str | None:
-        """The objective's."""
-        return self.objective.float32_reason()
-
-    def check_batch_size(self, n: int) -> None:
-        """Refuse what the objective refuses."""
-        self.objective.check_batch_size(n)

@@ -38,7 +38,7 @@ class SelfNormalised(nn.Module):
 
     def __init__(self, energy: Energy) -> None:
         super().__init__()
-        self.energy: Any = energy  # of the kind that the method's check_energy asks for
+        self.energy: Any = energy  # of the method's energy_type
         self.c = nn.Parameter(torch.zeros(()))
 
 
@@ -51,12 +51,12 @@ class SelfNormalisedMethod(LossMethod):
         energy: The model.
         noise_distribution: p_n.
         optimizer: Rule of the only level, which moves theta and c.
-        n_noise: Number of y for each v.
+        n_proposals: Number of y for each v.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy that :meth:`check_energy` refuses.
+        ConfigError: For an energy that is not of :attr:`energy_type`.
 
     Attributes:
         model: The energy with c.
@@ -68,7 +68,7 @@ class SelfNormalisedMethod(LossMethod):
         energy: Energy,
         noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
-        n_noise: int,
+        n_proposals: int = 1,
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -79,12 +79,8 @@ class SelfNormalisedMethod(LossMethod):
                 f"{type(noise_distribution).__name__} has no density, by which {type(self).__name__} weights samples: "
                 "choose a noise_distribution."
             )
-        self.model, self.noise_distribution, self.n_noise = SelfNormalised(energy), noise_distribution, n_noise
+        self.model, self.noise_distribution, self.n_proposals = SelfNormalised(energy), noise_distribution, n_proposals
         noise_distribution.prepare(energy.event_shape)
-
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse an energy that the loss cannot be computed for."""
 
     @property
     def energy(self) -> Energy:
@@ -112,7 +108,7 @@ class SelfNormalisedMethod(LossMethod):
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""
-        return {"noise_distribution": self.noise_distribution.noise((self.n_noise,), v, generator)}
+        return {"noise_distribution": self.noise_distribution.noise((self.n_proposals,), v, generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """Log of the density up to Z, at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from eblvm_lit.core.functional import bind
-from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
 from eblvm_lit.methods.state import TrainState
-from eblvm_lit.noise_distributions.base import NoiseDistribution
-from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SNL", "SelfNormalisedLikelihood", "negative_bound"]
 
@@ -39,14 +36,14 @@ def negative_bound(method: SelfNormalisedMethod, state: TrainState, v: Tensor, n
     at_v, at_y = method.log_densities(state, v, y, noise)
     c = bind(method.model, state.theta).c
     weights = (at_y - method.noise_distribution.log_prob(y) - c).exp()
-    return c - at_v + weights.view(method.n_noise, -1).mean(0) - 1
+    return c - at_v + weights.view(method.n_proposals, -1).mean(0) - 1
 
 
 class SelfNormalisedLikelihood(SelfNormalisedMethod):
     """What SNL and its variational form share: the loss of their log densities, and c that starts at log Z.
 
     Args:
-        energy, noise_distribution, optimizer, n_noise, seed, compile: As in
+        energy, noise_distribution, optimizer, n_proposals, seed, compile: As in
             :class:`~eblvm_lit.methods.self_normalised.SelfNormalisedMethod`.
     """
 
@@ -102,34 +99,9 @@ class SNL(SelfNormalisedLikelihood):
         torch.Size([5])
     """
 
-    def __init__(
-        self,
-        *,
-        energy: Energy,
-        noise_distribution: NoiseDistribution,
-        optimizer: Optimizer,
-        n_proposals: int = 1,
-        seed: int = 0,
-        compile: bool | Literal["auto"] = "auto",
-    ) -> None:
-        super().__init__(
-            energy=energy,
-            noise_distribution=noise_distribution,
-            optimizer=optimizer,
-            n_noise=n_proposals,
-            seed=seed,
-            compile=compile,
-        )
-
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse an energy without a free energy."""
-        if not isinstance(energy, MarginalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has no tractable free energy, which SNL needs: use method=vsnl."
-            )
+    energy_type, instead = MarginalEnergy, ": use method=vsnl"
 
     @property
     def title(self) -> str:
         """With n."""
-        return f"SNL: self-normalised likelihood, {self.n_noise} samples of the proposal for each example"
+        return f"SNL: self-normalised likelihood, {self.n_proposals} samples of the proposal for each example"

@@ -12,10 +12,9 @@ from eblvm_lit.core.functional import Params, bind, detached, grad
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
-from eblvm_lit.methods.posterior_fit import LowerNoise, PosteriorFit
-from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.methods.posterior_fit import LossWithPosterior, LowerNoise
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
@@ -24,7 +23,7 @@ from eblvm_lit.scores.variational import VariationalFunction, VariationalScore
 __all__ = ["VaGES"]
 
 
-class VaGES(Method):
+class VaGES(LossWithPosterior):
     r"""Score-based objectives of the model's marginal with variational estimates of score and gradient.
 
     .. math:: \nabla_\theta J = E_v\, [\partial s(v) / \partial \theta]^\top z, \quad
@@ -79,29 +78,18 @@ class VaGES(Method):
         seed: int = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        super().__init__(seed=seed, compile=compile)
+        super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         if not objective.pointwise:
             raise ConfigError(
                 f"VaGES estimates the score and its theta-gradient, and {type(objective).__name__} differentiates the "
                 "score by v, of which there is no estimate: use objective=dsm, mdsm or ksd, or method=bism."
             )
         score.check(energy)
-        self.energy, self.objective, self.score = energy, objective, score
-        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.posterior, self.divergence, self.n_lower_steps, self.level = None, None, 0, "model"
-        if score.needs_posterior:
-            if posterior is None or divergence is None:
-                raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
-            self.posterior, self.divergence = posterior, divergence
-            self.n_lower_steps, self.level = n_lower_steps, "upper"
-            self.fit = PosteriorFit(
-                energy=energy,
-                posterior=posterior,
-                divergence=divergence,
-                n_steps=n_lower_steps,
-                objective=objective,
-                lower_noise=lower_noise,
-            )
+        if score.needs_posterior and (posterior is None or divergence is None):
+            raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
+        fitted = (posterior, divergence) if score.needs_posterior else (None, None)
+        self.objective, self.score = objective, score
+        self.keep_posterior(*fitted, n_lower_steps, lower_optimizer, objective, lower_noise)
 
     @property
     def title(self) -> str:
@@ -110,27 +98,13 @@ class VaGES(Method):
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
         return f"VaGES-{name}: {words} with variational estimates, {numbers}"
 
-    def networks(self) -> dict[str, torch.nn.Module]:
-        """The model, and the posterior if there is one."""
-        return {"theta": self.energy} if self.posterior is None else {"theta": self.energy, "phi": self.posterior}
-
-    def param_groups(self) -> dict[str, ParamGroup]:
-        """phi in the lower level, if there is a posterior; theta in the upper one."""
-        lower = {} if self.posterior is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
-        return {**lower, self.level: ParamGroup("theta", self.optimizer)}
-
     @property
     def parts(self) -> MethodParts:
         """All but a generator; no posterior where particles come from p(h|v) itself."""
-        return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
-
-    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps, of the objective and of the particles."""
-        lower = {} if self.posterior is None else {"lower": self.fit.noise(v, self.n_lower_steps, generator)}
-        return {**lower, self.level: self.model_noise(v, generator)}
+        return super().parts._replace(objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
-        """theta and the noise, as the lower level shares them; see :meth:`PosteriorFit.share`."""
+        """theta and the noise, as the lower level shares them, if there is one."""
         return (theta, noise) if self.posterior is None else self.fit.share(theta, v, noise)
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
@@ -161,23 +135,14 @@ class VaGES(Method):
         loss = self.objective.on_minibatch(state.minibatch).loss(lambda x: s, points, noise["data"])  # noqa: ARG005
         return score, s, loss
 
-    def model_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of one step on theta."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
-    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """The objective of VaES, per example, shape (B,)."""
-        live, noise = self.live_state(), self.model_noise(v, generator)
-        return self.estimate(live.theta, live, self.objective.perturb(v, noise["data"]), noise)[2]
-
-    def inner_steps(self) -> int:
-        """K + 1."""
-        return self.n_lower_steps + 1
-
-    def check_batch_size(self, n: int) -> None:
-        """Refuse what the objective refuses."""
-        self.objective.check_batch_size(n)
+        return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
         """Fewer latents, too."""

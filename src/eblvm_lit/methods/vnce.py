@@ -58,6 +58,8 @@ class VNCE(LossWithPosterior, NCE):
         (['lower', 'upper'], 6)
     """
 
+    energy_type = Energy
+
     def __init__(
         self,
         *,
@@ -79,14 +81,10 @@ class VNCE(LossWithPosterior, NCE):
         self.keep_posterior(posterior, divergence, n_lower_steps, lower_optimizer)
         self.bound = IWAE(n_particles=n_particles)
 
-    @staticmethod
-    def check_energy(energy: Energy) -> None:
-        """Refuse nothing: no free energy is needed."""
-
     @property
     def title(self) -> str:
         """With nu and K."""
-        return f"VNCE: variational noise-contrastive estimation, nu = {self.nu}, K = {self.n_lower_steps}"
+        return f"VNCE: variational noise-contrastive estimation, nu = {self.n_proposals}, K = {self.n_lower_steps}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""

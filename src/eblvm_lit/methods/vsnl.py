@@ -90,7 +90,7 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
     @property
     def title(self) -> str:
         """With n and K."""
-        n = f"{self.n_noise} samples of the proposal for each example"
+        n = f"{self.n_proposals} samples of the proposal for each example"
         return f"VSNL: variational self-normalised likelihood, {n}, K = {self.n_lower_steps}"
 
     def log_bound(self, energy: Energy, q: Any, v: Tensor, noise: Tensor) -> Tensor:

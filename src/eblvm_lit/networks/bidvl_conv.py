@@ -86,9 +86,8 @@ class BatchNormEncoder(nn.Module):
         n = halvings(v_shape)
         self.event_shape, self.out_dim = tuple(v_shape), 16 * width * 2**n
         convolutions = [nn.Conv2d(v_shape[0], width, 3, padding=1, bias=False)]
-        for i in range(n):
-            n_in = width * 2**i
-            convolutions.append(nn.Conv2d(n_in, 2 * n_in, 4, stride=2, padding=1, bias=False))
+        widths = [width * 2**i for i in range(n)]
+        convolutions += [nn.Conv2d(w, 2 * w, 4, stride=2, padding=1, bias=False) for w in widths]
         layers: list[nn.Module] = []
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import Tensor, nn
 
+from eblvm_lit.networks.layers import linear_layers
 from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ImageMLP"]
@@ -40,10 +40,7 @@ class ImageMLP(nn.Module):
     def __init__(self, *, v_shape: Sequence[int], widths: Sequence[int] = (1024, 1024, 1024)) -> None:
         super().__init__()
         self.event_shape, self.out_dim = image_shape(v_shape, 1), widths[-1]
-        layers: list[nn.Module] = []
-        for n_in, n_out in pairwise([math.prod(self.event_shape), *widths]):
-            layers += [nn.Linear(n_in, n_out), nn.SiLU()]
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*linear_layers([math.prod(self.event_shape), *widths], nn.SiLU))
 
     def forward(self, v: Tensor) -> Tensor:
         """Features, shape (B, out_dim), of images v (B, C, H, W)."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from eblvm_lit.core.minibatch import WHOLE, Minibatch
 
 __all__ = [
     "BatchNorm2d",
+    "linear_layers",
     "local_batch_norms",
     "normal_start",
     "spectrally_normalised",
@@ -106,6 +108,17 @@ def statistics_over(module: nn.Module, minibatch: Minibatch) -> Iterator[None]:
 LINEAR_MAPS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 Module = TypeVar("Module", bound=nn.Module)
 LinearMap = TypeVar("LinearMap", nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+
+
+def linear_layers(sizes: Sequence[int], activation: Callable[[], nn.Module]) -> list[nn.Module]:
+    """Linear maps from each of some sizes to the next, with an activation after each.
+
+    Example:
+        >>> linear_layers([2, 8], nn.ELU)
+        [Linear(in_features=2, out_features=8, bias=True), ELU(alpha=1.0)]
+    """
+    pairs = ([nn.Linear(n_in, n_out), activation()] for n_in, n_out in pairwise(sizes))
+    return [layer for pair in pairs for layer in pair]
 
 
 def normal_start(module: Module, std: float = 0.02) -> Module:

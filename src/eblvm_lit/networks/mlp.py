@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 
 from torch import Tensor, nn
+
+from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["MLP"]
 
@@ -26,10 +28,7 @@ class MLP(nn.Module):
     def __init__(self, *, sizes: Sequence[int], negative_slope: float = 0.2) -> None:
         super().__init__()
         self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
-        layers: list[nn.Module] = []
-        for n_in, n_out in pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(negative_slope)]
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, negative_slope)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import Tensor, nn
+
+from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["SmoothMLP"]
 
@@ -28,10 +29,7 @@ class SmoothMLP(nn.Module):
     def __init__(self, *, sizes: Sequence[int]) -> None:
         super().__init__()
         self.h_dim, self.event_shape = sizes[0], (sizes[-1],)
-        layers: list[nn.Module] = []
-        for n_in, n_out in pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out), nn.GELU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        self.layers = nn.Sequential(*linear_layers(sizes, nn.GELU)[:-1])
 
     def forward(self, h: Tensor) -> Tensor:
         """The outputs, shape (B, sizes[-1]), of latents h (B, sizes[0])."""

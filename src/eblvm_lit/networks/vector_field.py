@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from eblvm_lit.networks.layers import linear_layers
+
 __all__ = ["VectorField"]
 
 
@@ -24,10 +26,7 @@ class VectorField(nn.Module):
 
     def __init__(self, *, v_dim: int, n_layers: int = 3) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for _ in range(n_layers):
-            layers += [nn.Linear(v_dim, v_dim), nn.ELU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        self.layers = nn.Sequential(*linear_layers([v_dim] * (n_layers + 1), nn.ELU)[:-1])
 
     def forward(self, v: Tensor) -> Tensor:
         """The field, shape (B, *event), of v (B, *event)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import torch
@@ -160,38 +160,6 @@ class ChainSamples(Sampler):
         """
         prepare = self._chains(energy, posterior, examples, as_float)
         return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
-
-    def trajectory(
-        self,
-        energy: Energy,
-        samples: Sequence[int],
-        *,
-        seed: int,
-        posterior: Posterior | None = None,
-        examples: Tensor | None = None,
-        as_float: Callable[[Tensor], Tensor] | None = None,
-    ) -> Iterator[Tensor]:
-        """The samples of one batch after each step; the last are those of :meth:`draw`.
-
-        Args:
-            energy: The model.
-            samples: Their indices.
-            seed: The run's seed.
-            posterior: q, for latents.
-            examples: Training examples, shape (n, *event), for latents.
-            as_float: Converts examples that are bytes to floats.
-
-        Yields:
-            Shape (n, *event).
-
-        Raises:
-            ConfigError: If the model does not allow samples of this kind.
-        """
-        prepare = self._chains(energy, posterior, examples, as_float)
-        noise = SampleNoise(seed, samples, device=next(energy.parameters()).device)
-        with eval_mode(energy):
-            chains = prepare(slice(0, len(samples)), noise)
-            yield from (x[0] for x in self.dynamics.trajectory(chains, noise))
 
     def _chains(
         self,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
@@ -23,21 +23,18 @@ def _allowed(cfg: DictConfig) -> list[str]:
     """The keys of ``resume.allow``, which name settings or groups of them.
 
     Raises:
-        ConfigError: If there is no such key, or it is no list.
+        ConfigError: If there is no such key.
     """
-    node = cfg.get("resume")
-    listed = node.get("allow") if isinstance(node, DictConfig) and set(node) <= {"allow"} else node
-    listed = [listed] if isinstance(listed, str) else [] if listed is None else listed
-    if not isinstance(listed, list | ListConfig):
-        raise ConfigError(f"resume.allow is a list of keys, such as [optimizer.lr], not {listed!r}.")
+    listed = OmegaConf.select(cfg, "resume.allow") or []
+    listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        if not isinstance(key, str) or not _has(cfg, key):
-            similar = get_close_matches(str(key), map(str, cfg), n=1)
+        if not _has(cfg, key):
+            similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
                 "--cfg job shows all keys."
             )
-    return list(listed)
+    return listed
 
 
 def _has(cfg: DictConfig, key: str) -> bool:

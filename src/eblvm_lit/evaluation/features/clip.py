@@ -35,14 +35,9 @@ class CLIPFeatures(LocalNetwork):
         'fd_clip'
     """
 
-    name, label, url = "clip", "CLIP", URL
+    name, label, url, published = "clip", "CLIP", URL, SHA256
     titles = Titles("fd_clip", "kd_clip", "clip_score", "_clip")
     resize = "bilinear as by TensorFlow 1"
-
-    def __init__(
-        self, *, cache_dir: str, weights: str | None = None, sha256: str | None = SHA256, batch_size: int = 50
-    ) -> None:
-        super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
     def build(self, content: bytes) -> nn.Module:
         """CLIP's image network; see :meth:`LocalNetwork.build`."""
@@ -53,9 +48,6 @@ class CLIPFeatures(LocalNetwork):
         self.dim = network.model.visual.output_dim
         return network
 
-    @torch.no_grad()
-    def extract(self, images: Tensor) -> Features:
-        """Features (B, D); see :meth:`FeatureExtractor.extract`."""
-        network = self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):
-            return Features(network(images.expand(-1, 3, -1, -1))[0], None)
+    def found(self, images: Tensor) -> Features:
+        """Features (B, D); see :meth:`LocalNetwork.found`."""
+        return Features(self.network(images)[0], None)

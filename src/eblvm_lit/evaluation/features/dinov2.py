@@ -35,14 +35,9 @@ class DINOv2Features(LocalNetwork):
         'recall_dinov2'
     """
 
-    name, label, url = "dinov2", "DINOv2", URL
+    name, label, url, published = "dinov2", "DINOv2", URL, SHA256
     titles = Titles("fd_dinov2", "kd_dinov2", "dinov2_score", "_dinov2")
     resize = "bilinear to 224 x 224 as by TensorFlow 1"
-
-    def __init__(
-        self, *, cache_dir: str, weights: str | None = None, sha256: str | None = SHA256, batch_size: int = 50
-    ) -> None:
-        super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
     def build(self, content: bytes) -> nn.Module:
         """The vision transformer; see :meth:`LocalNetwork.build`."""
@@ -50,14 +45,10 @@ class DINOv2Features(LocalNetwork):
         self.dim = network.dim
         return network
 
-    @torch.no_grad()
-    def extract(self, images: Tensor) -> Features:
-        """Features (B, D); see :meth:`FeatureExtractor.extract`."""
+    def found(self, images: Tensor) -> Features:
+        """Features (B, D); see :meth:`LocalNetwork.found`."""
         from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-        network = self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):
-            x = images.expand(-1, 3, -1, -1).float()
-            x = interpolate_bilinear_2d_like_tensorflow1x(x, size=(SIDE, SIDE), align_corners=False) / 255
-            mean, std = (torch.tensor(values, device=x.device).view(3, 1, 1) for values in (MEAN, STD))
-            return Features(network((x - mean) / std), None)
+        x = interpolate_bilinear_2d_like_tensorflow1x(images.float(), size=(SIDE, SIDE), align_corners=False) / 255
+        mean, std = (torch.tensor(values, device=x.device).view(3, 1, 1) for values in (MEAN, STD))
+        return Features(self.network((x - mean) / std), None)

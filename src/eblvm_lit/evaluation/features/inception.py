@@ -34,15 +34,11 @@ class InceptionFeatures(LocalNetwork):
     """
 
     name, label, url = "inception", "FID", f"{RELEASE}/weights-inception-2015-12-05-6726825d.pth"
+    published = SHA256
     titles = Titles("fid", "kid", "inception_score")
     dim = 2048
     resize = "bilinear to 299 x 299 as by TensorFlow 1"
     downloads = classifies = True
-
-    def __init__(
-        self, *, cache_dir: str, weights: str | None = None, sha256: str | None = SHA256, batch_size: int = 50
-    ) -> None:
-        super().__init__(cache_dir=cache_dir, weights=weights, sha256=sha256, batch_size=batch_size)
 
     def build(self, content: bytes) -> nn.Module:
         """torch-fidelity's network: uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
@@ -57,9 +53,6 @@ class InceptionFeatures(LocalNetwork):
                 "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
             )
 
-    @torch.no_grad()
-    def extract(self, images: Tensor) -> Features:
-        """Features (B, 2048) and logits (B, 1008); see :meth:`FeatureExtractor.extract`."""
-        network = self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
-            return Features(*network(images.expand(-1, 3, -1, -1)))
+    def found(self, images: Tensor) -> Features:
+        """Features (B, 2048) and logits (B, 1008); see :meth:`LocalNetwork.found`."""
+        return Features(*self.network(images))

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import DataError
-from eblvm_lit.evaluation.features.base import FeatureExtractor
+from eblvm_lit.evaluation.features.base import FeatureExtractor, Features
 
 __all__ = ["LocalNetwork", "as_tensors"]
 
@@ -25,10 +25,11 @@ class LocalNetwork(FeatureExtractor):
     Args:
         cache_dir: Where the weights are looked for, and then in the folder of torch's hub.
         weights: A file with other weights; None for the published ones.
-        sha256: The SHA-256 that the file must have; None for other weights.
+        sha256: The SHA-256 that the file must have; ``published``: :attr:`published`; None for other weights.
         batch_size: Images at a time.
 
     Attributes:
+        published: The SHA-256 of the published weights.
         label: The network's name in sentences.
         url: Where the published weights come from.
         downloads: Whether a missing file is downloaded into ``cache_dir``.
@@ -37,16 +38,31 @@ class LocalNetwork(FeatureExtractor):
 
     label: str
     url: str
+    published: str
     downloads = False
     classifies = False
     network: nn.Module
 
-    def __init__(self, *, cache_dir: str, weights: str | None, sha256: str | None, batch_size: int) -> None:
-        self.cache_dir, self.weights, self.sha256, self.batch_size = cache_dir, weights, sha256, batch_size
+    def __init__(
+        self, *, cache_dir: str, weights: str | None = None, sha256: str | None = "published", batch_size: int = 50
+    ) -> None:
+        self.cache_dir, self.weights, self.batch_size = cache_dir, weights, batch_size
+        self.sha256 = self.published if sha256 == "published" else sha256
 
     @abstractmethod
     def build(self, content: bytes) -> nn.Module:
         """The network of a file's bytes; sets :attr:`dim`."""
+
+    @abstractmethod
+    def found(self, images: Tensor) -> Features:
+        """What the network finds in images (B, 3, H, W) of its device."""
+
+    @torch.no_grad()
+    def extract(self, images: Tensor) -> Features:
+        """Features (B, D); see :meth:`FeatureExtractor.extract`."""
+        self.network.to(images.device)
+        with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
+            return self.found(images.expand(-1, 3, -1, -1))
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Find or download the weights and build the network, once.

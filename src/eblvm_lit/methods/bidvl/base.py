@@ -201,7 +201,6 @@ class GeneratorMethod(Method):
         noise: Noise,
         samples: Samples | None = None,
         group: ParamGroup | None = None,
-        only: str | None = None,
     ) -> TermGradient:
         """The gradient of the sum of a step's terms in a group's parameters.
 
@@ -212,7 +211,6 @@ class GeneratorMethod(Method):
             noise: Of the step.
             samples: v_hat, where the terms need it.
             group: The parameters; those of the group of the step's name if not given.
-            only: The term whose gradient it is, if not that of all.
         """
         terms, group = self.terms[name], group or self.groups[name]
         network, prefix = group.network, group.prefix
@@ -223,12 +221,8 @@ class GeneratorMethod(Method):
             params = {**state.params, network: {**state.params[network], **own}}
             networks, moved = self.networks_at(state, params, state.params["omega"], samples)
             descended, seen = terms(networks, v, {**noise, **given, **moving})
-            record, means = {}, []
-            for key, value in {**descended, **seen}.items():
-                record[key] = value.mean()
-                if key in descended and only in (None, key):
-                    means.append(record[key])
-            return torch.stack(means).sum(), (record, moved[network])
+            record = {key: value.mean() for key, value in {**descended, **seen}.items()}
+            return torch.stack([record[key] for key in descended]).sum(), (record, moved[network])
 
         own, moving = group.of(state.params[network]), given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)

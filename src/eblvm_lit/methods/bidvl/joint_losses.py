@@ -44,7 +44,7 @@ class SymmetricJoint(BiDVLLoss):
         return {
             **self.canonical(networks, v, v_hat, noise),
             **self.reconstruction(networks, v, noise),
-            **self.latent(noise["h_hat"], networks.frozen_encoder.mean(v_hat)),
+            **self.latent(networks, v_hat, noise),
         }
 
 

@@ -6,9 +6,9 @@ generator's. Each term is per example, shape (B,). Reference of all: Kan et al. 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
@@ -24,9 +24,7 @@ __all__ = [
     "FullLatentTerm",
     "NoLatentTerm",
     "OffsetLatentTerm",
-    "energy_difference",
     "hinge",
-    "latent_error",
     "non_saturating",
     "prior_divergence",
     "reconstruction_error",
@@ -67,42 +65,6 @@ def prior_divergence(q_params: DistributionParams) -> Tensor:
     return 0.5 * (mean.square() + (2 * log_std).exp() - 2 * log_std - 1).sum(-1)
 
 
-def latent_error(h_hat: Tensor, found: Tensor) -> Tensor:
-    r"""How far from h_hat the encoder finds it (term C).
-
-    .. math:: \|\hat\mu(\hat v) - \hat h\|^2 \quad \text{for} \quad -\log q(\hat h | \hat v)
-
-    The part of the log density that is the encoder's variance is left out.
-
-    Args:
-        h_hat: The generator's latents, shape (B, H).
-        found: The encoder's mean at v_hat, or a sample, shape (B, H).
-
-    Example:
-        >>> import torch
-        >>> latent_error(torch.ones(1, 2), torch.zeros(1, 2))
-        tensor([2.])
-    """
-    return (found - h_hat).square().sum(-1)
-
-
-def energy_difference(real: Tensor, fake: Tensor) -> Tensor:
-    r"""What the energy descends (term D): low energy at data, high energy at samples.
-
-    .. math:: E(v) - E(\hat v)
-
-    Args:
-        real: E(v), shape (B,).
-        fake: E(v_hat), shape (B,).
-
-    Example:
-        >>> import torch
-        >>> energy_difference(torch.tensor([1.0]), torch.tensor([3.0]))
-        tensor([-2.])
-    """
-    return real - fake
-
-
 def hinge(real: Tensor, fake: Tensor) -> Tensor:
     r"""The energy difference where neither energy is on its own side of a margin of one (Eq. 23).
 
@@ -138,10 +100,10 @@ def non_saturating(real: Tensor, fake: Tensor) -> Tensor:
 
 
 CriticLoss = Literal["difference", "hinge", "softplus"]
-CRITIC_LOSSES = {"difference": energy_difference, "hinge": hinge, "softplus": non_saturating}
+CRITIC_LOSSES = {"difference": torch.sub, "hinge": hinge, "softplus": non_saturating}
 
 
-class BiDVLLoss(ABC):
+class BiDVLLoss:
     """Losses of both levels as named terms, each weighted, per example, shape (B,); a loss is their sum.
 
     Args:
@@ -170,9 +132,14 @@ class BiDVLLoss(ABC):
         one_of("critic_loss", critic_loss, CRITIC_LOSSES)
         self.ratio, self.critic_loss, self.latent_weight = ratio, critic_loss, latent_weight
 
-    @abstractmethod
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """What encoder and generator descend, at data v (B, *event)."""
+        """What encoder and generator descend, at data v (B, *event): A + B + C."""
+        v_hat = networks.samples(noise)
+        return {
+            **self.reconstruction(networks, v, noise),
+            "energy": networks.energy.free_energy(v_hat),
+            **self.latent(networks, v_hat, noise),
+        }
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Of data v (B, *event) and of samples, each of shape (B,); samples are constants unless they were given."""
@@ -197,10 +164,18 @@ class BiDVLLoss(ABC):
             "prior": r * prior_divergence(q_params),
         }
 
-    def latent(self, h_hat: Tensor, found: Tensor) -> Terms:
-        r"""Term C, weighted: :math:`c \|\hat\mu - \hat h\|^2`."""
+    def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
+        """Where the encoder finds the latents of samples v_hat (B, *event), shape (B, H)."""
+        return networks.frozen_encoder.mean(v_hat)
+
+    def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
+        r"""Term C, weighted: :math:`c \|\hat\mu(\hat v) - \hat h\|^2` for :math:`-\log q(\hat h | \hat v)`.
+
+        The part of the log density that is the encoder's variance is left out.
+        """
+        h_hat = noise["h_hat"]
         c = 1 / h_hat.shape[-1] if self.latent_weight is None else self.latent_weight
-        return {"latent": c * latent_error(h_hat, found)}
+        return {"latent": c * (self.encoded(networks, v_hat, noise) - h_hat).square().sum(-1)}
 
 
 class OffsetLatentTerm(BiDVLLoss):
@@ -213,15 +188,6 @@ class OffsetLatentTerm(BiDVLLoss):
         >>> OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge").regularises_encoder
         False
     """
-
-    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """A + B + C."""
-        v_hat = networks.samples(noise)
-        return {
-            **self.reconstruction(networks, v, noise),
-            "energy": networks.energy.free_energy(v_hat),
-            **self.latent(noise["h_hat"], networks.frozen_encoder.mean(v_hat)),
-        }
 
 
 class FullLatentTerm(BiDVLLoss):
@@ -237,14 +203,9 @@ class FullLatentTerm(BiDVLLoss):
 
     regularises_encoder = True
 
-    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """A + B + C."""
-        v_hat = networks.samples(noise)
-        return {
-            **self.reconstruction(networks, v, noise),
-            "energy": networks.energy.free_energy(v_hat),
-            **self.latent(noise["h_hat"], networks.encoder.rsample(v_hat, noise["eps_hat"])),
-        }
+    def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
+        """A sample of q(h|v_hat)."""
+        return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
         """In the place of E."""
@@ -262,13 +223,9 @@ class NoLatentTerm(BiDVLLoss):
         False
     """
 
-    def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """A + B."""
-        v_hat = networks.samples(noise)
-        return {
-            **self.reconstruction(networks, v, noise),
-            "energy": networks.energy.free_energy(v_hat),
-        }
+    def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
+        """None."""
+        return {}
 
 
 class Adversarial(BiDVLLoss):

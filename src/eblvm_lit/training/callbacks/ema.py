@@ -19,6 +19,8 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
+STATISTICS = ("running_mean", "running_var")  # of batch normalisation
+
 
 class ExponentialAverage(pl.Callback):
     r"""Exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
@@ -95,10 +97,5 @@ class ExponentialAverage(pl.Callback):
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
     """The parameters of a method and its running means and variances, live, by their names in ``state_dict``."""
-    statistics = {name: value for name, value in method.named_buffers() if _is_statistic(name)}
+    statistics = {name: value for name, value in method.named_buffers() if name.endswith(STATISTICS)}
     return {**dict(method.named_parameters()), **statistics}
-
-
-def _is_statistic(name: str) -> bool:
-    """Whether a buffer is a running mean or variance, by the names that normalisations of torch give them."""
-    return name.rpartition(".")[2] in ("running_mean", "running_var")

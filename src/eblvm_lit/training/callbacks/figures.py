@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
-import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from PIL import Image
 
 from eblvm_lit.core.ranks import barrier, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
@@ -21,14 +15,11 @@ from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import save
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.loggers.base import log_figures
-from eblvm_lit.utils.io import copy_whole, write_whole
+from eblvm_lit.utils.io import copy_whole
 
 __all__ = ["Figures"]
 
-log = logging.getLogger(__name__)
-
 FORMATS = ("png", "pdf", "svg")
-FRAME, LAST_FRAME = 80, 2000  # milliseconds
 
 
 class Figures(pl.Callback):
@@ -66,15 +57,15 @@ class Figures(pl.Callback):
         Args:
             method: The method.
             data: Its data, set up.
-            iteration: That of a validation, of which a copy is kept under its number; None at the end of the run, when
-                animations are drawn, too.
+            iteration: That of a validation, of which a copy is kept under its number; None at the end of the run.
 
         Returns:
             The PNG files without a number, which hold the latest figures.
         """
         paths = []
         for name, figure in self.figures.items():
-            drawn = figure.draw(method, data, self._generator(method, name))
+            generator = keyed_generator(method.seed, "figure", name, device=method.device)
+            drawn = figure.draw(method, data, generator)
             if drawn is None:
                 continue
             files = save(drawn, self.folder / name, self.formats)
@@ -82,13 +73,7 @@ class Figures(pl.Callback):
             if iteration is not None:
                 for file in files:
                     copy_whole(file, file.with_stem(f"{name}_{iteration:06d}"))
-            elif frames := figure.animate(method, data, self._generator(method, name)):
-                write_gif(self.folder / f"{name}.gif", frames)
         return paths
-
-    @staticmethod
-    def _generator(method: Method, name: str) -> torch.Generator:
-        return keyed_generator(method.seed, "figure", name, device=method.device)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Let each figure check the files that it needs."""
@@ -104,23 +89,3 @@ class Figures(pl.Callback):
                 paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
                 log_figures(trainer.loggers, paths, trainer.global_step)
             barrier()
-
-
-def write_gif(path: Path, frames: Sequence[Figure]) -> None:
-    """Write figures of one size as an animation that repeats, and rests at its end.
-
-    Args:
-        path: The file.
-        frames: The figures, at least one.
-
-    Raises:
-        DataError: If the file cannot be written.
-    """
-    images = []
-    for figure in frames:
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
-    times = [FRAME] * (len(images) - 1) + [LAST_FRAME]
-    options = {"save_all": True, "append_images": images[1:], "duration": times, "loop": 0}
-    write_whole(path, lambda file: images[0].save(file, "GIF", **options))
