@@ -354,8 +354,6 @@ def resolved(word, folder):
     """A word with its placeholders filled in."""
     if (word.startswith("ckpt=") and "last.ckpt" in word) or word == "ckpt=...":
         return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
-    if word == "my_model":  # packed here, not into the package
-        return str(folder / word)
     trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]  # evaluations leave folders, too
     for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
         word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))

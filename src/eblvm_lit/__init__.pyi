@@ -1,7 +1,7 @@
 """The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
 
 from .cli.compose import train
-from .cli.loading import load
+from .cli.loading import from_pretrained, load
 from .cli.trained_run import TrainedRun
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
@@ -222,6 +222,7 @@ __all__ = [
     "Warm",
     "bind",
     "exact_log_partition",
+    "from_pretrained",
     "load",
     "params_of",
     "train",

@@ -10,10 +10,9 @@ import torch
 
 import eblvm_lit
 from eblvm_lit import ConfigError, DataError, Gibbs, Langevin
-from eblvm_lit.cli import loading, sample
 from eblvm_lit.cli import run as runtime
+from eblvm_lit.cli import sample
 from eblvm_lit.cli.compose import composed
-from eblvm_lit.cli.packing import pack
 from eblvm_lit.cli.trained_run import TrainedRun
 from helpers.shell import configure
 
@@ -27,9 +26,6 @@ def trained(tmp_path_factory):
     """BiDSM on the checkerboard, for 20 iterations."""
     folder = tmp_path_factory.mktemp("runs") / "bidsm"
     return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
-
-
-GRBM_DIGITS = loading.PRETRAINED / "grbm_digits.pt"
 
 
 @pytest.fixture(scope="module")
@@ -110,23 +106,6 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     # standard errors: 0.1 / sqrt(4000) of the mean, 0.1 / sqrt(8000) of the standard deviation
     assert v.mean().item() == pytest.approx(0.5, abs=0.008)
     assert v.std().item() == pytest.approx(0.1, abs=0.008)
-
-
-def test_a_packed_model_is_the_run_and_samples_without_its_data(deep, tmp_path, monkeypatch):
-    run = deep
-    digest = pack(run, tmp_path / "packed.pt")
-    monkeypatch.setattr(loading, "PRETRAINED", tmp_path)
-    monkeypatch.setattr(loading, "MODELS", {"packed": digest})
-    packed = eblvm_lit.load("packed")
-    assert (packed.iteration, packed.metrics) == (run.iteration, run.metrics)
-    v = run.examples("train")
-    h = run.posterior.mean(v[:1000]).detach()
-    torch.testing.assert_close(packed.latents, h)
-    torch.testing.assert_close(packed.energy.energy(v[:9], h[:9]), run.energy.energy(v[:9], h[:9]))
-    monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
-    assert packed.sample(4, seed=2).isfinite().all()
-    assert "root" not in packed.config.data
-    assert loading.LATENTS not in torch.load(GRBM_DIGITS, weights_only=True)  # Gibbs sampling needs none
 
 
 def test_a_generator_gives_the_samples_and_needs_no_gradient():

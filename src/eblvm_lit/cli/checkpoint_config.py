@@ -11,7 +11,7 @@ from eblvm_lit.cli.instantiate import refuse_interpolations
 from eblvm_lit.cli.results import WEIGHTS
 from eblvm_lit.errors import ConfigError, DataError
 
-__all__ = ["stored_config"]
+__all__ = ["redirect", "stored_config"]
 
 # Parts that an evaluation may replace, and the values that are reset with them.
 CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
@@ -42,11 +42,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
     if stored.eval_weights not in WEIGHTS:
         raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
-    _redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
     if cfg.data_root is not None:  # also of the outlier sets in the metrics
         for part in (stored.data, stored.callbacks):
-            _redirect(part, {"root": cfg.data_root})
+            redirect(part, {"root": cfg.data_root})
     return stored
 
 
@@ -78,10 +78,10 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
     return OmegaConf.merge(own, changes)
 
 
-def _redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
+def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
     """Replace the folders that a checkpoint names, at any depth, so that nothing is written elsewhere."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]
         elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
-            _redirect(node[name], folders)
+            redirect(node[name], folders)

@@ -18,6 +18,7 @@ from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.sentences import composing, refuse_unread, sentence
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.io import write_text
 
 __all__ = ["composed", "sampler_config", "train"]
 
@@ -100,6 +101,7 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     Raises:
         EblvmError: For everything that the user can correct.
     """
+    overrides = [overrides] if isinstance(overrides, str) else overrides
     cfg = composed(overrides, config_dir=config_dir)
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
@@ -107,4 +109,6 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     packages = import_packages(cfg.allow_packages, config_dir)
     with isolate_rng():  # a run sets the seeds of torch, NumPy and Python: those of the caller go on as they were
         run.train(cfg)
+    # where Hydra has them after a command
+    write_text(Path(folder) / ".hydra" / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -1,35 +1,24 @@
-"""Loading of what was trained: runs, checkpoints, and the trained models of the package."""
+"""Loading of what was trained: runs, checkpoints, and models of folders, of the package and of the Hub."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.instantiate import import_packages, instantiate
+from eblvm_lit.cli.sharing import WEIGHTS, download, read_pretrained
 from eblvm_lit.cli.trained_run import TrainedRun
-from eblvm_lit.errors import DataError
 from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.utils.torch_settings import find_device
 
-__all__ = ["LATENTS", "MODELS", "PRETRAINED", "load"]
+__all__ = ["PRETRAINED", "from_pretrained", "load"]
 
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-LATENTS = "latents"  # posterior means of training examples, beside the parameters
-
-# SHA-256 of each file of parameters: it is the file that the model card describes.
-MODELS = {
-    "bidvl_mnist": "767feea92b9d142399017c24387f70cb81acaca12c31e499b2620bef2567fa30",
-    "bimdsm_mnist": "08c105bbaf59e2ad54f4353077369006b306ecf78f27fd0168aee398fd23eaa7",
-    "grbm_digits": "5adfd42430d27774a7c221da039210280c3fd913bdfa98484c634a3297e38b4f",
-    "vages_mnist": "87a55b860cc5750776aed9990c910c27fcfd0020bd936753d390bf1eb86692a7",
-}
 
 
 def load(
@@ -42,14 +31,14 @@ def load(
     cache_dir: str | Path = "outputs/cache",
     config_dir: str | Path | None = None,
 ) -> TrainedRun:
-    """Load what was trained: a run, a checkpoint, or a trained model of the package by its name.
+    """Load what was trained: a run, a checkpoint, a folder to share, or a model of the package by its name.
 
-    Checkpoints are read as data and run no code. The trained models are ``grbm_digits``, ``bidvl_mnist``,
+    Files are read as data and run no code. The trained models are ``grbm_digits``, ``bidvl_mnist``,
     ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.
 
     Args:
-        path: The folder of a run, a checkpoint, or the name of a trained model where there is no such path.
-        checkpoint: ``last`` or ``best``, of a folder.
+        path: A folder, a checkpoint, or the name of a trained model where there is no such path.
+        checkpoint: ``last`` or ``best``, of the folder of a run.
         device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
         eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
         allow_packages: Packages of yours that the configuration may name.
@@ -65,12 +54,15 @@ def load(
         >>> run.energy, run.metrics["test/log_likelihood"]
         (GRBM(event_shape=(64,), h_dim=200), 19.47)
     """
-    if str(path) in MODELS and not Path(path).exists():
-        return _shipped(str(path), find_device(device))
     packages, device = import_packages(allow_packages, config_dir), find_device(device)
-    file = checkpoint_file(path, checkpoint)
-    content = load_checkpoint(file)
-    folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
+    shipped = PRETRAINED / str(path)
+    path = shipped if shipped.is_dir() and not Path(path).exists() else Path(path)
+    if (path / WEIGHTS).is_file():
+        file, content, folder = path / WEIGHTS, read_pretrained(path), None
+    else:
+        file = checkpoint_file(path, checkpoint)
+        content = load_checkpoint(file)
+        folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
     run_dir = file.parent if folder is None else folder
     asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
     asked |= {"eval_weights": eval_weights, "allow_packages": packages}
@@ -81,23 +73,30 @@ def load(
     method.to(device).eval()
     # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
-    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages)
+    found = {"metrics": content.get("metrics"), "latents": content.get("latents"), "packages": packages}
+    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, **found)
 
 
-def _shipped(name: str, device: torch.device) -> TrainedRun:
-    """A trained model of the package, from its parameters and its card."""
-    path = PRETRAINED / f"{name}.pt"
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != MODELS[name]:
-        raise DataError(f"{path} is missing or not the published file: install eblvm_lit again.")
-    card = json.loads(path.with_suffix(".json").read_text())
-    config = cast(DictConfig, OmegaConf.create(card["config"]))
-    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
-        method = instantiate(config.method, "method")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    latents = state.pop(LATENTS, None)
-    method.load_state_dict(state)
-    method.to(device).eval()
-    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    method.description = {"callbacks": {}, **plain}  # of a checkpoint of a Trainer of the user's
-    found = {"iteration": card["iteration"], "metrics": card["metrics"], "latents": latents}
-    return TrainedRun(method=method, config=config, **found)
+def from_pretrained(
+    path: str | Path, *, revision: str | None = None, device: str = "cpu", allow_packages: Sequence[str] = ()
+) -> TrainedRun:
+    """Load a model that :meth:`~eblvm_lit.cli.trained_run.TrainedRun.save_pretrained` wrote.
+
+    Args:
+        path: Its folder, the name of a model of the package, or ``OWNER/NAME`` of the Hugging Face Hub, which needs the
+            package ``huggingface_hub``.
+        revision: A branch, a tag or a commit of the Hub.
+        device: As in :func:`load`.
+        allow_packages: Packages of yours that the configuration may name.
+
+    Raises:
+        DataError: If there is no such model, or its files are damaged.
+        ConfigError: If a package is missing, or the files do not fit each other.
+
+    Example:
+        >>> from_pretrained("grbm_digits").sample(2).shape
+        torch.Size([2, 64])
+    """
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not Path(path).exists():
+        path = download(str(path), revision)
+    return load(path, device=device, allow_packages=allow_packages)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
-from torchvision.utils import save_image
 
 from eblvm_lit.cli.compose import sampler_config
 from eblvm_lit.cli.loading import load
+from eblvm_lit.cli.sharing import draw_samples
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
 
@@ -25,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         "eblvm-sample", description="Writes samples.npz, and samples.png of images or points."
     )
-    options.add_argument("run", help="the folder of a run, or a checkpoint")
+    options.add_argument("run", help="the folder of a run or a model, a checkpoint, or a model's name")
     options.add_argument("overrides", nargs="*", help="another sampler: sampler=NAME sampler.KEY=VALUE")
     options.add_argument("-n", type=int, default=64, help="number of samples (64)")
     options.add_argument("--seed", type=int, default=0, help="seed of all randomness (0)")
@@ -42,18 +41,7 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     v, files = v.detach().cpu(), [folder / "samples.npz", folder / "samples.png"]
     np.savez_compressed(files[0], v=v.numpy())
-    if run.data.image_shape is not None:
-        low, high = (float(bound) for bound in run.examples("train").aminmax())
-        images, columns = v.reshape(-1, *run.data.image_shape), math.ceil(math.sqrt(len(v)))
-        save_image(images, files[1], nrow=columns, padding=1, pad_value=1, normalize=True, value_range=(low, high))
-    elif run.data.bounds is not None:
-        from eblvm_lit.figures.style import new_figure  # matplotlib takes seconds to import
-
-        figure = new_figure(4, 4)
-        axes = figure.subplots()
-        axes.set(xlim=run.data.bounds[0], ylim=run.data.bounds[1], aspect="equal")
-        axes.scatter(*v.T, s=5, alpha=0.4, linewidths=0)
-        figure.savefig(files[1])
+    draw_samples(run, v, files[1])
     return [file for file in files if file.is_file()]
 
 

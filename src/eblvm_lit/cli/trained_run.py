@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.cli.sharing import save_pretrained
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -128,6 +129,8 @@ class TrainedRun:
         """Losses and metrics along training: one column for each, indexed by the iteration; NaN where not measured."""
         return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
 
+    save_pretrained = save_pretrained
+
     # ------------------------------------------------------------------ what the model says
 
     @property
@@ -202,7 +205,7 @@ class TrainedRun:
 
     def _point_samples(self) -> PointSamples | None:
         """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
-        if self.latents is not None:  # of a packed model, which samples without its data
+        if self.latents is not None:  # of a shared model, which samples without its data
             return None
         chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
         points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)

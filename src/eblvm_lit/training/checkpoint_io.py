@@ -87,7 +87,7 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         state = {**state, **checkpoint[AVERAGES]}
     if rows := [len(state[name]) for name in method.per_example if name in state]:
         method.keep_examples(rows[0])
-    method.to(next(value.dtype for value in state.values() if value.is_floating_point()))
+    method.to(next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32))
     try:
         method.load_state_dict(state)
     except RuntimeError as error:
