@@ -129,13 +129,13 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
         images, columns = v.reshape(-1, *run.data.image_shape), math.ceil(math.sqrt(len(v)))
         save_image(images, path, nrow=columns, padding=1, pad_value=1, normalize=True, value_range=(low, high))
     elif run.data.bounds is not None:
-        from eblvm_lit.figures.style import new_figure  # matplotlib takes seconds to import
+        from eblvm_lit.figures.style import new_figure, save  # matplotlib takes seconds to import
 
         figure = new_figure(4, 4)
         axes = figure.subplots()
         axes.set(xlim=run.data.bounds[0], ylim=run.data.bounds[1], aspect="equal")
         axes.scatter(*v.cpu().T, s=5, alpha=0.4, linewidths=0)
-        figure.savefig(path)
+        save(figure, path.with_suffix(""))
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
