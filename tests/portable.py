@@ -26,11 +26,17 @@ NUMBERS = [
 ]
 
 
+# What stands on Hydra and OmegaConf, and the release candidates of both.
+SHELL = ["cli", "training/loggers", "training/test_resume.py", "test_schema.py"]
+CANDIDATES = ("hydra-core>=1.4.0rc3", "omegaconf>=2.4.1rc1")
+
+
 class Cell(NamedTuple):
-    """An environment of packages, and the variables that its tests run with."""
+    """An environment of packages, the variables that its tests run with, and the tests."""
 
     environment: str
     variables: dict[str, str]
+    tests: list[str] = NUMBERS
 
 
 ATEN, ONEDNN, THREADS = "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS"
@@ -45,6 +51,7 @@ CELLS = {
     "newest-python": Cell("newest", {THREADS: "1"}),
     "lower-bounds": Cell("lower", {THREADS: "1"}),
     "lower-bounds-foreign": Cell("lower", {**FOREIGN, THREADS: "1"}),
+    "candidates": Cell("candidates", {THREADS: "1"}, SHELL),
 }
 
 
@@ -99,6 +106,10 @@ def interpreter_of(environment):
     if environment == "newest":
         newer = [version for version in found if version > max(sys.version_info[:2], OLDEST)]
         return make_environment("newest", found[max(newer)], tested) if newer else None
+    if environment == "candidates":
+        pinned = (ROOT / "constraints.txt").read_text().splitlines()
+        tested = [*(pin for pin in pinned if not pin.startswith(("hydra-core=", "omegaconf="))), *CANDIDATES]
+        return make_environment("candidates", sys.executable, tested)
     packages = tested if environment == "oldest" else lower_bounds()
     return make_environment(environment, found[OLDEST], packages) if OLDEST in found else None
 
@@ -112,7 +123,7 @@ def run(name, arguments):
         return cell.environment == "newest", "the packages cannot be installed"  # not all have wheels for the newest
     if interpreter is None:
         return True, "skipped: there is no such Python"
-    command = [interpreter, "-m", "pytest", *arguments, *(f"tests/{name}" for name in NUMBERS)]
+    command = [interpreter, "-m", "pytest", *arguments, *(f"tests/{name}" for name in cell.tests)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | cell.variables, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout[-6000:] + done.stderr[-2000:], flush=True)
