@@ -13,10 +13,12 @@ import pytest
 from matplotlib.image import imsave
 from omegaconf import OmegaConf
 from PIL import Image
+from scipy import stats
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.__main__ import main, report
-from eblvm_lit.reports.charts import costs, draw_curves, draw_grid, find_grids
+from eblvm_lit.reports.charts import costs, draw_costs, draw_curves, draw_grid, find_grids
+from eblvm_lit.reports.comparison import compare, difference
 from eblvm_lit.reports.runs import group_runs, read_runs
 from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, summarise, tables
 from eblvm_lit.utils.run_files import flatten
@@ -134,7 +136,7 @@ def test_means_and_sample_standard_deviations_by_hand(simple):
     assert rows_of(groups, metrics) == {
         "checkerboard": [
             ["method", "n", "test/log_likelihood ↑", "test/fid ↓"],
-            ["dsm", "3", "3.0 ± 2.6", "5 ± 0 (n = 2)"],
+            ["dsm", "3", "3.0 ± 2.6 ★\n[-3.6, 9.6]", "5 ± 0 (n = 2)"],
             ["ssm", "1", "-0.25", ""],
         ]
     }
@@ -192,7 +194,7 @@ def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
     names = ("test/log_likelihood ↑", "published", "test/fisher ↓", "published", "test/log_z")
     assert tuple(header[2:]) == names
     assert rows[0][2:] == ["107.00 †", "107.59", "-5475.00", "-5474.52", "3"]
-    assert rows[1][2:] == ["111.00", "110.65", "-5500.00 †", "-5516.07", ""]
+    assert rows[1][2:] == ["111.00 ★", "110.65", "-5500.00 † ★", "-5516.07", ""]
     assert rows[2][2:] == ["107.00", "", "-5475.00", "", "3"]
     report([str(tmp_path)], str(tmp_path / "out"))
     written = pd.read_csv(tmp_path / "out" / "table.csv").loc[0, ["metric", "n", "mean", "published", "worse"]]
@@ -262,16 +264,57 @@ def test_curves_are_means_over_seeds_at_common_iterations(simple):
 
 
 def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
-    simple("a", seed=0, metrics={"test/log_likelihood": 1.0, SPEED: 50.0, "train/peak_memory_mib": 10.0})
-    simple("b", seed=1, metrics={"test/log_likelihood": 3.0, SPEED: 100.0, "train/peak_memory_mib": 30.0})
-    simple("c", method="cd", metrics={"test/log_likelihood": 5.0, SPEED: 200.0})
-    simple("d", method="ksd", metrics={"test/log_likelihood": 5.0})
+    name = "test/fisher"
+    simple("a", seed=0, metrics={name: 1.0, SPEED: 50.0, "iteration": 100, "train/peak_memory_mib": 10.0})
+    simple("b", seed=1, metrics={name: 3.0, SPEED: 100.0, "iteration": 100, "train/peak_memory_mib": 30.0})
+    simple("c", method="cd", metrics={name: 5.0, SPEED: 200.0, "iteration": 100})
+    simple("d", method="ksd", metrics={name: 5.0})
     groups = groups_of(simple.root)
-    points = costs(groups, "test/log_likelihood")
+    points = costs(groups, name)
     assert [groups[i].method for i in points.index] == ["cd", "dsm"]
     assert points["quality"].tolist() == [5.0, 2.0]
     assert points["seconds"].tolist() == [0.5, 1.5]
     assert (math.isnan(points["memory"].iloc[0]), points["memory"].iloc[1]) == (True, 20.0)
+    assert points["high"].iloc[1] == pytest.approx(2 + stats.t.ppf(0.975, 1))  # s / sqrt(2) = 1
+
+
+@pytest.mark.parametrize(("metric", "front"), [("test/log_likelihood", "acd"), ("test/fisher", "ab")])
+def test_the_front_has_who_is_best_in_as_much_time(simple, metric, front):
+    for method, seconds, value in (("a", 1, 2.0), ("b", 2, 1.0), ("c", 3, 3.0), ("d", 9, 4.0), ("e", 10, 4.0)):
+        simple(method, method, metrics={metric: value, SPEED: 1.0, "iteration": seconds})
+    groups = groups_of(simple.root)
+    points = costs(groups, metric)
+    assert "".join(groups[i].method for i in points.index[points["front"]]) == front
+    (line,) = draw_costs(groups, metric).axes[0].get_lines()[-1:]
+    assert line.get_xdata().tolist() == points.loc[points["front"], "seconds"].tolist()
+
+
+def test_two_settings_are_paired_by_seed_or_compared_by_welch():
+    a, b = pd.Series([1.0, 20.0, 303.0]), pd.Series([0.0, 18.0, 300.0])
+    assert difference(a, b)[:4] == pytest.approx((2, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5, 0.074180), rel=1e-5)
+    assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"  # of four seeds
+    value, low, _, p, test = difference(a, b.set_axis([3, 4, 5]))
+    of_means = a.var() / 3, b.var() / 3
+    freedom = sum(of_means) ** 2 / sum(part**2 / 2 for part in of_means)
+    assert (value, low) == pytest.approx((2, 2 - stats.t.ppf(0.975, freedom) * sum(of_means) ** 0.5))
+    assert (p > 0.9, test) == (True, "Welch, n = 3, 3")
+    assert math.isnan(difference(a[:1], b)[3])
+
+
+def test_each_method_takes_part_with_its_best_setting(simple):
+    settings = (("dsm", 0.1, 3.0), ("dsm", 0.2, 2.5), ("cd", 0.1, 1.0), ("cd", 0.2, 2.0), ("ssm", 0.1, 0.0))
+    for (method, lr, value), seed in itertools.product(settings, range(3)):
+        metrics = {"test/log_likelihood": value + 0.1 * seed**2, "test/fisher": value + lr * seed, "test/log_z": 0.0}
+        simple(f"{method}{lr}{seed}", method, seed, optimizer__lr=lr, metrics=metrics)
+    groups = groups_of(simple.root)
+    summary = summarise(groups, choose_metrics(groups))
+    likelihood, fisher = compare(groups, summary)["checkerboard: the two best"].to_numpy().tolist()
+    assert likelihood[:3] == ["test/log_likelihood", "dsm, lr=0.1", "cd, lr=0.2"]
+    assert fisher[:3] == ["test/fisher", "ssm", "cd, lr=0.1"]
+    marks = summary.loc[summary["metric"] == "test/log_likelihood", ["method", "settings", "best"]].to_numpy().tolist()
+    assert [mark for mark in marks if mark[2]] == [["cd", "lr=0.2", " ☆"], ["dsm", "lr=0.1", " ★"]]
+    (row,) = compare(groups[2:4], summarise(groups[2:4], ["test/fisher"]))["checkerboard: the two best"].to_numpy()
+    assert row[1:3].tolist() == ["dsm, lr=0.2", "dsm, lr=0.1"]
 
 
 @pytest.fixture
@@ -316,7 +359,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
     assert not list(find_grids(groups_of(star.root)))
 
 
-HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}'
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7777 }}{% raw %}'
 
 
 def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
@@ -326,12 +369,12 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
     (simple.root / "a5" / "figures").mkdir()
     for name, width in (("density_000600", 8), ("density", 1500)):
         imsave(simple.root / "a5" / "figures" / f"{name}.png", np.random.default_rng(0).random((4, width)))
-    main([str(simple.root), "--out", str(tmp_path / "out"), "--html", str(tmp_path / "a" / "page.html")])
+    main([str(simple.root), "--out", str(tmp_path / "out")])
     assert {path.parent for path in tmp_path.rglob("*escaped*")} == {tmp_path / "out"}
-    text = (tmp_path / "a" / "page.html").read_text()
+    text = (tmp_path / "out" / "report.html").read_text()
     assert "<script" not in text
     assert "<img src=x" not in text
-    assert "49" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
+    assert "54439" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
     sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
     pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
     assert len(pictures) == text.count("<img") == 4  # two heat maps, a curve; of the run's figures that of the end

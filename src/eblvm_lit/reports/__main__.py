@@ -1,4 +1,4 @@
-"""The command line of reports: python -m eblvm_lit.reports DIR... [--out FOLDER] [--html FILE] [--metric NAME ...]."""
+"""The command line of reports: python -m eblvm_lit.reports DIR... [--out FOLDER] [--metric NAME ...]."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports.comparison import compare
 from eblvm_lit.reports.runs import group_runs, read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, show, summarise, tables, to_markdown
 
@@ -32,19 +33,17 @@ def parser() -> argparse.ArgumentParser:
         "folders", metavar="DIR", nargs="*", help="folders that hold runs, at any depth (default: outputs and multirun)"
     )
     add("--out", metavar="FOLDER", default=OUT, help=f"output folder (default: {OUT})")
-    add("--html", metavar="FILE", help="also write the report as one self-contained HTML page")
     add("--metric", metavar="NAME", nargs="+", default=[], help="metrics to show (default: all test metrics)")
     return parser
 
 
-def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: str | None = None) -> list[Path]:
-    """Print a comparison of all runs below some folders, and write it as tables and figures.
+def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> list[Path]:
+    """Print a comparison of all runs below some folders, and write it as tables, figures and one HTML page.
 
     Args:
         folders: Folders that hold runs at any depth; if none, ``outputs`` and ``multirun``.
         out: The output folder.
         metrics: The metrics to show; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
-        html: The file for the HTML page; None writes no page.
 
     Returns:
         The written files.
@@ -59,24 +58,20 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = (), html: 
     groups = group_runs(runs)
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
-    by_data, notes = tables(groups, summary), footnotes(groups, summary)
+    by_data, notes = tables(groups, summary) | compare(groups, summary), footnotes(groups, summary)
     lines = [f"{path}: {reason}." for path, reason in left_out.items()]
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "table.md", folder / "table.csv"]
+    paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
     paths[0].write_text(to_markdown(by_data, notes + lines))
     summary.drop(columns=["group", "text"]).to_csv(paths[1], index=False)
     show(by_data, notes + lines)
     from eblvm_lit.reports.charts import draw  # matplotlib takes seconds to import: the table is printed before
+    from eblvm_lit.reports.page import render
 
     charts = draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
     paths += [file for files in charts.values() for path in files for file in (path, path.with_suffix(".pdf"))]
-    if html is not None:
-        from eblvm_lit.reports.page import render
-
-        Path(html).parent.mkdir(parents=True, exist_ok=True)
-        Path(html).write_text(render(groups, left_out, by_data, notes, charts))
-        paths.append(Path(html))
+    paths[2].write_text(render(groups, left_out, by_data, notes, charts))
     return paths
 
 
@@ -84,13 +79,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the report; a user error ends with its message and exit code 1."""
     given = parser().parse_args(argv)
     try:
-        paths = report(given.folders, given.out, given.metric, given.html)
+        paths = report(given.folders, given.out, given.metric)
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
     n = sum(path.suffix == ".png" for path in paths)
-    print(f"\nWritten to {given.out}: table.md, table.csv and {n} figures as PNG and PDF.")
-    if given.html is not None:
-        print(f"The report as one page: {given.html}")
+    print(f"\nWritten to {given.out}: report.html, table.md, table.csv and {n} figures as PNG and PDF.")
 
 
 if __name__ == "__main__":

@@ -18,13 +18,17 @@ from matplotlib.ticker import EngFormatter
 
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, frame, new_figure, open_frame, save, styled_text
-from eblvm_lit.reports.runs import SPEED, Group, setting_name
+from eblvm_lit.reports.comparison import interval
+from eblvm_lit.reports.runs import SECONDS, Group, setting_name
 from eblvm_lit.reports.table import ARROWS, summarise
 
 __all__ = ["Grid", "draw", "draw_costs", "draw_curves", "draw_grid", "find_grids", "mean_curve"]
 
 MEMORY = "train/peak_memory_mib"
-QUALITIES = ("test/log_likelihood", "test/kl", "test/fisher", "test/fd_classifier", "val/hypergradient_error")
+QUALITIES = (
+    *("test/log_likelihood", "test/kl", "test/fisher", "test/fid", "test/fd_classifier"),
+    "val/hypergradient_error",
+)
 # Heat maps are of settings of the method and its parts; the length of a run or a seed of the data says nothing of it.
 OTHER_PARTS = re.compile(r"^(trainer|data|callbacks|logger|sampler|n_validations)\b")
 
@@ -49,9 +53,8 @@ def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[
     for i, grid in enumerate(find_grids(groups)):
         for metric in metrics:
             if any(group.pooled(metric).count() for group in grid.cells.values()):
-                keep(
-                    "Heat maps", draw_grid(grid, metric), f"{metric} of {grid.title}", grid.data, metric, "heat", str(i)
-                )
+                title = f"{metric} of {grid.title}"
+                keep("Heat maps", draw_grid(grid, metric), title, grid.data, metric, "heat", str(i))
     validated = {name for group in groups for run in group.runs for name in run.curves if name.startswith("val/")}
     for data in dict.fromkeys(group.data for group in groups):
         of_data = [group for group in groups if group.data == data]
@@ -91,19 +94,23 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
 
 
 def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
-    """Quality, seconds per 100 iterations and MiB, means over seeds, by the number of the group."""
-    rows = [
-        (group.pooled(metric).mean(), (100 / group.pooled(SPEED)).mean(), group.pooled(MEMORY).mean())
-        for group in groups
-    ]
-    return pd.DataFrame(rows, columns=["quality", "seconds", "memory"]).dropna(subset=["quality", "seconds"])
+    """Quality with its interval, seconds of training and MiB, means over seeds, by the number of the group.
+
+    ``front`` is true on the Pareto front: no other group has a better quality in as few seconds.
+    """
+    sources = {"quality": metric, "seconds": SECONDS, "memory": MEMORY}
+    points = pd.DataFrame({name: [group.pooled(key).mean() for group in groups] for name, key in sources.items()})
+    points[["low", "high"]] = [interval(group.pooled(metric)) for group in groups]
+    points = points.dropna(subset=["quality", "seconds"]).sort_values("seconds")
+    gain = direction(metric) * points["quality"]
+    return points.assign(front=gain > gain.cummax().shift(fill_value=-math.inf))
 
 
 @styled_text
 def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
-    """Draw a metric against time and, if it was measured, against memory."""
+    """Draw a metric with its intervals and the Pareto front against time and, if it was measured, against memory."""
     points = costs(groups, metric)
-    panels = {"seconds": "seconds per 100 iterations", "memory": "memory of an iteration, MiB"}
+    panels = {"seconds": "seconds of training", "memory": "memory of an iteration, MiB"}
     panels = {column: label for column, label in panels.items() if points[column].notna().any()}
     figure = new_figure(4.0 * len(panels), 3.4)
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -114,7 +121,11 @@ def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
             axes.scatter(point[column], point["quality"], s=26, zorder=3, label=_words(groups[i]), **look)
         fit_axis(axes.xaxis, points[column], ratio=8.0)
         fit_axis(axes.yaxis, points["quality"], n_ticks=6)
-        axes.set_xlabel(label)
+        limits, colours = axes.get_ylim(), [COLOURS[i % len(COLOURS)] for i in points.index]
+        axes.vlines(points[column], points["low"], points["high"], colours, linewidth=0.8)
+        axes.set(xlabel=label, ylim=limits)  # the intervals of two seeds can be longer than the axis
+    front = points[points["front"]]
+    all_axes[0].step(front["seconds"], front["quality"], "-", where="post", color="0.5", lw=0.8, label="Pareto front")
     all_axes[0].set_ylabel(f"{_title(metric)}{ARROWS[direction(metric)]}")
     _legend(all_axes[-1])
     return figure
@@ -130,8 +141,8 @@ def _words(group: Group) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    """Put a legend to the right of the axes without shrinking them."""
-    handles, labels = axes.get_legend_handles_labels()
+    """Put a legend of the figure's first axes to the right of these without shrinking them."""
+    handles, labels = axes.figure.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, 44, subsequent_indent="   ")) for label in labels]
     legend = axes.legend(handles, wrapped, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
     legend.set_in_layout(False)

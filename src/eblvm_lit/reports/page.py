@@ -14,17 +14,12 @@ import pandas as pd
 from jinja2 import Environment, select_autoescape
 from PIL import Image
 
-from eblvm_lit.reports.runs import SPEED, Group
+from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
 
 AT_VALIDATION = re.compile(r"_\d{6,}$")  # figures of validations, density_000600.png, stay in the run's folder
-RECORDED = {
-    "iterations": "iteration",
-    "seconds": "train/seconds",
-    "iterations/s": SPEED,
-    "MiB": "train/peak_memory_mib",
-}
+RECORDED = {"iterations": "iteration", "seconds": SECONDS, "iterations/s": SPEED, "MiB": "train/peak_memory_mib"}
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
 MOST_PICTURES = 12  # of a setting: more make the page too large
 
@@ -41,26 +36,23 @@ def render(
     Args:
         groups: The finished runs.
         left_out: Why other runs are not in the tables, by folder.
-        tables: As :func:`~eblvm_lit.reports.table.tables` returns them.
+        tables: Texts, by title.
         notes: The notes below the tables.
         charts: The PNG files of the figures with their captions, by heading.
     """
     root = os.path.commonpath([run.folder.parent for group in groups for run in group.runs])
     galleries = {f"{group.data}, {group.label}": _figures(group) for group in groups}
     environment = Environment(autoescape=select_autoescape(default_for_string=True))  # what runs are named is text
+    environment.filters["embedded"] = _embedded
     return environment.from_string((files(__package__) / "page.html.j2").read_text()).render(
         root=root,
         n_runs=sum(len(group.runs) for group in groups),
-        tables={data: table.to_html(index=False, border=0) for data, table in tables.items()},
+        tables=tables,
         notes=notes,
         left_out={os.path.relpath(folder, root): reason for folder, reason in left_out.items()},
-        charts={
-            heading: {caption: _embedded(path, 2400) for path, caption in of.items()}
-            for heading, of in charts.items()
-            if of
-        },
+        charts=charts,
         galleries={label: pictures for label, pictures in galleries.items() if pictures},
-        costs=_costs(groups, root).to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format),
+        costs=_costs(groups, root),
     )
 
 
@@ -93,4 +85,5 @@ def _costs(groups: Sequence[Group], root: str) -> pd.DataFrame:
         for group in groups
         for run in group.runs
     ]
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+    table = pd.DataFrame(rows).dropna(axis="columns", how="all").astype(object).fillna("")
+    return table.map(lambda value: f"{value:,.5g}" if isinstance(value, float) else value)

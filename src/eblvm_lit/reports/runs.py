@@ -16,9 +16,10 @@ import yaml
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.run_files import flatten, read_curves
 
-__all__ = ["LAST", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
+__all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
 
 SPEED = "train/iterations_per_second"
+SECONDS = "train/seconds"
 LAST = " (last 3)"
 # Settings that change where a run reads and writes or how fast it is, and not its results.
 INCIDENTAL = re.compile(
@@ -40,7 +41,8 @@ class Run:
         config: The resolved configuration by dotted path, without null and empty values.
         choices: The chosen option of each configuration group; empty for a run that Hydra did not start.
         asked: The keys of its command line.
-        metrics: The final metrics, and the mean of the last three validations of each validated metric.
+        metrics: The final metrics, the seconds of the iterations, and the mean of the last three validations of each
+            validated metric.
         curves: One column per logged metric, indexed by iteration.
     """
 
@@ -95,6 +97,8 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
     metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
     metrics |= {name: float(value) for name, value in json.loads((folder / "metrics.json").read_text()).items()}
+    if SPEED in metrics and "iteration" in metrics:
+        metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
     overrides, choices = [], {}
     if (folder / ".hydra" / "hydra.yaml").is_file():
         hydra = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text())["hydra"]
@@ -142,8 +146,9 @@ class Group:
         return ", ".join(filter(None, (self.method, self.settings)))
 
     def pooled(self, metric: str) -> pd.Series:
-        """The final values of a metric over the seeds, NaN where a run has none."""
-        return pd.Series([run.metrics.get(metric) for run in self.runs], dtype=float)
+        """The final values of a metric by seed, NaN where a run has none."""
+        seeds = [run.config.get("seed") for run in self.runs]
+        return pd.Series([run.metrics.get(metric) for run in self.runs], seeds, dtype=float)
 
 
 def setting_name(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a report: mean and standard deviation of each metric over seeds, beside the published number."""
+"""The tables of a report: each metric pooled over seeds, beside the published number."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from rich.text import Text
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import LAST, SPEED, Group
 
 __all__ = ["ARROWS", "choose_metrics", "find_published", "footnotes", "show", "summarise", "tables", "to_markdown"]
 
-WORSE, UNLIKE = "†", "‡"
+WORSE, UNLIKE, BEST, BEST_OF_METHOD = "†", "‡", "★", "☆"
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
+LABELS = ("method", "best", "second")  # columns whose cells may break
 UNITS = {
     "trainer.max_steps": "{:,} iterations",
     "method.optimizer.lr": "learning rate {:g}",
@@ -96,35 +98,55 @@ def choose_metrics(groups: Sequence[Group], names: Sequence[str] = ()) -> list[s
 
 
 def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
-    """One row per group and metric that it has; ``std`` is divided by n - 1, ``text`` is what readers see."""
+    """One row per group and metric that it has.
+
+    ``std`` is divided by n - 1, ``low`` and ``high`` bound the mean, ``best`` marks the best mean of the data set
+    and of its method, and ``text`` is what readers see.
+    """
     rows = []
     for i, group in enumerate(groups):
         published = find_published(group.runs[0].config)
         for metric in metrics:
             values, number = group.pooled(metric), published.get(metric, Published())
-            mean, std, n = values.mean(), values.std(), int(values.count())
+            mean, n = values.mean(), int(values.count())
             if n:
                 comparable = direction(metric) and not math.isnan(number.value) and not number.differs
                 worse = direction(metric) * (mean - number.value) < 0 if comparable else None
-                text = _text(mean, std, f" {WORSE}" * bool(worse)) + f" (n = {n})" * (n < len(values))
                 names = (i, group.data, group.method, group.settings, metric)
-                rows.append((*names, mean, std, n, *number, worse, text))
-    columns = ["group", "data", "method", "settings", "metric", "mean", "std", "n", *Published._fields, "worse", "text"]
-    return pd.DataFrame(rows, columns=columns).rename(columns={"value": "published"})
+                few = f" (n = {n})" * (n < len(values))
+                rows.append((*names, mean, values.std(), n, *interval(values), *number, worse, few))
+    columns = ["group", "data", "method", "settings", "metric", "mean", "std", "n", "low", "high", *Published._fields]
+    summary = pd.DataFrame(rows, columns=[*columns, "worse", "text"]).rename(columns={"value": "published"})
+    summary["best"] = _best(summary)
+    marks = summary["worse"].eq(True).map({True: f" {WORSE}", False: ""}) + summary["best"] + summary["text"]
+    numbers = summary[["mean", "std", "low", "high"]].itertuples(index=False)
+    return summary.assign(text=[_text(*row, mark) for row, mark in zip(numbers, marks, strict=True)])
 
 
-def _text(mean: float, std: float = math.nan, mark: str = "") -> str:
-    """A number, with two digits of the standard deviation.
+def _best(summary: pd.DataFrame) -> pd.Series:
+    """A mark at the best of several means of a data set, and of a method on it."""
+    marks, way = pd.Series("", summary.index, dtype=object), summary["metric"].map(direction)
+    for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
+        rivals = (summary["mean"] * way).groupby([summary[name] for name in by])
+        marks[(way != 0) & (rivals.transform("size") > 1) & rivals.rank(ascending=False).eq(1)] = f" {mark}"
+    return marks
+
+
+def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
+    r"""A number, with two digits of the standard deviation, and its interval in a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)
         ('-5881.0 ± 1.4', '12.35', '0.5 ± 0')
+        >>> _text(3.0, 7**0.5, -3.57, 9.57, " †")
+        '3.0 ± 2.6 †\n[-3.6, 9.6]'
     """
     equal = std <= 1e-12 * abs(mean)  # up to rounding
     if math.isnan(std) or equal:
         return (f"{mean:.2f}" if abs(mean) >= 10 else f"{mean:.4g}") + (" ± 0" if equal else "") + mark
     decimals = min(6, max(0, 1 - math.floor(math.log10(std))))
-    return f"{mean:.{decimals}f} ± {std:.{decimals}f}{mark}"
+    bounds = "" if math.isnan(low) else f"\n[{low:.{decimals}f}, {high:.{decimals}f}]"
+    return f"{mean:.{decimals}f} ± {std:.{decimals}f}{mark}{bounds}"
 
 
 def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -148,6 +170,13 @@ def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataF
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     """The notes below the tables, one sentence each."""
     notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
+    if summary["low"].notna().any():
+        notes.append("[ ]: the 95 % confidence interval of the mean, by Student's t.")
+    if summary["best"].ne("").any():
+        notes.append(f"{BEST} The best mean; {BEST_OF_METHOD} the best of its method.")
+        notes.append(
+            "p: t test of the two best, paired by seed or Welch's, not corrected for their choice among several."
+        )
     if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")
     notes += [f"{UNLIKE} Not comparable: {differs}." for differs in summary["differs"].unique() if differs]
@@ -175,12 +204,12 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
         A note.
         <BLANKLINE>
     """
-    parts = []
+    parts, escapes = [], str.maketrans({"|": r"\|", "\n": "<br>"})
     for data, table in by_data.items():
         lines = [list(table), ["---", *["---:"] * (table.shape[1] - 1)], *table.to_numpy().tolist()]
         parts += [
             f"## {data}",
-            "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines),
+            "\n".join(f"| {' | '.join(cell.translate(escapes) for cell in line)} |" for line in lines),
         ]
     return "\n\n".join([*parts, *notes]) + "\n"
 
@@ -207,7 +236,7 @@ def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
 def _rich_table(title: str, table: pd.DataFrame) -> Table:
     shown = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, show_edge=False)
     for name in table:
-        own = {"overflow": "fold"} if name == "method" else {"justify": "right", "no_wrap": True}
+        own = {"overflow": "fold"} if name in LABELS else {"justify": "right", "no_wrap": True}
         shown.add_column(Text(name.replace("/", "/\n", 1)), **own)
     for line in table.to_numpy():
         shown.add_row(*map(Text, line))

@@ -1,0 +1,73 @@
+"""Whether two settings differ by more than chance: intervals of means, and tests of the two best."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import pandas as pd
+from scipy import stats
+
+from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports.runs import Group
+
+__all__ = ["compare", "difference", "interval"]
+
+
+def interval(values: pd.Series) -> tuple[float, float]:
+    """The 95 % confidence interval of a mean, by Student's t; NaN for fewer than two values.
+
+    Example:
+        >>> [round(float(bound), 2) for bound in interval(pd.Series([1.0, 2.0, 6.0]))]  # 3 ± 4.303 sqrt(7 / 3)
+        [-3.57, 9.57]
+    """
+    half = stats.t.ppf(0.975, values.count() - 1) * values.sem()
+    return values.mean() - half, values.mean() + half
+
+
+def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, str]:
+    """The mean of ``a`` less that of ``b``: paired where they have the same seeds, else by Welch's t test.
+
+    Args:
+        a: Values by seed.
+        b: The same, of another setting.
+
+    Returns:
+        The difference, the bounds of its 95 % confidence interval, the p value of no difference, and the test.
+
+    Example:
+        >>> value, low, high, p, test = difference(pd.Series([1.0, 2.0, 3.0]), pd.Series([0.5, 1.0, 1.5]))
+        >>> value, round(low, 2), round(high, 2), round(p, 3), test
+        (1.0, -0.24, 2.24, 0.074, 'paired, n = 3')
+    """
+    a, b = (values.dropna().groupby(level=0).mean() for values in (a, b))
+    pairs = (a - b).dropna()
+    paired = len(pairs) == min(len(a), len(b))
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of one value, and of equal differences
+        result = stats.ttest_1samp(pairs, 0.0) if paired else stats.ttest_ind(a, b, equal_var=False)
+        low, high = result.confidence_interval(0.95)
+    value = pairs.mean() if paired else a.mean() - b.mean()
+    test = f"paired, n = {len(pairs)}" if paired else f"Welch, n = {len(a)}, {len(b)}"
+    return float(value), float(low), float(high), float(result.pvalue), test
+
+
+def compare(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The two best settings of each metric and their difference, as one table of texts per data set.
+
+    Each method takes part with its best setting; where there is one method, all its settings do.
+
+    Args:
+        groups: The groups of all data sets.
+        summary: As :func:`~eblvm_lit.reports.table.summarise` returns it.
+    """
+    found: dict[str, list[list[str]]] = {}
+    for (data, metric), cells in summary.groupby(["data", "metric"], sort=False):
+        ranked = cells.sort_values("mean", ascending=direction(metric) < 0)
+        methods = ranked.drop_duplicates("method")
+        best = [groups[i] for i in (methods if len(methods) > 1 else ranked)["group"][:2]]
+        if direction(metric) and len(best) > 1:
+            value, low, high, p, test = difference(*(group.pooled(metric) for group in best))
+            numbers = (f"{value:.4g}\n[{low:.4g}, {high:.4g}]", f"{p:.2g}") if p == p else (f"{value:.4g}", "")
+            found.setdefault(data, []).append([metric, *(group.label for group in best), *numbers, test])
+    columns = ["metric", "best", "second", "difference", "p", "test"]
+    return {f"{data}: the two best": pd.DataFrame(rows, columns=columns) for data, rows in found.items()}
