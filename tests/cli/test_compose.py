@@ -257,7 +257,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\noptimizer:\n  lr: 0.5\nn_validations: 3\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
-    group, data = (OmegaConf.load(CONF / f"{name}.yaml") for name in ("optimizer/adam", "data/_toy"))
+    group, data = (OmegaConf.load(CONF / f"{name}.yaml") for name in ("optimizer/adam", "data/checkerboard"))
     assert group.lr != data.optimizer.lr == configured().optimizer.lr
     cfg = configure(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "optimizer.lr=0.25")
     assert cfg.n_validations == 3
