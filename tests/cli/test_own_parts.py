@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
+from PIL import Image
 
 import eblvm_lit
 from eblvm_lit.cli import sample
@@ -53,7 +54,7 @@ def example(tmp_path_factory):
     copy = tmp_path_factory.mktemp("outside") / "own_parts"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"drawn"))
+        patch.setattr(Figure, "savefig", lambda self, file, **options: Image.new("L", (1, 1)).save(file, "PNG"))
         patch.chdir(copy)
         patch.setattr(sys, "path", list(sys.path))
         eblvm_lit.train(["experiment=ring", *SHORT, "run_dir=outputs/whole"], config_dir="conf")
