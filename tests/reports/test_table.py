@@ -3,7 +3,6 @@
 import base64
 import io
 import itertools
-import json
 import math
 import re
 
@@ -17,64 +16,15 @@ from scipy import stats
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.reports.__main__ import main, report
-from eblvm_lit.reports.charts import costs, draw_costs, draw_curves, draw_grid, find_grids
-from eblvm_lit.reports.comparison import compare, difference
-from eblvm_lit.reports.runs import group_runs, read_runs
+from eblvm_lit.reports.charts import costs, draw_curves, draw_grid, find_grids
+from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, summarise, tables
 from eblvm_lit.utils.run_files import flatten
+from helpers.run_folders import Simple, groups_of, run_folder
 from helpers.shell import configured
 
 FREY = ("data=frey_face", "method=bidsm")
 SPEED = "train/iterations_per_second"
-
-
-def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=True):
-    """Write what a run leaves; ``curves`` are values by iteration, by name."""
-    (folder / ".hydra").mkdir(parents=True)
-    cfg = configured(*overrides, f"run_dir={folder}") if cfg is None else cfg
-    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
-    if hydra:
-        OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
-        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
-        choices = {key: value for key, value in chosen.items() if "." not in key}
-        said = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}}
-        OmegaConf.save(said, folder / ".hydra" / "hydra.yaml")
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    if curves is not None:
-        pd.DataFrame(curves).sort_index().rename_axis("iteration").to_csv(folder / "metrics.csv")
-    return folder
-
-
-class Simple:
-    """Run folders whose configuration is small and written at once, without composing."""
-
-    def __init__(self, root):
-        self.root = root
-
-    def __call__(self, name, method="dsm", seed=0, data="Checkerboard", metrics=None, curves=None, **keys):
-        cfg = OmegaConf.create(
-            {
-                **{"seed": seed, "run_dir": str(self.root / name), "ckpt": None, "optimizer": {"lr": 0.1}},
-                "data": {"_target_": f"x.{data}", "seed": seed},
-                "method": {"_target_": f"x.{method}", "seed": seed, "optimizer": "${optimizer}"},
-                "logger": {"csv": {"save_dir": str(self.root / name)}},
-            }
-        )
-        keys = {key.replace("__", "."): value for key, value in keys.items()}
-        for key, value in keys.items():
-            OmegaConf.update(cfg, key, value, force_add=True)
-        overrides = [f"method={method}", f"data={data.lower()}", *(f"{key}={value}" for key, value in keys.items())]
-        metrics = {"test/log_likelihood": 0.0} if metrics is None else metrics
-        return run_folder(self.root / name, *overrides, cfg=cfg, metrics=metrics, curves=curves)
-
-
-@pytest.fixture
-def simple(tmp_path):
-    return Simple(tmp_path / "runs")
-
-
-def groups_of(*folders):
-    return group_runs(read_runs(folders)[0])
 
 
 def rows_of(groups, metrics):
@@ -276,45 +226,6 @@ def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
     assert points["seconds"].tolist() == [0.5, 1.5]
     assert (math.isnan(points["memory"].iloc[0]), points["memory"].iloc[1]) == (True, 20.0)
     assert points["high"].iloc[1] == pytest.approx(2 + stats.t.ppf(0.975, 1))  # s / sqrt(2) = 1
-
-
-@pytest.mark.parametrize(("metric", "front"), [("test/log_likelihood", "acd"), ("test/fisher", "ab")])
-def test_the_front_has_who_is_best_in_as_much_time(simple, metric, front):
-    for method, seconds, value in (("a", 1, 2.0), ("b", 2, 1.0), ("c", 3, 3.0), ("d", 9, 4.0), ("e", 10, 4.0)):
-        simple(method, method, metrics={metric: value, SPEED: 1.0, "iteration": seconds})
-    groups = groups_of(simple.root)
-    points = costs(groups, metric)
-    assert "".join(groups[i].method for i in points.index[points["front"]]) == front
-    (line,) = draw_costs(groups, metric).axes[0].get_lines()[-1:]
-    assert line.get_xdata().tolist() == points.loc[points["front"], "seconds"].tolist()
-
-
-def test_two_settings_are_paired_by_seed_or_compared_by_welch():
-    a, b = pd.Series([1.0, 20.0, 303.0]), pd.Series([0.0, 18.0, 300.0])
-    assert difference(a, b)[:4] == pytest.approx((2, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5, 0.074180), rel=1e-5)
-    assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"  # of four seeds
-    value, low, _, p, test = difference(a, b.set_axis([3, 4, 5]))
-    of_means = a.var() / 3, b.var() / 3
-    freedom = sum(of_means) ** 2 / sum(part**2 / 2 for part in of_means)
-    assert (value, low) == pytest.approx((2, 2 - stats.t.ppf(0.975, freedom) * sum(of_means) ** 0.5))
-    assert (p > 0.9, test) == (True, "Welch, n = 3, 3")
-    assert math.isnan(difference(a[:1], b)[3])
-
-
-def test_each_method_takes_part_with_its_best_setting(simple):
-    settings = (("dsm", 0.1, 3.0), ("dsm", 0.2, 2.5), ("cd", 0.1, 1.0), ("cd", 0.2, 2.0), ("ssm", 0.1, 0.0))
-    for (method, lr, value), seed in itertools.product(settings, range(3)):
-        metrics = {"test/log_likelihood": value + 0.1 * seed**2, "test/fisher": value + lr * seed, "test/log_z": 0.0}
-        simple(f"{method}{lr}{seed}", method, seed, optimizer__lr=lr, metrics=metrics)
-    groups = groups_of(simple.root)
-    summary = summarise(groups, choose_metrics(groups))
-    likelihood, fisher = compare(groups, summary)["checkerboard: the two best"].to_numpy().tolist()
-    assert likelihood[:3] == ["test/log_likelihood", "dsm, lr=0.1", "cd, lr=0.2"]
-    assert fisher[:3] == ["test/fisher", "ssm", "cd, lr=0.1"]
-    marks = summary.loc[summary["metric"] == "test/log_likelihood", ["method", "settings", "best"]].to_numpy().tolist()
-    assert [mark for mark in marks if mark[2]] == [["cd", "lr=0.2", " ☆"], ["dsm", "lr=0.1", " ★"]]
-    (row,) = compare(groups[2:4], summarise(groups[2:4], ["test/fisher"]))["checkerboard: the two best"].to_numpy()
-    assert row[1:3].tolist() == ["dsm, lr=0.2", "dsm, lr=0.1"]
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""Folders of runs, written without training."""
+
+import json
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from eblvm_lit.reports.runs import group_runs, read_runs
+from helpers.shell import configured
+
+
+def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=True):
+    """Write what a run leaves; ``curves`` are values by iteration, by name."""
+    (folder / ".hydra").mkdir(parents=True)
+    cfg = configured(*overrides, f"run_dir={folder}") if cfg is None else cfg
+    OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
+    if hydra:
+        OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
+        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
+        choices = {key: value for key, value in chosen.items() if "." not in key}
+        said = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}}
+        OmegaConf.save(said, folder / ".hydra" / "hydra.yaml")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    if curves is not None:
+        pd.DataFrame(curves).sort_index().rename_axis("iteration").to_csv(folder / "metrics.csv")
+    return folder
+
+
+class Simple:
+    """Run folders whose configuration is small and written at once, without composing."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def __call__(self, name, method="dsm", seed=0, data="Checkerboard", metrics=None, curves=None, **keys):
+        cfg = OmegaConf.create(
+            {
+                **{"seed": seed, "run_dir": str(self.root / name), "ckpt": None, "optimizer": {"lr": 0.1}},
+                "data": {"_target_": f"x.{data}", "seed": seed},
+                "method": {"_target_": f"x.{method}", "seed": seed, "optimizer": "${optimizer}"},
+                "logger": {"csv": {"save_dir": str(self.root / name)}},
+            }
+        )
+        keys = {key.replace("__", "."): value for key, value in keys.items()}
+        for key, value in keys.items():
+            OmegaConf.update(cfg, key, value, force_add=True)
+        overrides = [f"method={method}", f"data={data.lower()}", *(f"{key}={value}" for key, value in keys.items())]
+        metrics = {"test/log_likelihood": 0.0} if metrics is None else metrics
+        return run_folder(self.root / name, *overrides, cfg=cfg, metrics=metrics, curves=curves)
+
+
+def groups_of(*folders):
+    return group_runs(read_runs(folders)[0])
