@@ -69,6 +69,13 @@ def test_the_divergence_of_two_normal_distributions_has_its_closed_form():
     assert found == pytest.approx(closed, abs=1e-7)
 
 
+def test_the_error_of_the_weights_of_modes_is_their_total_variation():
+    data, metric, p = TwoBlobs(), eb.PlaneQuadrature(), torch.tensor([0.8, 0.2], dtype=torch.float64)
+    unequal = [OfDensity(lambda v, w=w: data.log_density(v) + w[(v.sum(1) > 0).long()].log()) for w in (p, 0 * p + 0.5)]
+    found = [numbers(metric, energy, data)["mode_weights_error"] for energy in unequal]
+    assert found == pytest.approx([0.3, 0], abs=1e-7)
+
+
 def test_few_latents_are_summed_over_a_grid():
     torch.manual_seed(0)
     model, data = eb.GaussianLatentModel(v_dim=2, h_dim=1, weight_scale=0.5), TwoBlobs()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.data.blobs import Blobs
 from eblvm_lit.data.toy import ToyDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.quadrature import MAX_LATENTS, QuadratureMarginal
@@ -64,9 +65,11 @@ class PlaneQuadrature(Metric):
 
     v_s are the centres of cells of area a: n x n in the data's window, and further ones around it. The error of such a
     sum falls faster than any power of a where p is smooth: it is 1e-8 for cells as wide as the standard deviation of
-    the narrowest mode. Gives ``quadrature_log_likelihood`` of the split, and ``kl`` where the density of the data is
-    known. Applies to models with a free energy, and to those of up to three real latents, which are summed over a grid,
-    too. Where the grid does not hold the model's mass, the numbers would be too good: they are left out with a warning.
+    the narrowest mode. Gives ``quadrature_log_likelihood`` of the split; ``kl`` where the density of the data is known;
+    and of :class:`~eblvm_lit.data.blobs.Blobs` ``mode_weights_error``, the total variation between the equal weights of
+    the modes and the masses that the model has nearest to each. Applies to models with a free energy, and to those of
+    up to three real latents, which are summed over a grid, too. Where the grid does not hold the model's mass, the
+    numbers would be too good: they are left out with a warning.
 
     Args:
         n_cells: n.
@@ -84,7 +87,7 @@ class PlaneQuadrature(Metric):
         >>> data, method = TwoBlobs(), SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> data.setup()
         >>> list(PlaneQuadrature(n_cells=60).evaluate(method, data, "test", torch.Generator()))
-        ['quadrature_log_likelihood', 'kl']
+        ['quadrature_log_likelihood', 'kl', 'mode_weights_error']
     """
 
     def __init__(
@@ -119,6 +122,8 @@ class PlaneQuadrature(Metric):
         if log_d is not None:
             p_d = log_d.exp()
             found["kl"] = float((p_d * (log_d - minus_f[grid.inner] + log_z))[p_d > 0].sum() / p_d.sum())
+        if isinstance(data, Blobs):
+            found["mode_weights_error"] = self._weights_error(data, (minus_f - log_z).exp() * grid.area, grid.points)
         return found
 
     def log_partition(self, minus_f: Tensor, grid: PlaneGrid) -> float | None:
@@ -134,6 +139,13 @@ class PlaneQuadrature(Metric):
             self.tolerance,
         )
         return None
+
+    @staticmethod
+    def _weights_error(data: Blobs, masses: Tensor, points: Tensor) -> float:
+        centres = torch.tensor(data.centres).to(points)
+        nearest = by_rows(lambda v: torch.cdist(v, centres).argmin(1), ROWS, points)
+        shares = torch.bincount(nearest, masses, minlength=len(centres))
+        return 0.5 * float((shares - 1 / len(centres)).abs().sum())
 
     def _marginal(self, energy: Energy, v: Tensor) -> MarginalEnergy:
         """The model in float64, its latents summed over a grid where they have to be."""
