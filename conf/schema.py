@@ -16,7 +16,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 CONF = Path(__file__).parent
 INTERPOLATION = {"type": "string", "pattern": r"\$\{"}
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
+GROUPS = sorted({path.parent.name for path in CONF.glob("*/*.yaml")} - {"hydra", "experiment"})
 
 
 def of_annotation(annotation: Any) -> dict[str, Any]:
@@ -63,6 +63,13 @@ def grow(node: dict[str, Any], value: Any) -> None:
             grow(child, part)
 
 
+@functools.cache
+def read(path: Path) -> tuple[str, dict[str, Any]]:
+    """A file's text and content."""
+    text = path.read_text()
+    return text, yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+
+
 def at(root: dict[str, Any], place: str) -> dict[str, Any]:
     """The node of a dotted place."""
     for key in filter(None, place.split(".")):
@@ -87,7 +94,7 @@ def schema() -> dict[str, Any]:
     places: dict[str, set[str]] = defaultdict(set)
 
     def include(path: Path, place: str) -> None:
-        content = yaml.safe_load(path.read_text()) or {}
+        content = dict(read(path)[1])
         for entry in content.pop("defaults", ()):
             for name in entry if isinstance(entry, dict) else ():
                 if found := re.fullmatch(r"(?:override )?/?(\w+)@([\w.]+)", name):
@@ -97,10 +104,10 @@ def schema() -> dict[str, Any]:
     for _ in range(3):  # a file may place a group in the place of its own
         include(CONF / "config.yaml", "")
         for path in (path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))):
-            package = "" if "@package _global_" in path.read_text() else path.parent.name
+            package = "" if "@package _global_" in read(path)[0] else path.parent.name
             for place in sorted(places[package] or {package}):
                 include(path, place)
-    for key, comment in re.findall(r"(?m)^(\w+): .+? # (.+)$", (CONF / "config.yaml").read_text()):
+    for key, comment in re.findall(r"(?m)^(\w+): .+? # (.+)$", read(CONF / "config.yaml")[0]):
         at(root, key)["description"] = comment
     at(root, "defaults").update(choices(places))
     return root

@@ -1,5 +1,7 @@
 """Runs in Trackio's files on this machine."""
 
+import socket
+
 import pytest
 
 from eblvm_lit.cli.instantiate import instantiate
@@ -25,6 +27,26 @@ def test_a_resumed_run_is_one_run_with_settings_curves_results_and_figures(tmp_p
     assert logged == {(row["iteration"], row["train/model_loss"]) for row in curves(tmp_path / "two")}
     assert [row["test/fisher"] for row in rows if "test/fisher" in row][-1] == metrics["test/fisher"]
     assert any("figures/filters" in row for row in rows)
+
+
+def test_a_stored_token_of_the_hub_is_not_looked_up(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse(address, *args, **kwargs):
+        asked.append(address)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setenv("HF_TOKEN", "hf_stored")
+    trackio = pytest.importorskip("trackio")
+    described = {
+        "_target_": "eblvm_lit.training.loggers.trackio.TrackioRun",
+        "save_dir": str(tmp_path),
+        "project": "mine",
+    }
+    instantiate(described, "logger.trackio").log_metrics({"train/loss": 1.0}, 1)
+    trackio.finish()
+    assert not asked
 
 
 def test_its_absence_is_said_before_the_run(tmp_path, monkeypatch):

@@ -48,7 +48,14 @@ class TrackioRun(Logger):
     def experiment(self) -> Any:
         """The run of Trackio, which begins when it is first asked for."""
         if self._run is None:
-            self._run = importlib.import_module("trackio").init(name=self._name, **self._options)
+            trackio = importlib.import_module("trackio")
+            hub = vars(importlib.import_module("huggingface_hub.constants"))
+            offline = hub["HF_HUB_OFFLINE"]
+            try:  # a run of this machine, too, would ask the Hub whose its stored token is
+                hub["HF_HUB_OFFLINE"] = offline or self._options["space_id"] is None
+                self._run = trackio.init(name=self._name, **self._options)
+            finally:
+                hub["HF_HUB_OFFLINE"] = offline
         return self._run
 
     def resume(self, name: str | None) -> None:
