@@ -18,10 +18,10 @@ from helpers.shell import ROOT
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """What ``python -m eblvm_lit WORDS`` prints."""
+    """What ``python -m eblvm_lit WORDS`` prints, or a script."""
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["__main__.py", *words])
+    def call(*words, script="__main__.py"):
+        monkeypatch.setattr(sys, "argv", [script, *words])
         try:
             main()
         except SystemExit as leaving:
@@ -35,8 +35,10 @@ def said(monkeypatch, capsys):
 
 def test_a_name_is_a_command_with_its_arguments(said):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {f"eblvm-{name}": target for name, target in COMMANDS.items()}
-    assert said("--version") == f"eblvm_lit {__version__}\n"
+    assert scripts == {f"eblvm-{name}": "eblvm_lit.__main__:main" for name in COMMANDS}
+    assert {said("--version", script=f"/bin/{name}") for name in scripts} == {said("--version")}
+    assert {said(name, "--version") for name in COMMANDS} == {f"eblvm_lit {__version__}\n"}
+    assert "samples.npz" in said("--help", script="/bin/eblvm-sample")
     assert yaml.safe_load(said("train", "--cfg", "job", "method=dsm", "seed=7"))["seed"] == 7
     assert "ckpt" in said("evaluate", "--help")
     assert "samples.npz" in said("sample", "--help")

@@ -1,7 +1,8 @@
-"""The commands under one name: python -m eblvm_lit train|evaluate|sample|report [ARGUMENTS]."""
+"""The commands: python -m eblvm_lit train|evaluate|sample|report [ARGUMENTS], or eblvm-train and so on."""
 
 import argparse
 import sys
+from pathlib import Path
 from pkgutil import resolve_name
 
 from eblvm_lit import __version__
@@ -15,13 +16,20 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run a command as eblvm-NAME runs it, or print the version."""
-    parser = argparse.ArgumentParser("python -m eblvm_lit", description="NAME --help lists the arguments of a command.")
-    parser.add_argument("--version", action="version", version=f"eblvm_lit {__version__}")
-    parser.add_argument("name", choices=COMMANDS)
-    name = parser.parse_args(sys.argv[1:2]).name
-    sys.argv[:2] = [f"eblvm-{name}"]
-    resolve_name(COMMANDS[name])()
+    """Run the command that the script or the first argument names, or print the version."""
+    version, name = f"eblvm_lit {__version__}", Path(sys.argv[0]).stem.removeprefix("eblvm-")
+    if name not in COMMANDS:
+        parser = argparse.ArgumentParser(
+            "python -m eblvm_lit", description="NAME --help lists the command's arguments."
+        )
+        parser.add_argument("--version", action="version", version=version)
+        parser.add_argument("name", choices=COMMANDS)
+        name = parser.parse_args(sys.argv[1:2]).name
+        sys.argv[:2] = [f"eblvm-{name}"]
+    if sys.argv[1:] == ["--version"]:  # Hydra would print its own
+        print(version)
+    else:
+        resolve_name(COMMANDS[name])()
 
 
 if __name__ == "__main__":
