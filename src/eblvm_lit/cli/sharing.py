@@ -79,7 +79,9 @@ def save_pretrained(
     draw_samples(run, run.sample(64 if run.data.bounds is None else 1000), folder / PICTURE)
     node = OmegaConf.select(run.config, "callbacks.evaluation")
     how = {} if node is None else instantiate(node, "callbacks.evaluation", run.packages).describe(run.method, run.data)
-    card = Template((files(__package__) / "model_card.md.j2").read_text(), trim_blocks=True, keep_trailing_newline=True)
+    card = Template(
+        (files("eblvm_lit.cli") / "model_card.md.j2").read_text(), trim_blocks=True, keep_trailing_newline=True
+    )
     of = {"name": name, "license": license, "config": config, "how": how, "picture": (folder / PICTURE).is_file()}
     write_text(folder / CARD, card.render(of, run=run, type=type))
     if hub is not None:
@@ -94,8 +96,9 @@ def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
         for name, value in run.method.state_dict().items()
     }
     latents, sampler = run.latents, run.sampler
-    annealed = run.generator is None and not Gibbs.supports(run.energy) and isinstance(sampler, ChainSamples)
-    if latents is None and annealed and sampler.needs_examples and run.posterior is not None:
+    annealed = run.generator is None and not Gibbs.supports(run.energy)
+    from_examples = annealed and isinstance(sampler, ChainSamples) and sampler.needs_examples
+    if latents is None and from_examples and run.posterior is not None:
         latents = posterior_mean(run.posterior, run.examples("train")[:N_LATENTS])
     state |= {} if latents is None else {LATENTS: latents}
     return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}

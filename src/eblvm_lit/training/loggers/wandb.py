@@ -49,7 +49,7 @@ class WandbRun(WandbLogger):
         log_checkpoints: bool = False,
     ) -> None:
         job = Job.current()
-        tags = dict.fromkeys([*tags, *filter(None, [job.experiment, *job.choices.values()])])
+        tags = [*dict.fromkeys([*tags, *filter(None, [job.experiment, *job.choices.values()])])]
         super().__init__(
             name or (job.name and job.name[:128]),
             save_dir,
