@@ -41,6 +41,7 @@ from .hypergradients.implicit import Implicit
 from .hypergradients.penalty import Penalty
 from .hypergradients.unroll import Unroll
 from .hypergradients.warm import Warm
+from .methods.annealed_likelihood import AnnealedLikelihood
 from .methods.base import Method
 from .methods.bidvl.method import BiDVL
 from .methods.bidvl.sngan import SNGAN
@@ -124,6 +125,7 @@ __all__ = [
     "Adam",
     "AdamAdjoint",
     "AnnealedLangevin",
+    "AnnealedLikelihood",
     "ArrayDataModule",
     "BernoulliPosterior",
     "BiDVL",

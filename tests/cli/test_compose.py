@@ -42,6 +42,7 @@ RUNS = [
     "method=particle_ml data=standard_normal model=gaussian chain=gibbs",
     "method=pcd",
     "method=jarzynski",
+    "method=annealed_likelihood model=gaussian",
     "method=score_matching data=checkerboard objective=dsm",
     "method=sm",
     "method=snl noise_distribution=standard_normal",

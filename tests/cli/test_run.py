@@ -172,6 +172,18 @@ def test_the_learning_rate_of_the_schedule_is_the_one_that_is_used(tmp_path):
     assert (w["cut"] - w["once"]).norm() < 1e-4 * moved
 
 
+def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
+    folder, _ = finished
+    still = ["trainer.max_steps=1", "optimizer.lr=1e-30", f"init_from={folder}"]
+    train(tmp_path / "run", *still, "method=annealed_likelihood", "method.n_chains=4", "method.n_falling=1")
+    before, after = checkpoint(folder)["state_dict"], checkpoint(tmp_path / "run")["state_dict"]
+    networks = {name for name in before if name.startswith(("energy.", "posterior."))}
+    assert {name for name in after if not name.startswith("chain_")} == networks
+    assert all(torch.equal(after[name], before[name]) for name in networks)
+    with pytest.raises(ConfigError, match="size mismatch"):
+        train(tmp_path / "other", *still, "method=dsm", "model.h_dim=7")
+
+
 def test_a_run_is_a_function_of_its_seed(tmp_path):
     few = ["method.n_lower_steps=1", "method.n_unroll=1"]
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):

@@ -25,6 +25,7 @@ FAST = [
         "vages_ksd all",
         "pcd more chains",
         "jarzynski",
+        "annealed_likelihood",
         "lebm",
         "particle_ml langevin",
         "ed_latent",

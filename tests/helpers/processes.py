@@ -18,6 +18,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import minibatch_of, shard_of
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.energies.spectral import SpectralEnergy
+from eblvm_lit.methods.annealed_likelihood import AnnealedLikelihood
 from eblvm_lit.methods.bidvl.losses import Adversarial, FullLatentTerm, OffsetLatentTerm
 from eblvm_lit.methods.bidvl.method import BiDVL
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio, SigmoidRatio
@@ -86,6 +87,10 @@ CASES = {
     "pcd langevin": ("method=pcd", "chain=langevin", "chain.n_steps=2", "chain.uniform_start=[0,1]"),
     "jarzynski": ("method=jarzynski", "method.n_chains=131", "method.resample_below=2.0"),  # in every iteration
     "jarzynski langevin": ("method=jarzynski", "model=gaussian", "chain=langevin", "chain.n_steps=2"),
+    "annealed_likelihood": (
+        *("method=annealed_likelihood", "model=gaussian", "method.n_chains=37", "method.n_moves=2"),
+        *("method.n_falling=3", "method.n_held=3", "method.n_leapfrog=2"),
+    ),
     "lebm": (
         *("method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=3", "optimizer.lr=0.01"),
         *("method.posterior_langevin.n_steps=2", "method.posterior_langevin.step_size=0.001"),
@@ -125,6 +130,8 @@ def make(name, folder):
     method.keep_examples(N_EXAMPLES)
     if isinstance(method, Jarzynski):
         method.start(torch.rand(BATCH, *like.shape[1:]), keyed_generator(0))
+    if isinstance(method, AnnealedLikelihood):
+        method.start(keyed_generator(0))
     return method.double().train(), like.double()
 
 

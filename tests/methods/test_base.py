@@ -37,6 +37,13 @@ def of_noise(kind, make=alone, **options):
     return lambda energy: make(kind, noise_distribution=make_fitted_normal(), **options)(energy)
 
 
+def annealed(energy):
+    chains = {"n_chains": 200, "step_size": 0.3, "temperature": 3.0, "n_falling": 4, "n_held": 4}
+    method = alone(eb.AnnealedLikelihood, objective=eb.DSM(noise_std=0.1), **chains)(energy).double()
+    method.start(keyed_generator(0))
+    return method
+
+
 def particles(energy):
     method = alone(eb.ParticleML, chain=GibbsChain(n_steps=1), n_chains=200)(energy)
     method.keep_examples(100)
@@ -51,6 +58,7 @@ MODELS = {
     "cd-langevin": alone(eb.ContrastiveDivergence, chain=LANGEVIN),
     "pcd": alone(eb.ContrastiveDivergence, chain=GibbsChain(n_steps=1), n_chains=100),
     "jarzynski": alone(eb.Jarzynski, chain=GibbsChain(n_steps=1), n_chains=200),
+    "annealed_likelihood": annealed,
     "particle_ml": particles,
     "nce": of_noise(eb.NCE),
     "vnce": of_noise(eb.VNCE, fitted),
@@ -156,6 +164,10 @@ FITTED = "noise_distribution=fitted_normal"
 KEPT = {  # what beside parameters the next iteration needs
     "pcd": (("method=pcd",), {"chain_started", "chain_h"}),
     "jarzynski": (("method=jarzynski",), {"chain_started", "chain_v", "chain_volume"}),
+    "annealed_likelihood": (
+        ("method=annealed_likelihood", "method.n_chains=4", "method.n_falling=3", "method.n_held=2"),
+        {"chain_v", "chain_age"},
+    ),
     "particle_ml": (
         ("method=particle_ml", "model=gaussian", "chain=langevin", "chain.n_steps=2", "chain.n_latent_steps=2"),
         {"chain_started", "chain_v", "chain_h", "latents"},

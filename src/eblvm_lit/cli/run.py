@@ -14,6 +14,7 @@ from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_pr
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.console import next_steps, prepare_folder, quiet, show_config, show_results, start_line
 from eblvm_lit.cli.instantiate import LIBRARIES
+from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.results import estimators, evaluated, final_metrics, write_results
 from eblvm_lit.cli.settings import adapt, check_config
 from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics, in_sweep
@@ -74,6 +75,8 @@ def run(cfg: DictConfig) -> dict[str, float]:
     try:
         if resume_from is not None:
             _resume(cfg, parts, trainer, resume_from)
+        elif cfg.init_from is not None:
+            _begin_with(cfg, parts)
         for logger in trainer.loggers:
             logger.log_hyperparams(parts.method.description)
         return _fit(cfg, parts, trainer, resume_from)
@@ -157,6 +160,22 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
     if changed := changed_rates(parts.method, checkpoint, trainer.max_steps):
         log.warning("The learning rate leaves its schedule at iteration %d: %s.", start, changed)
     resume_runs(trainer.loggers, checkpoint.get("loggers", {}), path.parent.parent, start)
+
+
+def _begin_with(cfg: DictConfig, parts: Parts) -> None:
+    """Give the networks of a new run the parameters of a trained one, those that both have.
+
+    Raises:
+        ConfigError: If they have none in common, or of other sizes.
+    """
+    trained = load(cfg.init_from, allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir).method.networks()
+    common = {name: network for name, network in parts.method.networks().items() if name in trained}
+    try:
+        for name, network in common.items():
+            network.load_state_dict(trained[name].state_dict())
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ConfigError(f"init_from={cfg.init_from} is of another model: {reason}") from None
 
 
 def _upload(trainer: pl.Trainer, folder: Path) -> None:

@@ -1,0 +1,224 @@
+"""Maximum likelihood by annealed chains: it finishes an energy that score matching has trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import Params, bind, grad, grad_and_value
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.shards import row_axes, shard_of
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.objectives.dsm import DSM
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.samplers.hmc import HMC, MoveNoise
+
+__all__ = ["AnnealedLikelihood"]
+
+
+class AnnealedLikelihood(Method):
+    r"""Maximum likelihood of noised data, whose chains begin hot, cool down, stay at T = 1, and begin anew.
+
+    .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
+
+    x are the chains at T = 1. Score matching learns the slopes of the energy. It cannot see the weights of modes that
+    lie apart, nor modes far from the data. Chains that begin hot find both. A short training by this method, which
+    begins with the parameters of a trained model (``init_from``), corrects both. It moves the model alone: q stays, so
+    that F is known. Where the energy has a free energy, that is F.
+
+    Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo of all chains, at the temperature of their age a:
+
+    .. math:: T_a = T_0^{1 - a / A} \text{ for } a < A, \quad 1 \text{ for } A \le a < A + C
+
+    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I). The chains' ages are evenly
+    spread, so that equally many are at T = 1 in all iterations. They are in the checkpoint. Processes that share the
+    minibatch share the chains, and each holds all of them. Reference: Tieleman 2008 for persistent chains; Du et al.
+    2021, arXiv 2012.01316, for chains that begin anew. The temperatures are those of annealed Langevin dynamics.
+
+    Args:
+        energy: The model.
+        posterior: q, whose parameters stay; not used where F is tractable.
+        objective: Has the noise of the data, and is the validation loss.
+        optimizer: Rule of the only level.
+        n_chains: Number of chains.
+        n_moves: Moves of each chain in an iteration.
+        n_leapfrog: Leapfrog steps of a move.
+        step_size: Their size at T = 1; at T it is larger by the square root of T.
+        temperature: T_0.
+        n_falling: A.
+        n_held: C.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For too few chains to have one at T = 1 in each iteration, or without a posterior and F.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> method = AnnealedLikelihood(
+        ...     energy=GRBM(v_dim=2, h_dim=3), objective=DSM(noise_std=0.1), optimizer=Adam(lr=1e-3), n_chains=20,
+        ...     n_leapfrog=3, step_size=0.3, temperature=4, n_falling=6, n_held=4)
+        >>> method.start(torch.Generator().manual_seed(0))
+        >>> sorted(method.chain_age.tolist())[::2]
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    """
+
+    fixed = ("phi",)
+    chain_v: Tensor
+    chain_age: Tensor
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        posterior: Posterior | None = None,
+        objective: DSM,
+        optimizer: Optimizer,
+        n_chains: int,
+        n_moves: int = 1,
+        n_leapfrog: int = 8,
+        step_size: float,
+        temperature: float,
+        n_falling: int,
+        n_held: int,
+        seed: int = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(seed=seed, compile=compile)
+        if not isinstance(energy, MarginalEnergy) and posterior is None:
+            raise ConfigError(f"{type(energy).__name__} has no free energy: method.posterior is needed.")
+        if n_chains * n_held < n_falling + n_held:
+            raise ConfigError(
+                f"n_chains must be at least {-(-(n_falling + n_held) // n_held)}, so that one chain is at T = 1 in "
+                f"each iteration, not {n_chains}."
+            )
+        self.energy, self.posterior, self.objective, self.optimizer = energy, posterior, objective, optimizer
+        self.n_chains, self.n_moves, self.step_size, self.hmc = n_chains, n_moves, step_size, HMC(n_leapfrog=n_leapfrog)
+        self.temperature, self.n_falling, self.n_held = temperature, n_falling, n_held
+        self._noise_axes: Any = None
+        self.register_buffer("chain_v", torch.zeros(n_chains, *energy.event_shape))
+        self.register_buffer("chain_age", torch.full((n_chains,), -1.0))  # before they have started
+
+    @property
+    def title(self) -> str:
+        """With the chains."""
+        return (
+            f"AnnealedLikelihood: maximum likelihood by {self.n_chains:,} chains, {self.n_falling} moves from "
+            f"T = {self.temperature:g} to 1 and {self.n_held} there"
+        )
+
+    def networks(self) -> dict[str, nn.Module]:
+        """The model, and the posterior, which stays."""
+        return {"theta": self.energy} | ({} if self.posterior is None else {"phi": self.posterior})
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """One group."""
+        return {"model": ParamGroup("theta", self.optimizer)}
+
+    @property
+    def parts(self) -> MethodParts:
+        """Energy, posterior and objective."""
+        return MethodParts(energy=self.energy, posterior=self.posterior, objective=self.objective)
+
+    def persistent_buffers(self) -> dict[str, Tensor]:
+        """The chains, and how many moves ago each began."""
+        return {"chain_v": self.chain_v, "chain_age": self.chain_age}
+
+    def free_energy(self, theta: Params | None = None) -> Callable[[Tensor], Tensor]:
+        """F of other parameters of the model, or of its own: maps v (B, *event) to (B,)."""
+        energy = self.energy if theta is None else bind(self.energy, theta)
+        if isinstance(energy, MarginalEnergy):
+            return energy.free_energy
+        q = self.posterior
+        return lambda v: energy.energy(v, q.mean(v))
+
+    def on_fit_start(self) -> None:
+        """Start the chains, unless a checkpoint has brought them."""
+        super().on_fit_start()
+        if (self.chain_age < 0).any():
+            self.start(keyed_generator(self.seed, "chains", device=self.device))
+
+    def start(self, generator: torch.Generator) -> None:
+        """Begin chains one after another, until the first of them is to begin anew."""
+        period, n = self.n_falling + self.n_held, self.n_chains
+        age = -((torch.arange(n, device=self.chain_v.device) * period) // n).to(self.chain_v)
+        x = 0.5 + torch.empty_like(self.chain_v).normal_(generator=generator)
+        for _ in range(period - 1):
+            x, age, _ = self.moved(self.free_energy(), x, age, self._move_noise(x, 1, generator))
+        self.chain_v.copy_(x)
+        self.chain_age.copy_(age)
+
+    def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Where chains may begin anew (n, *event), and the noise of moves: (n_moves, n, D) and (n_moves, n)."""
+        flat = like.flatten(1)
+        return {
+            "start": 0.5 + torch.empty_like(like).normal_(generator=generator),
+            "momentum": flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
+            "uniform": flat.new_empty(n_moves, len(flat)).uniform_(generator=generator),
+        }
+
+    def moved(
+        self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The chains (B, *event) and their ages after some moves, and the mean acceptance of the last one."""
+        again, acceptance = age >= self.n_falling + self.n_held, age.new_zeros(())
+        x = torch.where(again.view(-1, *[1] * (x.dim() - 1)), noise["start"], x)
+        age, flat = torch.where(again, 0, age), x.flatten(1)
+        for drawn in zip(noise["momentum"], noise["uniform"], strict=True):
+            T = self.temperature ** (1 - age / max(self.n_falling, 1)).clamp(min=0, max=1)
+            size = self.step_size * T.sqrt().unsqueeze(1)
+            move = self.hmc.move(lambda y, T=T: F(y.view_as(x)) / T, flat, MoveNoise(*drawn), size)
+            flat, age, acceptance = move.x, age + 1, move.acceptance.mean()
+        return flat.view_as(x).detach(), age, acceptance
+
+    def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the data's noise and of the chains."""
+        chains = v.new_empty(self.n_chains, *v.shape[1:])
+        if self._noise_axes is None:  # found here, because nothing is drawn in a compiled iteration
+            self._noise_axes = row_axes(
+                lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
+            )
+        return {
+            "data": self.objective.noise(v, (), generator),
+            "chains": self._move_noise(chains, self.n_moves, generator),
+        }
+
+    def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """Move the chains, then the model up the likelihood's gradient by those at T = 1."""
+        chains = state.minibatch.of(self.n_chains, v.device, "chains (method.n_chains)")
+        own = chains.rows_of(state.buffers, dict.fromkeys(state.buffers, 0))
+        drawn = chains.rows_of(noise["chains"], self._noise_axes)
+        x, age, acceptance = self.moved(self.free_energy(state.theta), own["chain_v"], own["chain_age"], drawn)
+        held = (age > self.n_falling).to(v.dtype)  # a process may have another fraction of the chains than of the rows
+        weights = chains.weight / state.minibatch.weight * held / chains.mean(held.mean())
+        points = self.objective.perturb(v, noise["data"])
+
+        def loss(theta: Params) -> Tensor:
+            F = self.free_energy(theta)
+            return F(points).mean() - (weights * F(x)).mean()
+
+        grads, value = grad_and_value(loss)(state.theta)
+        kept = {"chain_v": chains.gather(x), "chain_age": chains.gather(age)}
+        return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
+
+    def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
+        """Denoising score matching by F, shape (B,): the likelihood itself needs log Z."""
+        noise, F = self.objective.noise(v, (), generator), self.free_energy()
+        return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
+
+    def check_batch_size(self, n: int) -> None:
+        """Refuse more devices than chains are enough for."""
+        shard_of(self.n_chains, what="chains (method.n_chains)")
+
+    def float32_reason(self) -> str | None:
+        """Moves are accepted by differences of energies."""
+        return "as moves are accepted by small differences of energies"

@@ -1,0 +1,99 @@
+"""Maximum likelihood by annealed chains: its gradient, its schedule of temperatures, and what it leaves alone."""
+
+import math
+
+import pytest
+import torch
+
+import eblvm_lit as eb
+from cases import V_DIM, make_gaussian_latent, randomise
+from eblvm_lit.core.seeding import keyed_generator
+from helpers import iterating
+from helpers.models import LatentOnly
+
+pytestmark = pytest.mark.usefixtures("float64")
+CHAINS = {"n_chains": 12, "n_leapfrog": 3, "step_size": 0.4, "temperature": 4.0, "n_falling": 4, "n_held": 2}
+
+
+class Joint(LatentOnly):
+    """The linear-Gaussian model without its closed forms."""
+
+    continuous = True
+
+
+def make(energy=None, posterior=None, **options):
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3), 0.7) if energy is None else energy
+    rules = {"objective": eb.DSM(noise_std=0.3), "optimizer": eb.SGD(lr=1.0), "posterior": posterior}
+    return eb.AnnealedLikelihood(energy=energy, **rules, **CHAINS | options)
+
+
+def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standard_error():
+    method, rows = make(n_chains=6000, n_held=20), []
+    v, energy = torch.randn(500, V_DIM), method.energy
+    method.start(keyed_generator(0))
+    for seed in range(20):
+        noise = method.draw_noise(v, keyed_generator(seed))
+        (found,) = iterating.found(method, iterating.start(method), v, noise)["model"]
+        points = method.objective.perturb(v, noise["data"])
+        exact = iterating.gradient_of(energy.free_energy(points).mean() + energy.log_partition(), energy)
+        rows.append(torch.cat([(found.grads[name] - exact[name]).flatten() for name in exact]))
+        method.run_iteration(iterating.start(method, lr=0.0), v, noise)  # the chains move, the model does not
+    errors = torch.stack(
+        rows
+    )  # correlated, as chains last: the standard error of one iteration bounds that of the mean
+    assert (errors.mean(0).abs() < 4 * errors.std(0)).all()
+    assert (errors.std(0) < 0.05).all()
+
+
+def test_what_an_iteration_descends_by_hand():
+    energy, q = Joint(make_gaussian_latent()), eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
+    method, v = make(energy, q, n_moves=2), torch.randn(5, V_DIM)
+    method.start(keyed_generator(0))
+    noise, state = method.draw_noise(v, keyed_generator(1)), iterating.start(method)
+    (found,) = iterating.found(method, state, v, noise)["model"]
+    end, _ = iterating.run(method, state, v, noise)
+    x, age = end.buffers["chain_v"], end.buffers["chain_age"]
+    assert set(age.tolist()) == {2, 3, 4, 5, 6, 7}  # in pairs: a third are at T = 1 for a move or more; 7 began late
+
+    points, at_one = method.objective.perturb(v, noise["data"]), x[age > 4]
+    loss = energy.energy(points, q.mean(points)).mean() - energy.energy(at_one, q.mean(at_one)).mean()
+    iterating.assert_descends(found, loss, energy)
+
+
+def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
+    method, seen = make(n_chains=7, n_falling=4, n_held=3), {}
+
+    def move(energy, x, noise, size):
+        seen.update(U=energy(x), size=size.squeeze(1), x=x)
+        return eb.samplers.hmc.Move(x, torch.ones(len(x)), energy(x), x)
+
+    monkeypatch.setattr(method.hmc, "move", move)
+    age = torch.tensor([-2.0, 0.0, 1.0, 3.0, 4.0, 6.0, 7.0])
+    noise = method._move_noise(method.chain_v, 1, keyed_generator(0))
+    x, after, _ = method.moved(method.free_energy(), torch.randn(7, V_DIM), age, noise)
+    T = torch.tensor([4.0, 4.0, 4**0.75, 4**0.25, 1.0, 1.0, 4.0])
+    torch.testing.assert_close(seen["U"], method.energy.free_energy(x) / T)
+    torch.testing.assert_close(seen["size"], 0.4 * T.sqrt())
+    assert after.tolist() == [-1, 1, 2, 4, 5, 7, 1]
+    torch.testing.assert_close(x[-1], noise["start"][-1])
+
+
+def test_the_posterior_stays_and_the_validation_loss_is_that_of_denoising():
+    energy, q = Joint(make_gaussian_latent()), eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
+    method, v = make(energy, q), torch.randn(5, V_DIM)
+    method.start(keyed_generator(0))
+    end, _ = iterating.run(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(1)))
+    torch.testing.assert_close(end.phi, dict(q.named_parameters()), rtol=0, atol=0)
+    noise = method.objective.noise(v, (), keyed_generator(2))
+    points = method.objective.perturb(v, noise).requires_grad_()
+    (slope,) = torch.autograd.grad(energy.energy(points, q.mean(points)).sum(), points)
+    expected = 0.5 * (noise["eps"] / 0.3 - slope).square().sum(1)
+    torch.testing.assert_close(method.validation_loss(v, keyed_generator(2)), expected)
+
+
+@pytest.mark.parametrize(("options", "word"), [({"n_chains": 2}, "at least 3"), ({"energy": "joint"}, "posterior")])
+def test_what_cannot_train_is_refused(options, word):
+    energy = Joint(make_gaussian_latent()) if options.pop("energy", None) else None
+    with pytest.raises(eb.ConfigError, match=word):
+        make(energy, **options)
+    assert math.isfinite(make().chain_age.sum())
