@@ -70,7 +70,7 @@ def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
     monkeypatch.setattr(method.hmc, "move", move)
     age = torch.tensor([-2.0, 0.0, 1.0, 3.0, 4.0, 6.0, 7.0])
     noise = method._move_noise(method.chain_v, 1, keyed_generator(0))
-    x, after, _ = method.moved(method.free_energy(), torch.randn(7, V_DIM), age, noise)
+    x, after, _ = method.moved(method.free_energy(method.live_state()), torch.randn(7, V_DIM), age, noise)
     T = torch.tensor([4.0, 4.0, 4**0.75, 4**0.25, 1.0, 1.0, 4.0])
     torch.testing.assert_close(seen["U"], method.energy.free_energy(x) / T)
     torch.testing.assert_close(seen["size"], 0.4 * T.sqrt())

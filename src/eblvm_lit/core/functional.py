@@ -115,6 +115,9 @@ _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 @contextmanager
 def plain_autograd() -> Iterator[None]:
     """Inside, :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad``; the values are the same."""
+    if torch.compiler.is_compiling():  # a graph has torch.func alone
+        yield
+        return
     token = _depth.set(0)
     try:
         with torch.enable_grad():

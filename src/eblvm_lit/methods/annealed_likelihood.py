@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +118,8 @@ class AnnealedLikelihood(Method):
 
     def networks(self) -> dict[str, nn.Module]:
         """The model, and the posterior, which stays."""
-        return {"theta": self.energy} | ({} if self.posterior is None else {"phi": self.posterior})
+        networks: dict[str, nn.Module] = {"theta": self.energy}
+        return networks if self.posterior is None else {**networks, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """One group."""
@@ -133,12 +134,12 @@ class AnnealedLikelihood(Method):
         """The chains, and how many moves ago each began."""
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
-    def free_energy(self, theta: Params | None = None) -> Callable[[Tensor], Tensor]:
-        """F of other parameters of the model, or of its own: maps v (B, *event) to (B,)."""
-        energy = self.energy if theta is None else bind(self.energy, theta)
+    def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
+        """F of a state's parameters: maps v (B, *event) to (B,)."""
+        energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
-        q = self.posterior
+        q = bind(cast(Posterior, self.posterior), state.phi)
         return lambda v: energy.energy(v, q.mean(v))
 
     def on_fit_start(self) -> None:
@@ -152,8 +153,9 @@ class AnnealedLikelihood(Method):
         period, n = self.n_falling + self.n_held, self.n_chains
         age = -((torch.arange(n, device=self.chain_v.device) * period) // n).to(self.chain_v)
         x = 0.5 + torch.empty_like(self.chain_v).normal_(generator=generator)
+        F = self.free_energy(self.live_state())
         for _ in range(period - 1):
-            x, age, _ = self.moved(self.free_energy(), x, age, self._move_noise(x, 1, generator))
+            x, age, _ = self.moved(F, x, age, self._move_noise(x, 1, generator))
         self.chain_v.copy_(x)
         self.chain_age.copy_(age)
 
@@ -197,28 +199,25 @@ class AnnealedLikelihood(Method):
         chains = state.minibatch.of(self.n_chains, v.device, "chains (method.n_chains)")
         own = chains.rows_of(state.buffers, dict.fromkeys(state.buffers, 0))
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
-        x, age, acceptance = self.moved(self.free_energy(state.theta), own["chain_v"], own["chain_age"], drawn)
+        x, age, acceptance = self.moved(self.free_energy(state), own["chain_v"], own["chain_age"], drawn)
         held = (age > self.n_falling).to(v.dtype)  # a process may have another fraction of the chains than of the rows
         weights = chains.weight / state.minibatch.weight * held / chains.mean(held.mean())
         points = self.objective.perturb(v, noise["data"])
 
         def loss(theta: Params) -> Tensor:
-            F = self.free_energy(theta)
+            F = self.free_energy(state.at(theta=theta))
             return F(points).mean() - (weights * F(x)).mean()
 
-        grads, value = grad_and_value(loss)(state.theta)
+        with torch.autocast(v.device.type, enabled=False):  # a small difference of two means
+            grads, value = grad_and_value(loss)(state.theta)
         kept = {"chain_v": chains.gather(x), "chain_age": chains.gather(age)}
         return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Denoising score matching by F, shape (B,): the likelihood itself needs log Z."""
-        noise, F = self.objective.noise(v, (), generator), self.free_energy()
+        noise, F = self.objective.noise(v, (), generator), self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
 
     def check_batch_size(self, n: int) -> None:
         """Refuse more devices than chains are enough for."""
         shard_of(self.n_chains, what="chains (method.n_chains)")
-
-    def float32_reason(self) -> str | None:
-        """Moves are accepted by differences of energies."""
-        return "as moves are accepted by small differences of energies"

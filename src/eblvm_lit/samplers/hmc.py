@@ -42,7 +42,9 @@ class HMC:
 
     lead to (x', p'), which is accepted with probability :math:`\min(1, e^{H(x, p) - H(x', p')})`,
     :math:`H(x, p) = U(x) + \tfrac12 |p|^2`. With L = 1 the proposal is that of Langevin dynamics, and the move is the
-    Metropolis-adjusted Langevin algorithm. Reference: Neal 2011, arXiv 1206.1901.
+    Metropolis-adjusted Langevin algorithm. Where autocast rounds U and its slope, acceptance is by U without rounding:
+    leapfrog steps down any function of x keep volumes and can be reversed, so that rounded slopes cost acceptance alone.
+    Reference: Neal 2011, arXiv 1206.1901.
 
     Args:
         n_leapfrog: L.
@@ -90,15 +92,26 @@ class HMC:
 
             with plain_autograd():
                 slope, values = grad(total, has_aux=True)(x)
-            return values.detach(), slope
+            return values.detach(), slope.to(x.dtype)
 
-        before, slope_before = value_and_slope(x) if here is None else here
+        def unrounded(x: Tensor, values: Tensor) -> Tensor:
+            if not torch.is_autocast_enabled(x.device.type):
+                return values
+            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+                return energy(x)
+
+        if here is None:
+            before, slope_before = value_and_slope(x)
+            before = unrounded(x, before)
+        else:
+            before, slope_before = here
         end, momentum, after, slope = x, noise.momentum, before, slope_before
         for _ in range(self.n_leapfrog):
             momentum = momentum - 0.5 * step_size * slope
             end = end + step_size * momentum
             after, slope = value_and_slope(end)
             momentum = momentum - 0.5 * step_size * slope
+        after = unrounded(end, after)
         kinetic = 0.5 * (noise.momentum.square().sum(-1) - momentum.square().sum(-1))
         acceptance = (before - after + kinetic).exp().clamp(max=1)
         acceptance = acceptance.where(acceptance.isfinite(), 0)  # a proposal so far off that its energy overflows
