@@ -6,10 +6,11 @@ import eblvm_lit as eb
 from helpers.models import F64, LatentOnly, generator
 
 
-def sampler(n_steps=120, batch_size=2000, kind="auto", **options):
+def sampler(n_steps=120, batch_size=2000, kind="auto", bfloat16=False, **options):
     """Dynamics at temperature one, whose stationary distribution is known."""
     options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
-    return eb.ChainSamples(dynamics=eb.AnnealedLangevin(n_hot=n_steps, **options), batch_size=batch_size, kind=kind)
+    dynamics = eb.AnnealedLangevin(n_hot=n_steps, **options)
+    return eb.ChainSamples(dynamics=dynamics, batch_size=batch_size, kind=kind, bfloat16=bfloat16)
 
 
 def few(batch_size=4, **options):

@@ -74,3 +74,20 @@ def test_a_move_gives_the_energy_and_the_slope_where_it_ends():
     noise = hmc.noise(x, generator(5))
     again, known = (hmc.move(quartic, first.x, noise, 0.6, here) for here in (None, (first.energy, first.slope)))
     assert torch.equal(again.x, known.x)
+
+
+def test_autocast_rounds_the_slope_and_not_the_energies_by_which_moves_are_accepted():
+    matrix = normal(64, 64).float()
+
+    def energy(x):
+        return (x @ matrix).square().sum(1)
+
+    x, hmc = normal(50, 64, seed=1).float(), HMC(n_leapfrog=2)
+    noise = hmc.noise(x, generator(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded, move = energy(x), hmc.move(energy, x, noise, 0.02)
+    assert not torch.equal(rounded, energy(x))
+    torch.testing.assert_close(move.energy, energy(move.x))
+    exact = hmc.move(energy, x, noise, 0.02)
+    assert not torch.equal(move.x, exact.x)
+    torch.testing.assert_close(move.x, exact.x, rtol=0, atol=0.1)

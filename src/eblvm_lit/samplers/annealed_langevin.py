@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
-from eblvm_lit.samplers.energy_grad import CapturedGrad, energy_grad
+from eblvm_lit.samplers.energy_grad import energy_grad
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -41,7 +41,6 @@ class AnnealedLangevin(Dynamics):
         n_leapfrog: 0 for the steps above. From 1 on, moves of Hamiltonian Monte Carlo of so many leapfrog steps replace
             them: samples at T = 1 are the model's whatever the step size, and chains cannot diverge. One leapfrog step
             is a Metropolis-adjusted Langevin step. Not of the kind score, which has no energy.
-        capture: On a GPU, whether the gradient is captured as a CUDA graph, once for all steps of a batch.
 
     Example:
         >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
@@ -62,9 +61,8 @@ class AnnealedLangevin(Dynamics):
         n_cold: int = 200,
         denoise_std: float = 0.1,
         n_leapfrog: int = 0,
-        capture: bool = False,
     ) -> None:
-        self.step_size, self.denoise_std, self.n_leapfrog, self.capture = step_size, denoise_std, n_leapfrog, capture
+        self.step_size, self.denoise_std, self.n_leapfrog = step_size, denoise_std, n_leapfrog
         self.kinds = Dynamics.kinds if n_leapfrog else (*Dynamics.kinds, "score")
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(
@@ -98,14 +96,13 @@ class AnnealedLangevin(Dynamics):
             return
         x = tuple(part.detach() for part in chains.start)
         moving = chains.moving or (1.0,) * len(x)
-        gradient = CapturedGrad(chains.total, x) if self.capture and x[0].is_cuda else energy_grad
         drift, shapes = 0.5 * self.step_size**2, [part.shape[1:] for part in x]
         sizes = [shape.numel() for shape in shapes]
         drawn = noise.steps(self.n_steps, sum(sizes), dtype=x[0].dtype)
         for temperature, (row, _) in zip(self.temperatures.tolist(), drawn, strict=True):
             scale = math.sqrt(temperature) * self.step_size
             xi = tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
-            moves = zip(x, gradient(chains.total, x), xi, moving, strict=True)
+            moves = zip(x, energy_grad(chains.total, x), xi, moving, strict=True)
             x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
             yield x
 

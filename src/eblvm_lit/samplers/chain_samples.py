@@ -48,6 +48,8 @@ class ChainSamples(Sampler):
             and :meth:`TrainedRun.sample` then draw all else by Gibbs sampling or plain Langevin dynamics.
         denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
             carry no data noise, so by default it does not.
+        bfloat16: Whether products of slopes are rounded to bfloat16, which takes half the time where the device has
+            units for it. Metropolis steps then accept by energies that are not rounded.
 
     Attributes:
         record: Of the chains drawn last: see :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
@@ -72,10 +74,11 @@ class ChainSamples(Sampler):
         batch_size: int = 100,
         deep_images_only: bool = False,
         denoise_latents: bool = False,
+        bfloat16: bool = False,
     ) -> None:
         one_of("sampler.kind", kind, ("auto", *KINDS))
         self.dynamics, self.kind, self.batch_size = dynamics, kind, batch_size
-        self.deep_images_only, self.denoise_latents = deep_images_only, denoise_latents
+        self.deep_images_only, self.denoise_latents, self.bfloat16 = deep_images_only, denoise_latents, bfloat16
         self.record: dict[str, float] = {}
 
     @property
@@ -215,7 +218,7 @@ class ChainSamples(Sampler):
             ConfigError: Without any sample, or if the chains diverge.
         """
         device, ends, trace = next(energy.parameters()).device, [], ChainTrace()
-        with eval_mode(energy):
+        with eval_mode(energy), torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
             for first in range(0, len(samples), self.batch_size):
                 rows = slice(first, min(first + self.batch_size, len(samples)))
                 noise = SampleNoise(seed, samples[rows], device=device)

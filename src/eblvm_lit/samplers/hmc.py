@@ -42,9 +42,9 @@ class HMC:
 
     lead to (x', p'), which is accepted with probability :math:`\min(1, e^{H(x, p) - H(x', p')})`,
     :math:`H(x, p) = U(x) + \tfrac12 |p|^2`. With L = 1 the proposal is that of Langevin dynamics, and the move is the
-    Metropolis-adjusted Langevin algorithm. Where autocast rounds U and its slope, acceptance is by U without rounding:
-    leapfrog steps down any function of x keep volumes and can be reversed, so that rounded slopes cost acceptance alone.
-    Reference: Neal 2011, arXiv 1206.1901.
+    Metropolis-adjusted Langevin algorithm. Where autocast rounds U and its slope, acceptance is by U without rounding.
+    Leapfrog steps along any function of x keep volumes and can be reversed, so that moves with rounded slopes still
+    leave the distribution invariant. Reference: Neal 2011, arXiv 1206.1901.
 
     Args:
         n_leapfrog: L.

@@ -108,12 +108,17 @@ def test_whatever_samples_depend_on_names_their_file(tmp_path):
             change(method, data)
         return SampleCache(sampler=sampler or few(), cache_dir=tmp_path).folder(method, data)
 
+    def shift(method, data):
+        method.posterior.linear.bias.data[0].add_(1e-7)
+
     others = [
         folder(lambda method, data: method.energy.model.W.data[0, 0].add_(1e-7)),
-        folder(lambda method, data: method.posterior.linear.bias.data[0].add_(1e-7)),
+        folder(shift),
         folder(lambda method, data: data.splits.train[3].mul_(0.5)),
         folder(seed=6),
         folder(sampler=few(kind="joint")),
+        *(folder(move_posterior, few(kind="mean")) for move_posterior in (None, shift)),
+        folder(sampler=few(bfloat16=True)),
         *(folder(sampler=sampler(2, **option)) for option in ({}, {"step_size": 0.1}, {"denoise_std": 0.1})),
     ]
     assert len({folder(), *others}) == 1 + len(others)

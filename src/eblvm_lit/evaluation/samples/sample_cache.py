@@ -84,7 +84,8 @@ class SampleCache(ImageSource):
         # A GPU draws other noise than a CPU, and another range of values gives other bytes.
         parts += [next(cast(Energy, energy).parameters()).device.type, energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
-        if kind == "score":
+        parts += ["bfloat16"] if self.sampler.bfloat16 else []
+        if kind in ("score", "mean"):
             parts += [posterior]
         if kind == "posterior":  # the latents are those of training images
             chosen = torch.linspace(0, len(examples) - 1, min(N_EXAMPLES, len(examples))).long()
