@@ -74,7 +74,7 @@ BUILDS = [
     f"debug=profile evaluation@{METRICS}=classifier sampler=diffusive_gibbs hypergradient=implicit trainer=ddp",
     f"debug=overfit evaluation@{METRICS}=fid +criteria@{METRICS}.fid.criteria=coverage figures@{FIGURES}=annealed "
     "hypergradient=penalty logger=wandb",
-    f"{FID} +features@{METRICS}.fid.features=clip sampler=walk_jump hypergradient=unroll_next logger=none trainer=slurm",
+    f"{FID} +features@{METRICS}.fid.features=dinov2 sampler=walk_jump hypergradient=unroll_next logger=none trainer=slurm",
     f"{FID} +features@{METRICS}.fid.features=dinov2 sampler=gibbs_langevin hypergradient=unroll_plain logger=tensorboard",
     f"evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
     f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",

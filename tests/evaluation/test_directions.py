@@ -4,7 +4,6 @@ import pytest
 
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
-from eblvm_lit.evaluation.features.clip import CLIPFeatures
 from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
 from eblvm_lit.evaluation.features.inception import InceptionFeatures
 from eblvm_lit.evaluation.features.raw_values import RawValues
@@ -14,7 +13,7 @@ DIRECTIONS = {
     -1: ("fisher", "fid", "rmse", "ksd", "fisher_divergence_error", "hypergradient_error", "posterior_kl"),
     0: ("log_z", "ais_effective_sample_size", "fisher_divergence_true", "log_z_standard_error", "learned_log_z_error"),
 }
-FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, CLIPFeatures, RawValues]
+FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, RawValues]
 
 
 def test_directions():

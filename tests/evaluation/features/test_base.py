@@ -11,7 +11,6 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
 import eblvm_lit as eb
 from eblvm_lit.data.base import Splits
 from eblvm_lit.evaluation.features.classifier import ClassifierFeatures
-from eblvm_lit.evaluation.features.clip import CLIPFeatures
 from eblvm_lit.evaluation.features.dinov2 import DINOv2Features
 from eblvm_lit.evaluation.features.image_bytes import as_images
 from eblvm_lit.evaluation.features.inception import SHA256, InceptionFeatures
@@ -121,7 +120,7 @@ def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch
         torch.testing.assert_close(found.rows, theirs(images.expand(-1, 3, -1, -1))[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
+@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features])
 def test_missing_weights_are_asked_for(kind, offline, tmp_path):
     with pytest.raises(eb.DataError, match=r"put the file https://.* at .*cache/"):
         kind(cache_dir=str(tmp_path / "cache")).prepare(None)
@@ -130,7 +129,7 @@ def test_missing_weights_are_asked_for(kind, offline, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features, CLIPFeatures])
+@pytest.mark.parametrize("kind", [InceptionFeatures, DINOv2Features])
 def test_weights_are_hashed_before_they_are_unpickled_and_execute_nothing(kind, tmp_path, sentinel):
     path = tmp_path / "hostile.pth"
     torch.save({"pos_embed": Pickled(f"touch {sentinel}")}, path)
