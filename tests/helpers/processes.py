@@ -131,7 +131,7 @@ def make(name, folder):
     if isinstance(method, Jarzynski):
         method.start(torch.rand(BATCH, *like.shape[1:]), keyed_generator(0))
     if isinstance(method, AnnealedLikelihood):
-        method.start(keyed_generator(0))
+        method.start(torch.rand(method.n_chains, *like.shape[1:]), keyed_generator(0))
     return method.double().train(), like.double()
 
 

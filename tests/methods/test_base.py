@@ -40,7 +40,7 @@ def of_noise(kind, make=alone, **options):
 def annealed(energy):
     chains = {"n_chains": 200, "step_size": 0.3, "temperature": 3.0, "n_falling": 4, "n_held": 4}
     method = alone(eb.AnnealedLikelihood, objective=eb.DSM(noise_std=0.1), **chains)(energy).double()
-    method.start(keyed_generator(0))
+    method.start(torch.randn(200, V_DIM), keyed_generator(0))
     return method
 
 

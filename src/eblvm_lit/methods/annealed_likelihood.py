@@ -1,4 +1,4 @@
-"""Maximum likelihood by annealed chains: it finishes an energy that score matching has trained."""
+"""Maximum likelihood by persistent chains that begin hot: it finishes an energy that score matching has trained."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class AnnealedLikelihood(Method):
 
     .. math:: T_a = T_0^{1 - a / A} \text{ for } a < A, \quad 1 \text{ for } A \le a < A + C
 
-    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I). The chains' ages are evenly
-    spread, so that equally many are at T = 1 in all iterations. They are in the checkpoint. Processes that share the
-    minibatch share the chains, and each holds all of them. Reference: Tieleman 2008 for persistent chains; Du et al.
-    2021, arXiv 2012.01316, for chains that begin anew. The temperatures are those of annealed Langevin dynamics.
+    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I). At first all chains are at
+    noised examples, and their ages are evenly spread, so that equally many are at T = 1 in all iterations. They are in
+    the checkpoint. Processes that share the minibatch share the chains, and each holds all of them. Reference: Tieleman
+    2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains that begin anew.
 
     Args:
         energy: The model.
@@ -67,9 +67,9 @@ class AnnealedLikelihood(Method):
         >>> method = AnnealedLikelihood(
         ...     energy=GRBM(v_dim=2, h_dim=3), objective=DSM(noise_std=0.1), optimizer=Adam(lr=1e-3), n_chains=20,
         ...     n_leapfrog=3, step_size=0.3, temperature=4, n_falling=6, n_held=4)
-        >>> method.start(torch.Generator().manual_seed(0))
-        >>> sorted(method.chain_age.tolist())[::2]
-        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        >>> method.start(torch.zeros(20, 2), torch.Generator().manual_seed(0))
+        >>> method.chain_age.tolist()[::5]
+        [0.0, 2.0, 5.0, 7.0]
     """
 
     fixed = ("phi",)
@@ -146,17 +146,14 @@ class AnnealedLikelihood(Method):
         """Start the chains, unless a checkpoint has brought them."""
         super().on_fit_start()
         if (self.chain_age < 0).any():
-            self.start(keyed_generator(self.seed, "chains", device=self.device))
+            generator, train = keyed_generator(self.seed, "chains", device=self.device), self._data.splits.train
+            rows = torch.randint(len(train), (self.n_chains,), generator=generator, device=self.device)
+            self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
-    def start(self, generator: torch.Generator) -> None:
-        """Begin chains one after another, until the first of them is to begin anew."""
-        period, n = self.n_falling + self.n_held, self.n_chains
-        age = -((torch.arange(n, device=self.chain_v.device) * period) // n).to(self.chain_v)
-        x = 0.5 + torch.empty_like(self.chain_v).normal_(generator=generator)
-        F = self.free_energy(self.live_state())
-        for _ in range(period - 1):
-            x, age, _ = self.moved(F, x, age, self._move_noise(x, 1, generator))
-        self.chain_v.copy_(x)
+    def start(self, v: Tensor, generator: torch.Generator) -> None:
+        """Start the chains at noised examples v (n_chains, *event), at ages that are evenly spread."""
+        age = torch.arange(len(v), device=v.device) * (self.n_falling + self.n_held) // len(v)
+        self.chain_v.copy_(self.objective.perturb(v, self.objective.noise(v, (), generator)))
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
