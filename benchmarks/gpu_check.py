@@ -89,10 +89,8 @@ def parts(n_devices: int) -> list[Part]:
                 found.append(Part(kind, f"{name}, {precision}", cell, (f"{kind} {precision}",), (*keys, *PUBLISHED)))
     for name, key in (("MDSM", "method=mdsm"), ("BiMDSM", "method=bimdsm")):
         for precision, allowed in (("float32", "false"), ("TF32", "true")):
-            for how, capture in (("eager", "false"), ("gradient as a CUDA graph", "true")):
-                keys = (key, f"tf32={allowed}", f"sampler.dynamics.capture={capture}", "trainer.max_steps=60")
-                label = f"{name}, {precision}, {how}"
-                found.append(Part("samples", label, "measure_samples", (), (*keys, *PUBLISHED, "method.compile=false")))
+            keys = (key, f"tf32={allowed}", "trainer.max_steps=60", *PUBLISHED, "method.compile=false")
+            found.append(Part("samples", f"{name}, {precision}", "measure_samples", (), keys))
     for n in sorted({1, 2, n_devices} if n_devices > 1 else ()):
         for name, key in (("MDSM", "method=mdsm"), ("BiMDSM", "method=bimdsm")):
             keys = (key, f"trainer.devices={n}", "trainer.max_steps=60", "tf32=true", *PUBLISHED)

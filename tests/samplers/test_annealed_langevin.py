@@ -23,6 +23,9 @@ def test_the_published_schedule():
     torch.testing.assert_close(t, torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=1e-15)
     assert t[2499].item() == pytest.approx(1.0023, abs=1e-4)
     assert eb.AnnealedLangevin(n_hot=0, n_falling=0, n_cold=1).temperatures.tolist() == [1.0]
+    held = eb.AnnealedLangevin(temperature=4.0, n_hot=0, n_falling=1, n_held=2, n_cold=2)
+    assert held.temperatures.tolist() == [4, 1, 1, 1, 0]
+    assert held.stationary == range(2, 4)
 
 
 def test_a_step_is_the_equation():

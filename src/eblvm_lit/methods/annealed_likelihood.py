@@ -198,7 +198,8 @@ class AnnealedLikelihood(Method):
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
         x, age, acceptance = self.moved(self.free_energy(state), own["chain_v"], own["chain_age"], drawn)
         held = (age > self.n_falling).to(v.dtype)  # a process may have another fraction of the chains than of the rows
-        weights = chains.weight / state.minibatch.weight * held / chains.mean(held.mean())
+        at_one, acceptance = chains.mean(torch.stack([held.mean(), acceptance]))
+        weights = chains.weight / state.minibatch.weight * held / at_one
         points = self.objective.perturb(v, noise["data"])
 
         def loss(theta: Params) -> Tensor:

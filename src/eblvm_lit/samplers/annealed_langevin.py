@@ -25,17 +25,18 @@ class AnnealedLangevin(Dynamics):
     .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
-    T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling``, and then linearly
-    from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone. The last step is the denoising of
-    Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The defaults are the published ones,
-    2,700 steps. With ``temperature`` 1 and hot steps alone this is walk-jump sampling of Saremi and Hyvarinen 2019.
-    Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
+    T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling``, stays at 1 for
+    ``n_held``, and falls linearly from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone. The
+    last step is the denoising of Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The defaults
+    are the published ones, 2,700 steps. With ``temperature`` 1 and hot steps alone this is walk-jump sampling of Saremi
+    and Hyvarinen 2019. Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
 
     Args:
         step_size: epsilon.
         temperature: T at the beginning.
         n_hot: Steps at that temperature.
         n_falling: Steps down to T = 1.
+        n_held: Steps at T = 1.
         n_cold: Steps from T = 1 to T = 0; a single one is at T = 1.
         denoise_std: sigma_0; 0 for no such step.
         n_leapfrog: 0 for the steps above. From 1 on, moves of Hamiltonian Monte Carlo of so many leapfrog steps replace
@@ -58,6 +59,7 @@ class AnnealedLangevin(Dynamics):
         temperature: float = 100.0,
         n_hot: int = 500,
         n_falling: int = 2000,
+        n_held: int = 0,
         n_cold: int = 200,
         denoise_std: float = 0.1,
         n_leapfrog: int = 0,
@@ -69,6 +71,7 @@ class AnnealedLangevin(Dynamics):
             [
                 torch.full((n_hot,), float(temperature), dtype=torch.float64),
                 falling,
+                torch.ones(n_held, dtype=torch.float64),
                 torch.linspace(1, 0, n_cold, dtype=torch.float64),
             ]
         )

@@ -19,6 +19,7 @@ def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[T
         x: The variables.
 
     Example:
+        >>> import torch
         >>> energy_grad(lambda x, y: (x * x * y).sum(), (torch.tensor([3.0]), torch.tensor([2.0])))
         (tensor([12.]), tensor([9.]))
     """
