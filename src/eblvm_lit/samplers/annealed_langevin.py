@@ -26,10 +26,10 @@ class AnnealedLangevin(Dynamics):
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
     T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling``, stays at 1 for
-    ``n_held``, and falls linearly from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone. The
-    last step is the denoising of Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The defaults
-    are the published ones, 2,700 steps. With ``temperature`` 1 and hot steps alone this is walk-jump sampling of Saremi
-    and Hyvarinen 2019. Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
+    ``n_held``, and falls linearly from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone.
+    The last step is the denoising of Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The
+    defaults are the published ones, 2,700 steps. With ``temperature`` 1 and hot steps alone this is walk-jump sampling
+    of Saremi and Hyvarinen 2019. Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
 
     Args:
         step_size: epsilon.
