@@ -182,6 +182,8 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
     assert all(torch.equal(after[name], before[name]) for name in networks)
     with pytest.raises(ConfigError, match="size mismatch"):
         train(tmp_path / "other", *still, "method=dsm", "model.h_dim=7")
+    with pytest.raises(ConfigError, match="init_from"):
+        train(tmp_path / "none", "trainer.max_steps=1", "init_from=bidvl_mnist", "method=fisher_critic")
 
 
 def test_a_run_is_a_function_of_its_seed(tmp_path):

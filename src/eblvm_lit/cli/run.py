@@ -170,6 +170,8 @@ def _begin_with(cfg: DictConfig, parts: Parts) -> None:
     """
     trained = load(cfg.init_from, allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir).method.networks()
     common = {name: network for name, network in parts.method.networks().items() if name in trained}
+    if not common:
+        raise ConfigError(f"init_from={cfg.init_from} has no network of this method.")
     try:
         for name, network in common.items():
             network.load_state_dict(trained[name].state_dict())

@@ -102,10 +102,7 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
         >>> moved["running_mean"], norm.running_mean
         (tensor([0.1000, 0.1000]), tensor([0., 0.]))
     """
-    copies = {}
-    for name, b in buffers.items():
-        copies[name] = b.clone()
-    return copies
+    return {name: b.clone() for name, b in buffers.items()}
 
 
 # How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.

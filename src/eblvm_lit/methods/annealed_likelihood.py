@@ -173,7 +173,7 @@ class AnnealedLikelihood(Method):
         x = torch.where(again.view(-1, *[1] * (x.dim() - 1)), noise["start"], x)
         age, flat = torch.where(again, 0, age), x.flatten(1)
         for drawn in zip(noise["momentum"], noise["uniform"], strict=True):
-            T = self.temperature ** (1 - age / max(self.n_falling, 1)).clamp(min=0, max=1)
+            T = self.temperature ** ((self.n_falling - age) / max(self.n_falling, 1)).clamp(min=0, max=1)
             size = self.step_size * T.sqrt().unsqueeze(1)
             move = self.hmc.move(lambda y, T=T: F(y.view_as(x)) / T, flat, MoveNoise(*drawn), size)
             flat, age, acceptance = move.x, age + 1, move.acceptance.mean()
