@@ -26,9 +26,11 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree, tree_map
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.state import TrainState
+from eblvm_lit.training.compiling import missing_compiler
 from eblvm_lit.utils.torch_settings import torch_settings
 
-MODES = ("eager", "compiled", "graphed")
+COMPILES = missing_compiler(torch.device("cuda" if torch.cuda.is_available() else "cpu")) is None
+MODES = ("eager", "compiled", "graphed") if COMPILES else ("eager", "graphed")
 PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # TF32 allowed, autocast
 N_STEPS = 3
 # Modes may be this many times as far from float64 as float32 is on the processor: another order of each sum.
@@ -91,17 +93,17 @@ def eager(method: Method) -> Step:
 
 
 def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
-    """The iteration in one mode; graphed is the compiled one as a CUDA graph, which torch calls reduce-overhead."""
+    """The iteration in one mode; graphed is the last one before it as a CUDA graph."""
     if mode == "eager":
         return eager(method)
-    compiled = compile_step(method.run_iteration)
+    step = compile_step(method.run_iteration) if COMPILES else eager(method)
     if mode == "compiled":
-        return compiled
+        return step
     made: list[Captured] = []
 
     def graphed(state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
         if not made:
-            made.append(Captured(compiled, state, v, noise, capture))
+            made.append(Captured(step, state, v, noise, capture))
         return made[0](state, v, noise)
 
     return graphed

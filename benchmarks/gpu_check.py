@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_cell import CLOSE, FACTOR, MODES, N_STEPS, PRECISIONS
+from benchmarks.gpu_cell import CLOSE, COMPILES, FACTOR, MODES, N_STEPS, PRECISIONS
 from benchmarks.measure import ROOT
+from eblvm_lit.training.compiling import missing_compiler
 from eblvm_lit.training.provenance import device_name, environment
 
 NO_GPU = "torch finds no CUDA device here, so there is nothing to check: run this on a machine with a GPU."
@@ -83,7 +84,7 @@ def parts(n_devices: int) -> list[Part]:
         found.append(Part("equal", name, cell, ("equal",), (f"method={name}", *keys)))
     for name, keys in DEEP.items():
         found.append(Part("equal", f"{name}, deep", cell, ("equal",), (f"method={name}", *SMALL, *ONE_BLOCK, *keys)))
-    for kind in ("compile", "speed"):
+    for kind in ("compile", "speed") if COMPILES else ("speed",):
         for precision in PRECISIONS:
             for name, keys in TIMED.items():
                 found.append(Part(kind, f"{name}, {precision}", cell, (f"{kind} {precision}",), (*keys, *PUBLISHED)))
@@ -147,7 +148,7 @@ def equality(found: dict[str, Any]) -> list[str]:
     rows = []
     for name, row in found.items():
         if "error" in row:
-            rows.append([name, *[""] * 5, f"**{row['error']}**"])
+            rows.append([name, *[""] * (len(MODES) + 2), f"**{row['error']}**"])
             continue
         cells = [f"{row[mode]:.1e}" if mode in row else "refused" for mode in (*MODES, "bf16")]
         bad, refused = problem(row), row["errors"].get("graphed")
@@ -159,7 +160,7 @@ def equality(found: dict[str, Any]) -> list[str]:
         f"{FACTOR:.0f} times what float32 loses on the processor. bf16 is to be finite, and below {CLOSE} where "
         "`trainer.precision=auto` would take it.",
         "",
-        *table(("method", "eager", "compiled", "graphed", "bf16", "tolerance", "outcome"), rows),
+        *table(("method", *MODES, "bf16", "tolerance", "outcome"), rows),
     ]
 
 
@@ -175,8 +176,8 @@ def speed(found: dict[str, Any]) -> list[str]:
             rows.append([name, row["mode"], *numbers, f"{row['peak_mib']:.0f}"])
     return [
         "Published CIFAR10 networks, batch 100, random images: noise and iteration, without loader and trainer. "
-        "Median of n blocks and their range, synchronised, after a warm-up. graphed: the compiled iteration as one "
-        "CUDA graph.",
+        "Median of n blocks and their range, synchronised, after a warm-up. graphed: the iteration of the "
+        "mode above it as one CUDA graph.",
         "",
         *table(("method", "mode", "iterations a second", "n", "first call, s", "peak MiB"), rows),
     ]
@@ -207,7 +208,7 @@ def several(found: dict[str, Any]) -> list[str]:
 
 
 SECTIONS = {
-    "equal": ("Eager, compiled and as a CUDA graph", equality),
+    "equal": (", ".join(MODES).capitalize(), equality),
     "speed": ("Speed of training", speed),
     "samples": ("Annealed Langevin dynamics", sampling),
     "devices": ("Several devices", several),
@@ -222,6 +223,7 @@ def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], se
     lines = [
         *(f"# GPU check: {name}", ""),
         f"{n} x {name}; {versions}; commit {made['commit']}; {datetime.now(UTC):%Y-%m-%d}; {seconds / 60:.1f} minutes.",
+        *(() if COMPILES else ("", f"Not compiled: {missing_compiler(torch.device(device))}.")),
         *("", "```bash", " ".join(["python -m benchmarks.gpu_check", *map(shlex.quote, words)]), "```", ""),
     ]
     for section, (title, text) in SECTIONS.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,78 +16,50 @@ from eblvm_lit.data.blobs import TwentyFiveGaussians
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.samplers.chain_samples import ChainSamples
 
-D = "sampler.dynamics"
-MEAN = ("sampler.kind=mean", f"{D}.denoise_std=0.2")
-ANNEALED = ("sampler=annealed", f"{D}.temperature=56", f"{D}.n_cold=0", *MEAN)
-SAMPLERS = {  # of images; their values for the 25 Gaussians; gradients of a step
+Words = tuple[str, ...]
+
+
+def words(sampler: str, kind: str | None = None, **dynamics: float) -> Words:
+    """The overrides that choose a sampler; of a kind, of the shipped models of noised images."""
+    own = () if kind is None else (f"sampler.kind={kind}", "sampler.dynamics.denoise_std=0.2")
+    return (f"sampler={sampler}", *own, *(f"sampler.dynamics.{key}={value}" for key, value in dynamics.items()))
+
+
+annealed = partial(words, "annealed", temperature=56, n_cold=0)
+points = partial(words, "annealed", temperature=100, n_cold=0, step_size=0.1, denoise_std=0)
+# Of images, with about 4,100 gradients a sample, and of the 25 Gaussians.
+SAMPLERS: dict[str, tuple[Words, Words | None]] = {
     "shipped": ((), None),
-    "annealed, score, 4x": (
-        (
-            "sampler=annealed",
-            "sampler.kind=score",
-            f"{D}.temperature=56",
-            f"{D}.step_size=0.08",
-            f"{D}.denoise_std=0.2",
-            f"{D}.n_hot=40",
-            f"{D}.n_falling=800",
-            f"{D}.n_cold=80",
-        ),
-        ("sampler=walk_jump", f"{D}.step_size=0.1", f"{D}.n_hot=4800", f"{D}.denoise_std=0"),
+    "shipped, ten times": (annealed("mean", n_leapfrog=8, step_size=0.09, n_hot=60, n_falling=1100, n_held=4000), None),
+    "annealed, score": (
+        words("annealed", "score", temperature=56, step_size=0.08, n_hot=180, n_falling=3600, n_cold=360),
+        words("walk_jump", step_size=0.1, n_hot=4800, denoise_std=0),
     ),
     "annealed, 1 leapfrog step": (
-        (*ANNEALED, f"{D}.n_leapfrog=1", f"{D}.step_size=0.08", f"{D}.n_hot=40", f"{D}.n_falling=880"),
-        (
-            "sampler=annealed",
-            f"{D}.temperature=100",
-            f"{D}.n_cold=0",
-            f"{D}.n_leapfrog=1",
-            f"{D}.step_size=0.1",
-            f"{D}.n_hot=800",
-            f"{D}.n_falling=4000",
-            f"{D}.denoise_std=0",
-        ),
+        annealed("mean", n_leapfrog=1, step_size=0.08, n_hot=40, n_falling=880, n_held=3220),
+        points(n_leapfrog=1, n_hot=800, n_falling=4000),
     ),
     "annealed, 8 leapfrog steps": (
-        (*ANNEALED, f"{D}.n_leapfrog=8", f"{D}.step_size=0.07", f"{D}.n_hot=6", f"{D}.n_falling=110"),
-        (
-            "sampler=annealed",
-            f"{D}.temperature=100",
-            f"{D}.n_cold=0",
-            f"{D}.n_leapfrog=8",
-            f"{D}.step_size=0.1",
-            f"{D}.n_hot=100",
-            f"{D}.n_falling=500",
-            f"{D}.denoise_std=0",
-        ),
+        annealed("mean", n_leapfrog=8, step_size=0.09, n_hot=6, n_falling=510),
+        points(n_leapfrog=8, n_hot=100, n_falling=500),
     ),
-    "walk_jump": (
-        ("sampler=walk_jump", *MEAN, f"{D}.n_leapfrog=8", f"{D}.step_size=0.07", f"{D}.n_hot=116"),
-        None,
-    ),
+    "walk_jump": (words("walk_jump", "mean", n_leapfrog=8, step_size=0.09, n_hot=516), None),
     "parallel_tempering": (
-        (
-            "sampler=parallel_tempering",
-            *MEAN,
-            f"{D}.temperature=56",
-            f"{D}.n_temperatures=8",
-            f"{D}.n_steps=15",
-            f"{D}.n_leapfrog=8",
-            f"{D}.step_size=0.07",
-        ),
-        ("sampler=parallel_tempering", f"{D}.temperature=100", f"{D}.step_size=0.15", f"{D}.n_steps=800"),
+        words("parallel_tempering", "mean", temperature=56, n_temperatures=8, n_steps=64, n_leapfrog=8, step_size=0.09),
+        words("parallel_tempering", temperature=100, step_size=0.15, n_steps=800),
     ),
     "diffusive_gibbs": (
-        (
-            "sampler=diffusive_gibbs",
-            *MEAN,
-            f"{D}.n_sweeps=23",
-            f"{D}.noise_max=1.5",
-            f"{D}.noise_min=0.2",
-            f"{D}.n_levels=10",
-            f"{D}.n_moves=4",
-            f"{D}.step_size=0.08",
+        words(
+            "diffusive_gibbs",
+            "mean",
+            n_sweeps=58,
+            noise_max=1.5,
+            noise_min=0.2,
+            n_levels=10,
+            n_moves=4,
+            step_size=0.08,
         ),
-        ("sampler=diffusive_gibbs", f"{D}.noise_max=3", f"{D}.step_size=0.15", f"{D}.n_sweeps=480"),
+        words("diffusive_gibbs", noise_max=3, step_size=0.15, n_sweeps=480),
     ),
 }
 
@@ -113,12 +86,12 @@ class UnequalModes(VisibleEnergy):
         return 0.5 * float((shares - self.weights).abs().sum())
 
 
-def sampler_of(overrides: tuple[str, ...]) -> ChainSamples:
+def sampler_of(overrides: Words) -> ChainSamples:
     return instantiate(sampler_config(overrides), "sampler")
 
 
 @torch.no_grad()
-def weights_error(overrides: tuple[str, ...], n: int = 4000) -> Row:
+def weights_error(overrides: Words, n: int = 4000) -> Row:
     """Of chains that all begin about (0.5, 0.5)."""
     energy, sampler = UnequalModes(), sampler_of(("sampler.kind=marginal", *overrides))
     sampler.batch_size = n
@@ -126,7 +99,7 @@ def weights_error(overrides: tuple[str, ...], n: int = 4000) -> Row:
     return {"weights_error": error, "weights_evaluations": energy.n // n}
 
 
-def draw_images(model: str, overrides: tuple[str, ...], n: int) -> tuple[Tensor, nn.Module, Row]:
+def draw_images(model: str, overrides: Words, n: int) -> tuple[Tensor, nn.Module, Row]:
     """n images of a shipped model, uint8, the model, and what a sample has cost."""
     run, count = eblvm_lit.load(model), [0]
     hook = run.energy.network.register_forward_hook(lambda network, args, out: count.append(len(args[0])))  # noqa: ARG005

@@ -47,7 +47,7 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
         raise ConfigError(f"method.compile is auto, true or false, not {mode!r}.")
     if mode is False:
         return False, "compile=false: running eagerly."
-    missing = _missing(device)
+    missing = missing_compiler(device)
     if mode is True and missing:
         raise ConfigError(f"method.compile=true, but {missing}: use method.compile=auto or false.")
     if missing or (mode == "auto" and max_steps < LONG):
@@ -55,7 +55,7 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
     return True, f"compile={str(mode).lower()}: compiling the whole iteration, for about half a minute."
 
 
-def _missing(device: torch.device) -> str | None:
+def missing_compiler(device: torch.device) -> str | None:
     """Why nothing can be compiled on a device; None if it can."""
     if torch.__version__ < (2, 14):
         return f"torch {torch.__version__} cannot compile an iteration, and 2.14 can"
