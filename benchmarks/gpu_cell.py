@@ -240,7 +240,10 @@ def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
         parts = build(cfg)
         parts.data.setup()
         parts.method.keep_examples(parts.data.batch_size)
-        return parts.method, parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
+        v = parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
+        if hasattr(parts.method, "start"):  # chains that a run starts at examples
+            parts.method.start(v, keyed_generator(0, "gpu_check", "chains"))
+        return parts.method, v
 
 
 def main(kind: str, device: str, result: str, *overrides: str) -> None:

@@ -34,6 +34,7 @@ SMALL = (
     "data.batch_size=4",
     "optimizer.eps=0.1",
 )  # eps: else Adam divides rounding by rounding
+POINTS = ("data=checkerboard", "data.batch_size=16", "optimizer.eps=0.1")  # weights overflow float32 in 64 dimensions
 ONE_BLOCK = ("data.size=8", "model.network.n_blocks=1", "model.network.channels=4")
 RESIDUAL = tuple(f"sizes.spectral_resnet.{name}=[4,4,4,4]" for name in ("widths", "generator_widths"))
 NARROW = {
@@ -52,6 +53,10 @@ SHORT = {
     "snl": ("method.n_proposals=2",),
     "vsnl": (K, "model=gaussian", "method.n_proposals=2"),
     "particle_ml": ("method.n_chains=20",),
+    "annealed_likelihood": tuple(
+        f"method.{key}" for key in ("n_chains=16", "temperature=4", "n_falling=4", "n_held=4")
+    ),
+    "lebm": ("model=latent_prior_toy",),
 }
 DEEP = {"mdsm": (), "dsm": (), "pcd": (), "bimdsm": (K,), "vages_mdsm": (K,)}
 TIMED = {
@@ -80,7 +85,8 @@ def parts(n_devices: int) -> list[Part]:
     methods = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
     found = []
     for name in methods:
-        keys = (*SMALL, *NARROW[name]) if name in NARROW else (*DIGITS, *SHORT.get(name, ()))
+        base = POINTS if name in ("snl", "vsnl") else DIGITS
+        keys = (*SMALL, *NARROW[name]) if name in NARROW else (*base, *SHORT.get(name, ()))
         found.append(Part("equal", name, cell, ("equal",), (f"method={name}", *keys)))
     for name, keys in DEEP.items():
         found.append(Part("equal", f"{name}, deep", cell, ("equal",), (f"method={name}", *SMALL, *ONE_BLOCK, *keys)))

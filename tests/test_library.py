@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import eblvm_lit
 from eblvm_lit.cli import loading
@@ -66,6 +67,7 @@ def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package()
     for folder in folders:
         assert {path.name for path in folder.iterdir()} == {*FILES}
         assert (folder / WEIGHTS).stat().st_size < 8_000_000
+        assert not [name for name in load_file(folder / WEIGHTS) if name.startswith("chain_")]
 
 
 def test_an_unknown_model_is_refused():

@@ -90,10 +90,11 @@ def save_pretrained(
 
 
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """The tensors of the file: parameters and buffers, and the latents by which chains start without the data."""
+    """The tensors of the file: parameters, buffers but training's chains, and the latents by which chains start."""
     state = {
         name: value.half() if half and value.is_floating_point() else value
         for name, value in run.method.state_dict().items()
+        if not name.startswith("chain_")
     }
     latents, sampler = run.latents, run.sampler
     annealed = run.generator is None and not Gibbs.supports(run.energy)

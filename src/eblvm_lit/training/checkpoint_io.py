@@ -64,7 +64,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
-    """Give a method the parameters and buffers of a checkpoint, and their type.
+    """Give a method the parameters and buffers of a checkpoint, and their type. A model that is shared holds no chains.
 
     Args:
         method: The method.
@@ -89,7 +89,8 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         method.keep_examples(rows[0])
     method.to(next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32))
     try:
-        method.load_state_dict(state)
+        chains = {name: value for name, value in method.state_dict().items() if name.startswith("chain_")}
+        method.load_state_dict({**chains, **state})
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip().rstrip(".")
         raise ConfigError(f"{path} holds a model of other sizes than this run's ({reason}).") from None
