@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ TRAINED = {
         *("sampler.kind=marginal", "method.compile=true"),
     ),
 }
+POINTS = re.compile(r"- _(toy|points)$", re.MULTILINE)  # what settings of two-dimensional data build on
 SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 74.0, "vages_mnist": 56.0}  # minutes, elsewhere: docs/reproduction.md
 # Of methods of F(v), whose log Z is known, the one that neither blurs the data nor mistakes the weights of modes.
 DEEP = ("model=deep_toy", "method=ed")
@@ -62,7 +64,8 @@ class Images:
 
     names, minutes = ("real", *TRAINED, "flow_matching", *SHIPPED), 60.0
     criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
-    columns = (*criteria, "parameters", "iterations", "minutes")
+    judged = ("rarest_class", "commonest_class", "too_bright")
+    columns = (*criteria, *judged, "parameters", "iterations", "minutes")
     quick = tuple(f"{METRIC}.{key}" for key in ("n_samples=100", "n_samples_at_validation=100", "features.n_steps=20"))
 
     def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
@@ -79,7 +82,16 @@ class Images:
         self.metric.images.made = images
         found = self.metric.evaluate(SimpleNamespace(device="cpu"), self.data, "test", torch.Generator())
         cost |= {"parameters": sum(map(Tensor.numel, model.parameters())), "seed": getattr(model, "seed", SEED)}
+        cost |= self.judge(images)
         return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
+
+    def judge(self, images: Tensor) -> Row:
+        """Percentages of the rarest and the commonest class, and how many are brighter than every training image."""
+        logits = [self.metric.features.extract(some).logits for some in images[: self.n].split(500)]
+        shares = 100 * torch.cat(logits).argmax(1).bincount(minlength=10) / self.n
+        light, known = (v.float().mean((1, 2, 3)) for v in (images[: self.n], self.data.splits.train))
+        found = float(shares.min()), float(shares.max()), int((light > known.max()).sum())
+        return dict(zip(self.judged, found, strict=True))
 
     def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
         """Images, uint8, what drew them, and what it has cost."""
@@ -102,14 +114,14 @@ class Images:
 
 
 class Samplers(Images):
-    """Rows of the shipped models that chains sample, by each sampler, and of real images: 1,000 of each."""
+    """Rows of the shipped models that chains sample, by each sampler, and of real images: 500 of each."""
 
     models = ("bimdsm_mnist", "vages_mnist")
     names = ("real", *(f"{model}, {sampler}" for model in models for sampler in SAMPLERS))
     columns = (*Images.criteria[:3], "evaluations", "seconds", "weights_error", "weights_evaluations")
 
     def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
-        super().__init__(out, minutes, (f"{METRIC}.n_samples=1000", *overrides))
+        super().__init__(out, minutes, (f"{METRIC}.n_samples=500", *overrides))
 
     def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
         if name == "real":
@@ -123,7 +135,9 @@ class Samplers(Images):
 class Points:
     """Rows of points of the plane: mean log-likelihoods of the test split in nats."""
 
-    names = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml") if "- _toy\n" in path.read_text())
+    names = sorted(
+        path.stem for path in (ROOT / "conf" / "data").glob("[a-z]*.yaml") if POINTS.search(path.read_text())
+    )
     columns, minutes = ("exact", "spline_flow", "deep", "grbm", "parameters", "iterations", "minutes"), 5.0
     quick = ("max_examples=2000", "trainer.max_steps=100", "method.compile=false")
 

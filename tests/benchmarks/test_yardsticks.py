@@ -76,3 +76,4 @@ def test_a_row_of_points(tmp_path, monkeypatch):
     row = json.loads((tmp_path / "points" / "rings.json").read_text())
     assert row.keys() == {*yardsticks.Points.columns, "name", "seed", "machine"}
     assert row["spline_flow"] < row["exact"]
+    assert {"checkerboard", "two_spirals"} < {*yardsticks.Points.names}
