@@ -12,9 +12,11 @@ import eblvm_lit
 from benchmarks.tables import Row
 from eblvm_lit.cli.compose import sampler_config
 from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.blobs import TwentyFiveGaussians
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.energy_grad import energy_grad
 
 Words = tuple[str, ...]
 
@@ -89,6 +91,16 @@ def weights_error(overrides: Words, n: int = 4000) -> Row:
     sampler.batch_size = n
     error = energy.error(sampler.draw(energy, range(n), seed=0))
     return {"weights_error": error, "weights_evaluations": energy.n // n}
+
+
+def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.Module]:
+    """Images, uint8, noised and then denoised as ends of chains are: v - std^2 dE(v, E_q[h|v])/dv."""
+    run, noise, found = eblvm_lit.load(model), keyed_generator(0, "denoised"), []
+    for some in map(run.data.as_float, images.split(500)):
+        v = some + std * torch.randn(some.shape, generator=noise)
+        (slope,) = energy_grad(lambda v: run.energy(v, run.posterior.mean(v)).sum(), (v,))
+        found.append(run.data.as_bytes(v - std**2 * slope))
+    return torch.cat(found), run.method
 
 
 def draw_images(model: str, overrides: Words, n: int) -> tuple[Tensor, nn.Module, Row]:

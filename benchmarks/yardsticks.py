@@ -19,7 +19,7 @@ import eblvm_lit
 from benchmarks.flow_matching import FlowUNet, heun
 from benchmarks.run import ROOT, machine, parser
 from benchmarks.tables import Row
-from benchmarks.yardstick_samplers import SAMPLERS, draw_images, weights_error
+from benchmarks.yardstick_samplers import SAMPLERS, denoised, draw_images, weights_error
 from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_run, train_spline
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.cli.instantiate import instantiate
@@ -62,7 +62,7 @@ class Handed(ImageSource):
 class Images:
     """Rows of MNIST, by the classifier and the reference of conf/evaluation/classifier.yaml."""
 
-    names, minutes = ("real", *TRAINED, "flow_matching", *SHIPPED), 60.0
+    names, minutes = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED), 60.0
     criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
     judged = ("rarest_class", "commonest_class", "too_bright")
     columns = (*criteria, *judged, "parameters", "iterations", "minutes")
@@ -99,6 +99,8 @@ class Images:
         if name == "real":  # those of the training images that are not in the reference
             used = self.metric.reference._order(self.data)
             return v[~torch.isin(torch.arange(len(v)), used)], nn.Identity(), {}
+        if name == "denoised":
+            return *denoised("vages_mnist", self.made("real")[0][: self.n]), {}
         if name == "flow_matching":
             field, cost = self.train(partial(train_field, FlowUNet, 64, v))
             noise = torch.randn(self.n, *v.shape[1:], generator=keyed_generator(SEED, "flow matching", "samples"))
@@ -173,7 +175,7 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
 
 
 def main(*words: str) -> int:
-    own, console = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row"), Console(width=140)
+    own, console = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row"), Console(width=180)
     own.add_argument("table", choices=("images", "samplers", "points"))
     own.add_argument("--minutes", type=float, help="of training a model (default: 60 for images, 5 for points)")
     options = own.parse_args(words or None)

@@ -57,6 +57,8 @@ def test_rows_of_samplers(tmp_path, monkeypatch):
             assert yardstick_samplers.sampler_of(overrides).dynamics.n_steps > 0
     quick = "sampler.dynamics.n_sweeps=1"
     of_images, of_points = yardstick_samplers.SAMPLERS["diffusive_gibbs"]
+    data = torch.randint(256, (2, 1, 32, 32), generator=keyed_generator(0), dtype=torch.uint8)
+    assert torch.equal(yardstick_samplers.denoised("vages_mnist", data, std=0.0)[0], data)
     images, _, cost = yardstick_samplers.draw_images("vages_mnist", (*of_images, quick), 2)
     assert images.dtype == torch.uint8
     assert len(images) == 2
