@@ -160,9 +160,9 @@ class Points:
 
 @torch.no_grad()
 def log_likelihood(run: Any) -> float:
-    """The mean over the test split, with log Z by quadrature."""
+    """The mean over the test split, with log Z by quadrature within 0.01: a spiral is too thin for less."""
     energy = in_float64(run.energy)
-    log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, run.examples("train").double())
+    log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-2).log_partition(energy, run.examples("train").double())
     return -float(energy.free_energy(run.examples().double()).mean()) - log_z
 
 
