@@ -1,5 +1,7 @@
 """Models as folders to share: equal when loaded elsewhere, refused when damaged, sent on demand alone."""
 
+import copy
+import re
 import shutil
 import sys
 
@@ -9,10 +11,17 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 import eblvm_lit
-from eblvm_lit import ConfigError, DataError
-from eblvm_lit.cli import sample
+from eblvm_lit import ConfigError, DataError, Gibbs
+from eblvm_lit.cli import sample, sharing
+from eblvm_lit.cli.build import build
+from eblvm_lit.cli.instantiate import to_plain
+from eblvm_lit.cli.settings import adapt
 from eblvm_lit.cli.sharing import FILES, WEIGHTS
 from eblvm_lit.cli.trained_run import TrainedRun
+from eblvm_lit.evaluation.samples.point_samples import PointSamples
+from eblvm_lit.samplers.chain_samples import ChainSamples
+from helpers.shell import CONF, configured
+from helpers.short_runs import NARROW
 
 SHORT = ["trainer.max_steps=4", "n_validations=1", "method.compile=false", "callbacks.progress=null", "summary=false"]
 SHORT += ["callbacks.figures=null", "cache_dir=/secret/cache"]
@@ -62,12 +71,109 @@ def test_the_card_has_what_the_hub_reads_and_no_path_of_the_machine(trained, fol
 
 def test_a_model_whose_chains_start_at_examples_samples_without_them(tmp_path, monkeypatch):
     run = eblvm_lit.train([*SHORT, *DEEP, f"run_dir={tmp_path / 'run'}"])
+    run.config.sampler.update({"deep_images_only": False})
     run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
     run.save_pretrained(tmp_path / "model")
     found = eblvm_lit.load(tmp_path / "model")
-    torch.testing.assert_close(found.latents, run.posterior.mean(run.examples("train")[:1000]).detach())
+    torch.testing.assert_close(found.starts["latents"], run.posterior.mean(run.examples("train")[:10_000]).detach())
+    drawn, mean = run.sample(4, seed=2), ChainSamples(dynamics=run.sampler.dynamics, kind="mean")
+    drawn_with_mean = run.sample(4, seed=2, sampler=mean)
     monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
-    assert found.sample(4, seed=2).isfinite().all()
+    assert torch.equal(found.sample(4, seed=2), drawn)
+    assert torch.equal(found.sample(4, seed=2, sampler=mean), drawn_with_mean)
+    assert not torch.equal(drawn, drawn_with_mean)
+
+
+# The class of methods that an option of the group method names, and not one of its defaults.
+CLASSES = {
+    path.stem: found[1]
+    for path in (CONF / "method").glob("[a-z]*")
+    if (found := re.search(r"_target_: (eblvm_lit\.methods\.\S+)", path.read_text()))
+}
+IMAGES = ["data=cifar10", "data.size=8"]
+# One option at least for each class, and what it needs beside the default configuration.
+SHARED = {
+    **{name: [f"method={name}"] for name in ("annealed_likelihood", "bism", "cd", "ed", "ed_latent", "fisher_critic")},
+    **{name: [f"method={name}"] for name in ("jarzynski", "nce", "particle_ml", "score_matching", "snl", "vages")},
+    **{name: [f"method={name}"] for name in ("pcd", "vages_fisher", "vnce", "vsnl")},
+    "particle_ml_langevin": ["method=particle_ml", "model=gaussian", "chain=langevin"],
+    "in_a_box": [
+        "method=mdsm",
+        "model=deep_toy",
+        "model.widths=[8]",
+        "sampler=annealed",
+        "sampler.deep_images_only=true",
+    ],
+    "lebm": ["method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2"],
+    "bidvl": ["method=bidvl", *IMAGES, *NARROW],
+    "vae": ["method=vae", *IMAGES, *NARROW[1:]],
+    "sngan": ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"],
+}
+
+
+def built(*overrides):
+    """A run of random parameters and buffers, as if it had trained."""
+    cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", *overrides)
+    adapt(cfg)
+    parts = build(cfg)
+    generator = torch.Generator().manual_seed(0)
+    parts.method.keep_examples(50)
+    for name, value in parts.method.named_buffers():
+        if value.is_floating_point() and not name.endswith(("_u", "_v")):  # of spectral norms
+            value.uniform_(generator=generator)
+    run = TrainedRun(
+        method=parts.method.eval(), config=OmegaConf.create(to_plain(cfg)), iteration=3, metrics={"a": 1.0}
+    )
+    if parts.data.image_shape is not None:
+        run.data = parts.data  # whose files are not there, nor needed
+    return run
+
+
+def said_of(quantity):
+    """A quantity of a model, or the sentence by which it is refused."""
+    try:
+        return quantity()
+    except ConfigError as error:
+        return str(error)
+
+
+def quantities(run):
+    v = torch.rand(4, *run.method.event_shape, generator=torch.Generator().manual_seed(1))
+    asked = {
+        "samples": lambda: run.sample(3, seed=1),
+        "means": lambda: run.sample(3, seed=1, mean=True),
+        "scores": lambda: run.score(v),
+        "likelihoods": lambda: run.log_likelihood(v),
+        "log_z": run.log_partition,
+        "loss": lambda: run.method.validation_loss(v, torch.Generator().manual_seed(2)).detach(),
+        "learned_log_z": lambda: run.method.parts.log_z,
+        "statistics": run.method.parts.prior_statistics,
+        "starts": lambda: run.starts,
+        "metrics": lambda: run.metrics["a"],
+    }
+    return {name: said_of(quantity) for name, quantity in asked.items()}
+
+
+def test_every_class_of_methods_is_shared_below():
+    options = {word.removeprefix("method=") for words in SHARED.values() for word in words}
+    assert {found for option, found in CLASSES.items() if option in options} == {*CLASSES.values()}
+
+
+@pytest.mark.parametrize("overrides", SHARED.values(), ids=SHARED)
+def test_every_public_quantity_of_a_shared_model_is_that_of_the_run(overrides, tmp_path, monkeypatch):
+    for sampler in (Gibbs, PointSamples):
+        monkeypatch.setitem(sampler.__init__.__kwdefaults__, "n_steps", 3)
+    monkeypatch.setattr(sharing, "draw_samples", lambda *_: None)
+    run = built(*overrides)
+    run.save_pretrained(tmp_path)
+    expected = quantities(run)
+    monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
+    found = quantities(eblvm_lit.load(tmp_path))
+    for name, value in expected.items():
+        if isinstance(value, str | None):
+            assert found[name] == value
+        else:
+            torch.testing.assert_close(found[name], value, rtol=0, atol=0)
 
 
 def changed(name, old, new):
@@ -134,3 +240,21 @@ def test_a_model_goes_to_the_hub_when_told_to_and_comes_back(trained, folder, tm
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ConfigError, match=r"eblvm_lit\[hub\]"):
         eblvm_lit.from_pretrained("me/model")
+
+
+def test_half_precision_keeps_what_it_cannot_hold_and_samples_are_of_what_is_written(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(sharing, "draw_samples", lambda run, v, path: drawn.append(v))
+    run = built("method=sm")
+    with torch.no_grad():
+        run.energy.b.copy_(torch.tensor([1e5, 0.1]))
+        run.energy.W.copy_(torch.tensor([0.1, -0.3, 0.7, 1.1]).expand_as(run.energy.W))
+    run.save_pretrained(tmp_path, half=True)
+    found = eblvm_lit.load(tmp_path)
+    assert torch.equal(found.energy.b, run.energy.b)
+    assert torch.equal(found.energy.W, run.energy.W.half().float())
+    assert torch.equal(found.sample(1000), drawn[0])
+    v = torch.zeros(1, 2)
+    expected = copy.deepcopy(found.energy).double()
+    torch.testing.assert_close(found.log_partition(), (expected.log_partition().item(), 0.0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.log_likelihood(v), -expected.free_energy(v.double()) - expected.log_partition())

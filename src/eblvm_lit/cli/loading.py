@@ -73,8 +73,11 @@ def load(
     method.to(device).eval()
     # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
-    found = {"metrics": content.get("metrics"), "latents": content.get("latents"), "packages": packages}
-    return TrainedRun(method=method, config=config, iteration=iteration, folder=folder, **found)
+    found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
+    run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)
+    if eval_weights is None:  # the metrics are of the parameters that are loaded
+        run.learn_log_partition()
+    return run
 
 
 def from_pretrained(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 import re
 import shlex
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,10 +21,9 @@ from torchvision.utils import save_image
 
 from eblvm_lit.cli.checkpoint_config import redirect
 from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.core.tensors import part
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.samplers.chain_samples import ChainSamples
-from eblvm_lit.samplers.eval_mode import posterior_mean
-from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.methods.base import PRIOR_STATISTICS
 from eblvm_lit.utils.io import write_json, write_text, write_whole
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ __all__ = ["WEIGHTS", "download", "draw_samples", "read_pretrained", "save_pretr
 
 FILES = ("model.safetensors", "config.yaml", "metrics.json", "README.md", "samples.png")
 WEIGHTS, CONFIG, METRICS, CARD, PICTURE = FILES
-LATENTS = "latents"  # posterior means of training examples, beside the parameters
-N_LATENTS = 1000
+# What is in the file of tensors beside the parameters, below a name that no parameter can have.
+BESIDE = "shared/"
+STARTS = f"{BESIDE}starts/"  # of chains, by their names
+LOG_Z = f"{BESIDE}log_z"  # with its standard error
+STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # of batch normalisation, by the names of its buffers
 KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")  # and the evaluation
 ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is of one machine alone
 
@@ -56,7 +60,8 @@ def save_pretrained(
         run: The run, whose method this is.
         folder: Where the files go.
         half: Whether parameters are rounded to half precision, eleven significant bits: half the size. A loaded model
-            has float32 parameters of these values.
+            has float32 parameters of these values. A tensor with values outside of the range of half precision is
+            kept as it is.
         license: Of the weights, as the Hub names it.
         push_to_hub: Whether these files are sent to the Hub; needs the package ``huggingface_hub``, and its login.
         repo_id: The name of the model on the Hub, ``OWNER/NAME``; that of the folder if not given.
@@ -71,12 +76,16 @@ def save_pretrained(
     """
     from safetensors.torch import save  # training does without
 
-    hub, folder = _hub() if push_to_hub else None, Path(folder)
-    name, state, config = repo_id or folder.resolve().name, _state(run, half), _config(run)
+    hub = _hub() if push_to_hub else None
+    folder = Path(folder)
+    name = repo_id or folder.resolve().name
+    config = _config(run)
+    written = _rounded(run) if half else run
+    state = _state(written, half)
     write_whole(folder / WEIGHTS, lambda file: file.write(save(state, {"format": "pt"})))
     write_text(folder / CONFIG, OmegaConf.to_yaml(config))
     write_json(folder / METRICS, {**run.metrics, "iteration": run.iteration})
-    draw_samples(run, run.sample(64 if run.data.bounds is None else 1000), folder / PICTURE)
+    draw_samples(run, written.sample(64 if run.data.bounds is None else 1000), folder / PICTURE)
     node = OmegaConf.select(run.config, "callbacks.evaluation")
     how = {} if node is None else instantiate(node, "callbacks.evaluation", run.packages).describe(run.method, run.data)
     card = Template(
@@ -89,19 +98,43 @@ def save_pretrained(
         hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, allow_patterns=list(FILES))
 
 
+def _rounded(run: TrainedRun) -> TrainedRun:
+    """A run of the parameters as half precision holds them: samples and log Z are to be of what is written."""
+    method = copy.deepcopy(run.method)
+    method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
+    return type(run)(
+        method=method,
+        config=run.config,
+        iteration=run.iteration,
+        starts={name: _halved(value).to(value.dtype) for name, value in run.starts.items()},
+        packages=run.packages,
+    )
+
+
+def _halved(value: Tensor) -> Tensor:
+    """A tensor in half precision, or as it is where that loses more than the last of eleven bits of its largest value.
+
+    Example:
+        >>> [_halved(torch.tensor([x, 1.0])).dtype for x in (0.1, 1e5)]
+        [torch.float16, torch.float32]
+    """
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    rounded = value.half()
+    near = (rounded.to(value.dtype) - value).abs().max() <= 2**-11 * value.abs().max()
+    return rounded if near else value
+
+
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """The tensors of the file: parameters, buffers but training's chains, and the latents by which chains start."""
-    state = {
-        name: value.half() if half and value.is_floating_point() else value
-        for name, value in run.method.state_dict().items()
-        if not name.startswith("chain_")
-    }
-    latents, sampler = run.latents, run.sampler
-    annealed = run.generator is None and not Gibbs.supports(run.energy)
-    from_examples = annealed and isinstance(sampler, ChainSamples) and sampler.needs_examples
-    if latents is None and from_examples and run.posterior is not None:
-        latents = posterior_mean(run.posterior, run.examples("train")[:N_LATENTS])
-    state |= {} if latents is None else {LATENTS: latents}
+    """The tensors of the file: parameters, buffers that do not serve training only, and what follows from them."""
+    unshared = run.method.unshared_buffers()
+    state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
+    state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
+    if half:
+        state = {name: _halved(value) for name, value in state.items()}
+    state |= {f"{STATISTICS}{name}": value for name, value in run.method.parts.prior_statistics().items()}
+    with suppress(ConfigError):  # of a model without a likelihood
+        state[LOG_Z] = torch.tensor(run.log_partition(), dtype=torch.float64)
     return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
 
@@ -159,9 +192,14 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     except Exception as error:  # three readers have a dozen types for files that are none of their own
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None
-    latents = state.pop(LATENTS, None)
     state = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}
-    return {"eblvm_lit": ours, "state_dict": state, "latents": latents, "metrics": metrics}
+    beside = {name: state.pop(name) for name in list(state) if name.startswith(BESIDE)}
+    found: dict[str, Any] = {"starts": part(beside, STARTS), "metrics": metrics}
+    if LOG_Z in beside:
+        found["log_z"] = tuple(beside[LOG_Z].tolist())
+    if statistics := part(beside, STATISTICS):
+        found[PRIOR_STATISTICS] = statistics
+    return {"eblvm_lit": ours, "state_dict": state, **found}
 
 
 def download(repo_id: str, revision: str | None) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
-from eblvm_lit.evaluation.likelihood import LogLikelihood
+from eblvm_lit.evaluation.likelihood import ESTIMATED, LogLikelihood
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.evaluation.samples.point_samples import PointSamples
 from eblvm_lit.methods.base import Method
@@ -29,15 +29,17 @@ from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import draw_visible
-from eblvm_lit.samplers.eval_mode import eval_mode
+from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.samplers.gibbs import Gibbs
-from eblvm_lit.samplers.langevin import tensor_of
+from eblvm_lit.samplers.langevin import Langevin, tensor_of
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.run_files import read_curves
 
 __all__ = ["TrainedRun"]
+
+N_LATENTS = 10_000  # training examples at whose posterior means chains may start
 
 
 class TrainedRun:
@@ -49,7 +51,8 @@ class TrainedRun:
         iteration: The number of iterations of its training.
         folder: The folder of the run, if there is one.
         metrics: The final metrics, if they are not in the folder.
-        latents: Posterior means of some training examples, shape (n, H), where samples are to need no data.
+        starts: What chains start from, where samples are to need no data: see :attr:`starts`.
+        log_z: Log Z and its standard error, where they are known.
         packages: Packages beside this one that the configuration may name.
 
     Example:
@@ -68,13 +71,18 @@ class TrainedRun:
         iteration: int,
         folder: Path | None = None,
         metrics: dict[str, float] | None = None,
-        latents: Tensor | None = None,
+        starts: Mapping[str, Tensor] | None = None,
+        log_z: tuple[float, float] | None = None,
         packages: Sequence[str] = (),
     ) -> None:
-        self.latents = latents
-        self.method, self.config, self.iteration, self.folder = method, config, iteration, folder
+        self.method = method
+        self.config = config
+        self.iteration = iteration
+        self.folder = folder
         self.packages = list(packages)
-        self._log_z: dict[str, float] = {}  # by the parameters that it is of
+        self._starts = dict(starts or {})
+        # by the digest of the parameters that it is of
+        self._log_z = {} if log_z is None else {digest(self.energy): log_z}
         if metrics is not None:
             self.metrics = metrics
 
@@ -145,16 +153,17 @@ class TrainedRun:
         """Samples of v.
 
         They come from the generator where there is one; else by the sampler of the run's configuration, unless that is
-        for images of deep models alone; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
+        for images of deep models only; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
         from; else, of images, by annealed Langevin dynamics, and of other data by plain Langevin dynamics, as metrics
-        and figures draw them: see :class:`~eblvm_lit.evaluation.samples.point_samples.PointSamples`.
+        and figures draw them: see :class:`~eblvm_lit.evaluation.samples.point_samples.PointSamples`. A model that was
+        shared draws the samples that its run draws.
 
         Args:
             n: Number of samples.
             seed: Of all randomness.
             mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images. What a generator
                 gives is a mean in any case.
-            sampler: Another sampler.
+            sampler: Another sampler, which is used as it is.
 
         Returns:
             Shape (n, *event), on the device of the model.
@@ -166,35 +175,33 @@ class TrainedRun:
             raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
         n = int(n)  # of NumPy, too
         if sampler is None and self.generator is not None:
-            node = self.config.get("latent_langevin")
-            langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
-            passes = GeneratedImages(batch_statistics=False, langevin=langevin).passes(self.method, n, seed)
-            return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
-        points = None
-        if sampler is None and not (isinstance(self.sampler, ChainSamples) and self.sampler.deep_images_only):
-            sampler = self.sampler
-        if sampler is None:
-            points = None if Gibbs.supports(self.energy) else self._point_samples()
-            sampler = Gibbs() if Gibbs.supports(self.energy) else self.sampler
-        if mean and not isinstance(sampler, Gibbs):
-            kind = type(sampler if points is None else points.langevin).__name__
+            return self._generated(n, seed)
+        chosen = sampler or self._default_sampler()
+        if mean and not isinstance(chosen, Gibbs):
+            kind = type(chosen).__name__
             raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {kind}: leave it out.")
         generator = self._generator(seed, "samples")
         energy: Any = self.energy  # a sampler refuses what it cannot draw from
-        if points is not None:
-            low, high = torch.aminmax(self.examples("train"), dim=0)
+        if isinstance(chosen, Gibbs):
+            return chosen.sample(energy, n, generator, mean=mean)
+        if isinstance(chosen, ChainSamples) and self._starts_at_latents(chosen):
+            latents = self._latents()
+            rows = torch.randint(len(latents), (n,), generator=generator, device=generator.device)
+            return draw_visible(chosen, energy, latents[rows.to(latents.device)], seed=seed)
+        if isinstance(chosen, ChainSamples):
+            return chosen.sample(energy, n, generator, posterior=self.posterior)
+        if isinstance(chosen, Langevin) and sampler is None:
+            low, high = self._box()
             with eval_mode(energy), torch.enable_grad():
-                return points.langevin.sample(energy, n, generator, low=low, high=high)
-        if isinstance(sampler, Gibbs):
-            return sampler.sample(energy, n, generator, mean=mean)
-        if isinstance(sampler, ChainSamples) and self.latents is not None:
-            rows = torch.randint(len(self.latents), (n,), generator=generator, device=generator.device)
-            return draw_visible(sampler, energy, self.latents[rows.to(self.latents.device)], seed=seed)
-        if isinstance(sampler, ChainSamples):
-            posterior = self.posterior
-            examples = self.examples("train") if sampler.needs_examples and posterior is not None else None
-            return sampler.sample(energy, n, generator, posterior=posterior, examples=examples)
-        return sampler.sample(energy, n, generator)
+                return chosen.sample(energy, n, generator, low=low, high=high)
+        return chosen.sample(energy, n, generator)
+
+    def _generated(self, n: int, seed: int) -> Tensor:
+        """G(h) of n latents of the prior."""
+        node = self.config.get("latent_langevin")
+        langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
+        passes = GeneratedImages(langevin=langevin).passes(self.method, n, seed)
+        return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
 
     @property
     def sampler(self) -> Sampler:
@@ -203,16 +210,52 @@ class TrainedRun:
             return instantiate(self.config.sampler, "sampler", self.packages)
         return ChainSamples(dynamics=AnnealedLangevin(), deep_images_only=True)
 
+    def _default_sampler(self) -> Sampler:
+        """What draws the samples of a model without a generator, where no sampler is given."""
+        sampler = self.sampler
+        if not (isinstance(sampler, ChainSamples) and sampler.deep_images_only):
+            return sampler
+        if Gibbs.supports(self.energy):
+            return Gibbs()
+        points = self._point_samples()
+        return sampler if points is None else points.langevin
+
     def _point_samples(self) -> PointSamples | None:
         """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
-        if self.latents is not None:  # of a shared model, which samples without its data
-            return None
         chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
         points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
         data = instantiate(self.config.data, "data", self.packages)
         if type(data).image_shape is not None:  # perhaps a property, which would read the files
             return None
         return points if isinstance(points, PointSamples) and points.supports(self.method, data) else None
+
+    def _starts_at_latents(self, sampler: ChainSamples) -> bool:
+        """Whether chains keep the posterior's mean at a training example as their latents."""
+        return sampler.kind_for(self.energy, self.posterior, examples=torch.empty(0)) == "posterior"
+
+    def _latents(self) -> Tensor:
+        """The posterior's means at the first training examples, shape (n, H)."""
+        if "latents" in self._starts:
+            return self._starts["latents"].to(self._like)
+        return posterior_mean(cast(Posterior, self.posterior), self.examples("train")[:N_LATENTS])
+
+    def _box(self) -> Tensor:
+        """The lowest and the highest training values of each variable, shape (2, *event)."""
+        if "box" in self._starts:
+            return self._starts["box"].to(self._like)
+        return torch.stack(self.examples("train").aminmax(dim=0))
+
+    @property
+    def starts(self) -> dict[str, Tensor]:
+        """What chains of the default sampler start from, by name; a model that is shared carries it.
+
+        ``latents`` are means of the posterior at training examples, shape (n, H), and ``box`` has the lowest and the
+        highest training values of each variable, shape (2, *event). Most models need neither.
+        """
+        sampler = None if self.generator is not None else self._default_sampler()
+        if isinstance(sampler, ChainSamples) and self._starts_at_latents(sampler):
+            return {"latents": self._latents()}
+        return {"box": self._box()} if isinstance(sampler, Langevin) else {}
 
     def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Points on the model's device and of its type, if no other is given; of arrays, too."""
@@ -254,29 +297,44 @@ class TrainedRun:
         )
         return VaES()(energy, q, v, h.to(v)).detach()
 
-    def _log_partition(self) -> float:
-        """Log Z of the present parameters, as the run's metric of that name computes it; once for each of them."""
-        energy, key = self.energy, digest(self.energy)
+    def learn_log_partition(self) -> None:
+        """Take log Z from the metrics, which are of the present parameters, if it is among them."""
+        found = [self.metrics.get(f"test/{name}") for name in ESTIMATED[:2]]
+        if None not in found and self.metrics["iteration"] == self.iteration:
+            self._log_z.setdefault(digest(self.energy), tuple(found))
+
+    def log_partition(self) -> tuple[float, float]:
+        """Log Z of the present parameters and its standard error, in nats; the error is 0 where log Z is exact.
+
+        They are computed as the run's metric of the log-likelihood computes them, once for each set of parameters; the
+        metrics of a run and the files of a shared model have those of the parameters that were trained.
+
+        Raises:
+            ConfigError: Where log Z is neither known nor estimable.
+        """
+        energy = self.energy
+        key = digest(energy)
         if key not in self._log_z:
             node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
             metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
-            log_z, generator = None, self._generator(self.method.seed, "test", "log_likelihood")
+            log_z, estimate = None, None
             if isinstance(energy, MarginalEnergy):
-                log_z, _ = metric.log_partition(energy, generator)
+                generator = self._generator(self.method.seed, "test", "log_likelihood")
+                log_z, estimate = metric.log_partition(energy, generator)
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
                     "energy and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
                 )
-            self._log_z[key] = log_z
+            self._log_z[key] = log_z, 0.0 if estimate is None else estimate.standard_error
         return self._log_z[key]
 
     @torch.no_grad()
     def log_likelihood(self, v: Tensor) -> Tensor:
         r"""The log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
-        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling. It is kept
-        until the parameters change.
+        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling: see
+        :meth:`log_partition`.
 
         Args:
             v: Points, shape (B, *event).
@@ -287,5 +345,6 @@ class TrainedRun:
         Raises:
             ConfigError: For v of another shape, or where F or log Z is neither known nor estimable.
         """
-        log_z, energy = self._log_partition(), cast(MarginalEnergy, self.energy)
+        log_z, _ = self.log_partition()
+        energy = cast(MarginalEnergy, self.energy)
         return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z

@@ -130,6 +130,10 @@ class AnnealedLikelihood(Method):
         """Energy, posterior and objective."""
         return MethodParts(energy=self.energy, posterior=self.posterior, objective=self.objective)
 
+    def unshared_buffers(self) -> set[str]:
+        """The chains and their ages."""
+        return set(self.persistent_buffers())
+
     def persistent_buffers(self) -> dict[str, Tensor]:
         """The chains, and how many moves ago each began."""
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}

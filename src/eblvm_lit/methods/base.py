@@ -25,7 +25,9 @@ from eblvm_lit.methods.state import ParamGroup, Step, TrainState
 from eblvm_lit.networks.layers import statistics_over
 from eblvm_lit.optimizers.stateful import StatefulOptimizer
 
-__all__ = ["Method"]
+__all__ = ["PRIOR_STATISTICS", "Method"]
+
+PRIOR_STATISTICS = "prior_statistics"  # the place in checkpoints of what Method.load_prior_statistics takes
 
 
 class Method(pl.LightningModule, ABC):
@@ -110,6 +112,13 @@ class Method(pl.LightningModule, ABC):
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
         return {}
+
+    def unshared_buffers(self) -> set[str]:
+        """The names of the buffers that serve training only, which a model that is shared leaves out."""
+        return set()
+
+    def load_prior_statistics(self, values: Params) -> None:
+        """Take the statistics of a generator's batch normalisation that were stored with the parameters, if any."""
 
     def keep_examples(self, n: int) -> None:
         """Make room for n training examples in the buffers :attr:`per_example`, unless there is that already."""

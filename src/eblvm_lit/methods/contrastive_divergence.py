@@ -108,6 +108,10 @@ class ContrastiveDivergence(Method):
         names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
         return {name: self.get_buffer(name) for name in names}
 
+    def unshared_buffers(self) -> set[str]:
+        """The persistent chains, and whether they have started."""
+        return set(self.persistent_buffers())
+
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains

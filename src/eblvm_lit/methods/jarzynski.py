@@ -124,6 +124,10 @@ class Jarzynski(ContrastiveDivergence):
         """The energy, and its log Z."""
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
+    def unshared_buffers(self) -> set[str]:
+        """None: log Z is estimated by the walkers and their volumes."""
+        return set()
+
     def on_fit_start(self) -> None:
         """Start the walkers, unless a checkpoint has brought them."""
         super().on_fit_start()

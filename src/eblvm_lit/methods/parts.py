@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
+from eblvm_lit.core.functional import Params
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
@@ -26,6 +28,8 @@ class MethodParts(NamedTuple):
         divergence: What fits the posterior.
         log_z: A learned estimate of the energy's log Z, a number.
         encoder: A module that maps v (B, *event) to h (B, H) where there is no posterior, as Langevin chains do.
+        prior_statistics: A function that gives the running statistics which the generator's batch normalisation has at
+            latents of the prior, by the names of its buffers; they are needed to draw samples.
     """
 
     energy: Energy | None = None
@@ -35,6 +39,7 @@ class MethodParts(NamedTuple):
     divergence: Divergence | None = None
     log_z: Tensor | None = None
     encoder: nn.Module | None = None
+    prior_statistics: Callable[[], Params] = dict
 
     @property
     def decoding(self) -> nn.Module | None:

@@ -12,7 +12,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from eblvm_lit import __version__
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.base import PRIOR_STATISTICS, Method
 from eblvm_lit.utils.io import write_whole
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
@@ -64,7 +64,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
-    """Give a method the parameters and buffers of a checkpoint, and their type. A model that is shared holds no chains.
+    """Give a method the parameters and buffers of a checkpoint, and their type.
+
+    A model that is shared lacks the buffers that serve training only.
 
     Args:
         method: The method.
@@ -89,11 +91,13 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         method.keep_examples(rows[0])
     method.to(next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32))
     try:
-        chains = {name: value for name, value in method.state_dict().items() if name.startswith("chain_")}
-        method.load_state_dict({**chains, **state})
+        unshared = {name: value for name, value in method.state_dict().items() if name in method.unshared_buffers()}
+        method.load_state_dict({**unshared, **state})
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip().rstrip(".")
         raise ConfigError(f"{path} holds a model of other sizes than this run's ({reason}).") from None
+    if weights == "raw" and PRIOR_STATISTICS in checkpoint:
+        method.load_prior_statistics(checkpoint[PRIOR_STATISTICS])
     return found["iteration"]
 
 

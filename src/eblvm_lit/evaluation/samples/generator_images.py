@@ -23,11 +23,13 @@ __all__ = ["GeneratedImages"]
 class GeneratedImages(ImageSource):
     """G(h) for h ~ p(h), one pass for each image: h ~ N(0, I), or Langevin steps from there towards a learnt prior.
 
-    Published distances use batch normalisation with the statistics of each batch of 100 images: image i then depends
-    on its batch, and only whole batches are generated. The generator's running statistics do not move.
+    Batch normalisation has the statistics of passes at h ~ N(0, I), which the method keeps, so that image i does not
+    depend on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The
+    generator's running statistics do not move.
 
     Args:
-        batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training.
+        batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training and in the
+            authors' code; image i then depends on its batch, and whole batches are generated.
         batch_size: Images in one pass.
         langevin: The steps towards the prior of a model that learns one; not used for others.
 
@@ -43,7 +45,7 @@ class GeneratedImages(ImageSource):
     """
 
     def __init__(
-        self, *, batch_statistics: bool = True, batch_size: int = 100, langevin: Langevin | None = None
+        self, *, batch_statistics: bool = False, batch_size: int = 100, langevin: Langevin | None = None
     ) -> None:
         self.batch_statistics, self.batch_size, self.langevin = batch_statistics, batch_size, langevin
 
@@ -66,11 +68,12 @@ class GeneratedImages(ImageSource):
             seed: Of the latents: the i-th is a function of it and of i.
         """
         own, made = cast(nn.Module, method.parts.decoding), []
+        statistics = {} if self.batch_statistics else method.parts.prior_statistics()
         with eval_mode(own):
             for first in range(0, n, self.batch_size):
                 noise = SampleNoise(seed, range(first, first + self.batch_size))
                 h = self.draw_latents(method, noise).to(device=method.device, dtype=method.dtype)
-                view = bind(own, clone_buffers(buffers_of(own))).train(self.batch_statistics)
+                view = bind(own, {**clone_buffers(buffers_of(own)), **statistics}).train(self.batch_statistics)
                 made.append(view(h))
         return made
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, vjp
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.base import PRIOR_STATISTICS, Method
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.networks.base import GeneratorNetwork
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
+from eblvm_lit.utils.digest import digest
 
 __all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
 
@@ -68,6 +72,9 @@ class Samples(NamedTuple):
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+# The latents of which the statistics of samples are: 20 batches of 100 serve as well as 100 (distances of 9.7 and 9.8).
+STATISTICS_BATCHES = 20
+STATISTICS_BATCH_SIZE = 100
 # Networks, data and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
 TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
@@ -95,6 +102,11 @@ class GeneratorMethod(Method):
     pass in training moves running statistics and the vectors of spectral norms. A step keeps those of the network that
     it moves; those of the other networks stay as they are, as their parameters do.
 
+    The generator has two sets of statistics of batch normalisation, because latents of the encoder and of the prior are
+    distributed differently. Its running statistics are those of passes at h ~ q(h|v), and serve reconstructions.
+    :meth:`prior_statistics` are those of passes at h ~ N(0, I), and serve samples. One set for both had a classifier
+    distance of 59 instead of 9.7, and a reconstruction error of 0.186 instead of 0.160 (``bidvl_mnist``).
+
     Args:
         generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
         energy: E(v; theta), if there is one.
@@ -115,6 +127,7 @@ class GeneratorMethod(Method):
         self.energy = energy
         both = {"encoder": posterior, "generator": generator}
         self.omega = nn.ModuleDict({name: module for name, module in both.items() if module is not None})
+        self._prior_statistics: tuple[str, Params] | None = None
         self.h_dim: int = cast(GeneratorNetwork, generator).h_dim if posterior is None else posterior.h_dim
 
     @property
@@ -130,7 +143,38 @@ class GeneratorMethod(Method):
     @property
     def parts(self) -> MethodParts:
         """The networks that there are."""
-        return MethodParts(energy=self.energy, posterior=self.posterior, generator=self.generator)
+        return MethodParts(
+            energy=self.energy,
+            posterior=self.posterior,
+            generator=self.generator,
+            prior_statistics=self.prior_statistics,
+        )
+
+    def prior_statistics(self) -> Params:
+        """The running statistics of the generator's batch normalisation at h ~ N(0, I), by the names of its buffers.
+
+        They are a function of the parameters and of the method's seed. They are computed when they are first asked for
+        and after each change of the parameters, unless they came with the parameters.
+        """
+        key = digest(self.generator)
+        if self._prior_statistics is None or self._prior_statistics[0] != key:
+            generator = copy.deepcopy(self.generator)
+            random = keyed_generator(self.seed, "prior statistics")  # of the processor: the same on every device
+            h = torch.randn(STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim, generator=random)
+            update_bn(h.to(next(generator.parameters())), generator)
+            norms = {name: part for name, part in generator.named_modules() if isinstance(part, BATCH_NORMS)}
+            found = {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.named_buffers()}
+            self._prior_statistics = key, found
+        return {name: value.to(self.device) for name, value in self._prior_statistics[1].items()}
+
+    def load_prior_statistics(self, values: Params) -> None:
+        """Take the statistics that were stored with the present parameters."""
+        self._prior_statistics = digest(self.generator), values
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the statistics of samples, so that nobody has to compute them again."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[PRIOR_STATISTICS] = self.prior_statistics()
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -241,12 +285,12 @@ class GeneratorMethod(Method):
             state: Whose buffers they start from.
             params: Of ``theta`` and ``omega``.
             fixed: The parameters of ``omega`` that the frozen encoder has; it moves the encoder's running statistics.
-            samples: A pass of the generator that comes first.
+            samples: A pass of the generator that came first; its buffers stay where there is no encoder.
         """
         moved = {}
         for name in params:
             moved[name] = clone_buffers(part(state.buffers, f"{name}."))
-        if samples is not None:
+        if samples is not None and "encoder" not in self.omega:  # with an encoder, they are of passes at h ~ q(h|v)
             moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
         omega, mean = bind(self.omega, {**params["omega"], **moved["omega"]}), state.minibatch.mean
         energy = None if self.energy is None else bind(self.energy, {**params["theta"], **moved["theta"]})
