@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+from eblvm_lit.methods.bidvl import base
 from eblvm_lit.methods.bidvl.losses import Adversarial
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan
@@ -58,13 +61,16 @@ def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
     assert weights <= changed(begin, second)
 
 
-def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples(float64):
-    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there."""
+def test_running_statistics_are_those_of_torchs_own_passes(float64):
+    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there.
+
+    The generator's are of its pass at the encoder's latents only: those of the prior have statistics of their own.
+    """
     method = bidvl("offset")
     v, noise = minibatch(method)
     draw = noise["lower"][0]
     encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
-    v_hat = generator(draw["h_hat"])
+    v_hat = copy.deepcopy(generator)(draw["h_hat"])
     generator(encoder.rsample(v, draw["eps"]))
     encoder.distribution_params(v_hat)
     with plain_autograd():
@@ -88,3 +94,52 @@ def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples
 def test_parts_that_do_not_fit_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+def statistics(module, prefix=""):
+    """The running means and variances of a module, by name."""
+    named = module.named_buffers()
+    return {name: x.clone() for name, x in named if name.startswith(prefix) and name.endswith(("_mean", "_var"))}
+
+
+def of_batches(method, batches):
+    """The mean over batches of latents of the statistics that one pass of the generator has, by definition."""
+    found = []
+    for h in batches:
+        alone = copy.deepcopy(method.generator).train()
+        for part in alone.modules():
+            if isinstance(part, base.BATCH_NORMS):
+                part.momentum = 1.0
+        with torch.no_grad():
+            alone(h)
+        found.append(statistics(alone))
+    return {name: torch.stack([own[name] for own in found]).mean(0) for name in found[0]}
+
+
+def test_samples_have_the_statistics_of_latents_of_the_prior(float64):
+    method = bidvl("offset")
+    random = keyed_generator(method.seed, "prior statistics")
+    h = torch.randn(20, 100, method.h_dim, generator=random, dtype=torch.float32).double()
+    expected = of_batches(method, h)
+    found = {name: value for name, value in method.prior_statistics().items() if name in expected}
+    torch.testing.assert_close(found, expected)
+    assert not any(torch.allclose(found[name], value) for name, value in statistics(method.generator).items())
+    one, *_ = GeneratedImages(batch_size=1).passes(method, 3, seed=0)
+    many, *_ = GeneratedImages(batch_size=3).passes(method, 3, seed=0)
+    torch.testing.assert_close(one, many[:1])
+
+
+def test_statistics_of_samples_follow_the_parameters_and_come_with_those_that_are_loaded(monkeypatch):
+    method = bidvl("offset")
+    before = method.prior_statistics()
+    stored = {}
+    monkeypatch.setattr(type(method), "iterations_done", 0)
+    method.on_save_checkpoint(stored)
+    torch.testing.assert_close(stored["prior_statistics"], before, rtol=0, atol=0)
+    with torch.no_grad():
+        next(method.generator.parameters()).mul_(2)
+    after = method.prior_statistics()
+    assert not torch.equal(after["layers.1.running_var"], before["layers.1.running_var"])
+    monkeypatch.setattr(base, "update_bn", lambda *_: pytest.fail("they are computed again"))
+    method.load_prior_statistics(before)
+    torch.testing.assert_close(method.prior_statistics(), before, rtol=0, atol=0)

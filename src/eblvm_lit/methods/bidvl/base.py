@@ -160,7 +160,8 @@ class GeneratorMethod(Method):
         if self._prior_statistics is None or self._prior_statistics[0] != key:
             generator = copy.deepcopy(self.generator)
             random = keyed_generator(self.seed, "prior statistics")  # of the processor: the same on every device
-            h = torch.randn(STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim, generator=random)
+            shape = (STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim)
+            h = torch.randn(shape, generator=random, dtype=torch.float32)
             update_bn(h.to(next(generator.parameters())), generator)
             norms = {name: part for name, part in generator.named_modules() if isinstance(part, BATCH_NORMS)}
             found = {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.named_buffers()}
