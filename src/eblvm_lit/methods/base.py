@@ -127,6 +127,13 @@ class Method(pl.LightningModule, ABC):
         if self.parts.objective is not None:
             self.parts.objective.check_batch_size(n)
 
+    def check_processes(self, size: int) -> None:
+        """Refuse to be trained by ``size`` processes; asked before the first iteration.
+
+        Raises:
+            ConfigError: If rows that are not a minibatch's, such as persistent chains, are too few to be divided.
+        """
+
     def failure_hint(self, quantity: str) -> str | None:
         """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
         return None

@@ -9,13 +9,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.shards import shard_of
+from eblvm_lit.core.shards import check_shared
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.networks.layers import local_batch_norms
 
-__all__ = ["StartChecks"]
+__all__ = ["StartChecks", "refuse_processes"]
 
 
 class StartChecks(pl.Callback):
@@ -30,13 +31,21 @@ class StartChecks(pl.Callback):
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         for n in data.batch_sizes():
             pl_module.check_batch_size(n)
-        for n in data.train_batch_sizes():
-            shard_of(n)
-        if trainer.world_size > 1:
-            refuse_local_statistics(pl_module)
+        refuse_processes(pl_module, data, trainer.world_size)
         refuse_unmoved(pl_module)
         if pl_module.parts.energy is not None:
             refuse_shape(pl_module.parts.energy, data.as_float(data.splits.train[:1]).to(pl_module.device))
+
+
+def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
+    """Refuse what several processes cannot share; a run asks before it starts them, which takes a minute.
+
+    Only an epoch's last minibatch may be too small to be divided: otherwise all processes would do the same.
+    """
+    if size > 1:
+        check_shared(max(data.train_batch_sizes()), size)
+        method.check_processes(size)
+        refuse_local_statistics(method)
 
 
 def refuse_local_statistics(method: Method) -> None:
