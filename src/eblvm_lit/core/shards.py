@@ -138,13 +138,8 @@ class ShardedMinibatch(Minibatch):
         """The rows of this process of noise that was drawn for all rows; the axes are those of :func:`row_axes`."""
         return take_rows(noise, axes, self.shard)
 
-    def of(self, n: int, device: torch.device, what: str) -> Minibatch:
-        """Another set of n rows, divided among the same processes.
-
-        Raises:
-            ConfigError: If a process would hold fewer than two rows.
-        """
-        check_shared(n, rank_and_size()[1], what)
+    def of(self, n: int, device: torch.device) -> Minibatch:
+        """Another set of n rows, divided among the same processes, which must have passed :func:`check_shared`."""
         return ShardedMinibatch(cast(Shard, shard_of(n, device)), self.weight)
 
 

@@ -23,8 +23,6 @@ from eblvm_lit.samplers.hmc import HMC, MoveNoise
 
 __all__ = ["AnnealedLikelihood"]
 
-CHAINS = "chains (method.n_chains)"
-
 
 class AnnealedLikelihood(Method):
     r"""Maximum likelihood of noised data, whose chains begin hot, cool down, stay at T = 1, and begin anew.
@@ -195,7 +193,7 @@ class AnnealedLikelihood(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Move the chains, then the model up the likelihood's gradient by those at T = 1."""
-        chains = state.minibatch.of(self.n_chains, v.device, CHAINS)
+        chains = state.minibatch.of(self.n_chains, v.device)
         own = chains.rows_of(state.buffers, dict.fromkeys(state.buffers, 0))
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
         x, age, acceptance = self.moved(self.free_energy(state), own["chain_v"], own["chain_age"], drawn)
@@ -220,4 +218,4 @@ class AnnealedLikelihood(Method):
 
     def check_processes(self, size: int) -> None:
         """Refuse more processes than the chains are enough for."""
-        check_shared(self.n_chains, size, CHAINS)
+        check_shared(self.n_chains, size, "chains (method.n_chains)")

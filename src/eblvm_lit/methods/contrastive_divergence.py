@@ -21,8 +21,6 @@ from eblvm_lit.samplers.chains.base import Chain, State, energy_of
 
 __all__ = ["ContrastiveDivergence"]
 
-CHAINS = "persistent chains (method.n_chains)"
-
 
 class ContrastiveDivergence(Method):
     r"""CD-k and PCD-k: maximum likelihood with a negative phase of k steps.
@@ -173,7 +171,7 @@ class ContrastiveDivergence(Method):
         """The chains that move in an iteration: the minibatch's own, or the persistent ones."""
         if self.n_chains is None:
             return minibatch
-        return minibatch.of(self.n_chains, device, CHAINS)
+        return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
         """Where the persistent chains are; before they have started, where new ones begin."""
@@ -190,7 +188,7 @@ class ContrastiveDivergence(Method):
     def check_processes(self, size: int) -> None:
         """Refuse more processes than the persistent chains are enough for."""
         if self.n_chains is not None:
-            check_shared(self.n_chains, size, CHAINS)
+            check_shared(self.n_chains, size, "persistent chains (method.n_chains)")
 
     def float32_reason(self) -> str | None:
         """The gradient is a small difference: in bfloat16 it was off by 9 % at random images, a score's by 1 %."""
