@@ -114,10 +114,6 @@ class Method(pl.LightningModule, ABC):
     def keep_examples(self, n: int) -> None:
         """Make room for n training examples in the buffers :attr:`per_example`, unless there is that already."""
 
-    def inner_steps(self) -> int:
-        """Gradient evaluations in one iteration, unrolled ones included."""
-        return 1
-
     def check_batch_size(self, n: int) -> None:
         """Refuse batches of n examples; asked before the first iteration, of every size that will come.
 
