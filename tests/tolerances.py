@@ -5,6 +5,7 @@ and which products are fused into them. None of them changes what is summed. A t
 a mutation (a term, a factor, a sign, an order of steps) is larger by many powers of ten: tests/test_tolerances.py.
 """
 
+import functools
 from contextlib import contextmanager
 from unittest import mock
 
@@ -44,6 +45,17 @@ def reordered(n, dtype=torch.float64, condition=1.0):
     return 2 * condition * gamma(n, dtype)
 
 
+# What a method's own numbers of steps are called; each step evaluates a gradient.
+STEPS = ("n_lower_steps", "n_upper_steps", "hypergradient.n_draws", "unroll.n_draws", "loss.regularises_encoder")
+STEPS += ("prior_langevin.n_steps", "posterior_langevin.n_steps")
+
+
+def evaluations(method):
+    """Gradient evaluations in one iteration of a method, unrolled ones included."""
+    found = (functools.reduce(lambda x, name: getattr(x, name, None), name.split("."), method) for name in STEPS)
+    return 1 + sum(int(n or 0) for n in found)
+
+
 def operations(method, v, n_iterations):
     r"""Length of the longest chain of operations in some iterations of a method.
 
@@ -56,7 +68,7 @@ def operations(method, v, n_iterations):
     hypergradient = getattr(method, "hypergradient", None)
     solver = getattr(hypergradient, "inner", hypergradient)
     n_steps = getattr(solver, "n_terms", 0) + getattr(solver, "n_steps", 0)
-    return n_iterations * max(1, method.inner_steps() + 2 * n_steps) * (2 * n_parameters + v.numel())
+    return n_iterations * (evaluations(method) + 2 * n_steps) * (2 * n_parameters + v.numel())
 
 
 def adam_step(rule, lr, error, state, name):

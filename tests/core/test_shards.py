@@ -11,7 +11,7 @@ from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
 from eblvm_lit.training.start_checks import refuse_local_statistics
-from helpers.processes import BATCH, CASES, in_processes, iterate, make
+from helpers.processes import BATCH, CASES, SHORT, in_processes, iterate, make
 from helpers.shell import CONF, same
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
@@ -32,6 +32,8 @@ FAST = [
         "bidvl",
     ),
 ]
+# Of chains and statistics that last from a minibatch that is divided to one that is not, and back.
+WHOLE_TOO = ["dsm", "bimdsm", "pcd more chains", "jarzynski", "particle_ml langevin", "bidvl"]
 # In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
 EXCHANGES = {
     **{"dsm": 1, "bidsm N=2": 3 + 2 * 2, "vages_fisher": 2, "ed_latent": 2},
@@ -112,7 +114,7 @@ def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
     assert norm.minibatch is WHOLE
 
 
-def compare(groups, folder, n_iterations=3, compiled=False):
+def compare(groups, folder, n_iterations=3, compiled=False, short=SHORT):
     """What iterations make of methods in one process, and in several (methods by their number): all that differs.
 
     The third iteration has a short minibatch.
@@ -123,7 +125,7 @@ def compare(groups, folder, n_iterations=3, compiled=False):
         def iterated(name):
             if compiled:
                 torch.compiler.reset()
-            return iterate(*methods[name], n_iterations, compiled)
+            return iterate(*methods[name], n_iterations, compiled, short)
 
         return lambda rank: {name: iterated(name) for name in names}
 
@@ -131,7 +133,7 @@ def compare(groups, folder, n_iterations=3, compiled=False):
     for name, (method, like) in methods.items():
         n = operations(method, like.expand(BATCH, *like.shape[1:]), n_iterations)
         with bounded(method, reordered(n)) as bounds[name]:
-            one[name] = iterate(method, like, n_iterations)
+            one[name] = iterate(method, like, n_iterations, short=short)
         if distance(method.state_dict(), one[name][0]) < 1e-3:
             wrong[name] = "has not moved"
     several = {size: in_processes(size, folder, work(names)) for size, names in groups.items()}
@@ -158,6 +160,12 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
 @pytest.mark.slow
 def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
     assert compare({2: [*CASES], 4: [*CASES]}, tmp_path, 20)[2] == {}
+
+
+def test_a_minibatch_too_small_to_be_divided_is_computed_whole_by_every_process(tmp_path):
+    _, first, wrong = compare({2: WHOLE_TOO, 3: ["dsm", "pcd more chains"]}, tmp_path, 4, short=3)
+    assert wrong == {}
+    assert first["dsm"][2] == 3  # of four iterations: the third exchanges nothing
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A folder of images: what is read and prepared, how bad folders are refused, and runs of one."""
 
 import itertools
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,33 @@ def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
     assert not torch.equal(loaded(folder(tmp_path)).splits.test, data.splits.test)
 
 
+def pickled(file):
+    np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(b""),
+        lambda file: np.save(file, np.load(file)[1:]),
+        lambda file: np.save(file, np.load(file).transpose(0, 2, 3, 1)),
+        lambda file: np.save(file, np.load(file).view(np.int8)),
+        pickled,
+    ],
+)
+def test_a_damaged_array_is_made_anew_and_named_in_one_line(spoil, tmp_path, caplog):
+    write_images(tmp_path / "set", 9)
+    expected = [split.clone() for split in loaded(folder(tmp_path)).splits]
+    (file,) = prepared(tmp_path)
+    spoil(file)
+    with caplog.at_level("WARNING"):
+        found = loaded(folder(tmp_path)).splits
+        loaded(folder(tmp_path))  # and it is whole again
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [f"{file} is damaged"]
+
+
 def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
     pools = [write_images(tmp_path / "set" / name, 8, seed=i) for i, name in enumerate(("cat", "dog", "eel"))]
     data = loaded(folder(tmp_path, train_on_val=False, test_size=5, val_size=4))
@@ -79,11 +108,20 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
     assert data.labels.train.tolist() == [row // 5 for row in rows_of(data.splits.train, train)]
 
 
+def too_large():
+    """A picture of 180 megapixels, in a few bytes."""
+    header = struct.pack(">IIBBBBB", 18_000, 10_000, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", b""), (b"IEND", b"")]
+    chunks = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
         (lambda path: write_images(path / "new", 1), "holds folders and the file 00.png"),
-        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png"),
+        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png is missing, damaged"),
+        (lambda path: (path / "05.png").write_bytes(too_large()), "05.png has more than the 179 megapixels"),
         (lambda path: Image.new("RGB", (6, 7)).save(path / "05.png"), "05.png is 7 x 6 pixels, and 00.png 6 x 6"),
         (lambda path: path.rename(path.with_name("moved")), "There is no folder .*set"),
         (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.split_folders"),

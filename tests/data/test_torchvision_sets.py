@@ -149,7 +149,7 @@ def test_a_subset_of_celeba_is_fixed_and_disjoint_from_its_test_images(tmp_path,
     assert (len(train), len(test), len({*train, *test}), val) == (4, 2, 6, train[-1:])
 
 
-def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photographs(tmp_path):
+def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photographs(tmp_path, caplog):
     write_celeba(tmp_path, attributes=False)
     first, again = (CelebA(root=tmp_path, size=8, val_size=2) for _ in range(2))
     first.setup()
@@ -158,6 +158,10 @@ def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photograp
     assert first.labels is again.labels is None
     assert all(torch.equal(a, b) for a, b in zip(first.splits, again.splits, strict=True))
     assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=16, val_size=2))  # of another size
+    (file,) = (tmp_path / "prepared").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=8, val_size=2))
+    assert f"{file} is damaged" in caplog.text
 
 
 def write_dtd(root):

@@ -53,7 +53,8 @@ class Points(ArrayDataModule):
 
 def probe(posterior, data, split="test", **options):
     data.setup()
-    return LinearProbe(**options).evaluate(StandIn(posterior=posterior), data, split, torch.Generator())
+    metric, method = LinearProbe(**options), StandIn(posterior=posterior)
+    return metric.evaluate(method, data, split, torch.Generator()) if metric.applies(method, data) else {}
 
 
 product = Means(lambda v: v.prod(1, keepdim=True))

@@ -1,5 +1,7 @@
 """The kernelised Stein discrepancy as a metric."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -26,4 +28,7 @@ def test_metric_is_the_u_statistic_in_blocks():
     assert few == pytest.approx(expected(v[:100]))
     median = SteinDiscrepancy().compute(method, v, None)["ksd"]
     assert median == pytest.approx(expected(v, float(median_distance(v))))
-    assert SteinDiscrepancy().compute(StandIn(), v, None) == {}
+    data = SimpleNamespace(splits=[v, v, v[:2]])
+    assert SteinDiscrepancy().applies(method, data)
+    assert not SteinDiscrepancy().applies(StandIn(), data)
+    assert not SteinDiscrepancy().applies(method, SimpleNamespace(splits=[v, v[:1], v]))

@@ -237,7 +237,8 @@ def test_energies_of_data_and_noise_are_free_energies_or_bounds():
     ],
 )
 def test_figures_draw_nothing_where_they_do_not_apply(picture, data, energy):
-    assert picture.draw(*setting(data(), energy)) is None
+    method, data, g = setting(data(), energy)
+    assert not picture.applies(method, data) or picture.draw(method, data, g) is None
 
 
 def test_figures_touch_nothing_global():

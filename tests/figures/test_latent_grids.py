@@ -93,11 +93,12 @@ PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpai
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_pictures_draw_nothing_where_they_do_not_apply(picture):
     points = loaded(Checkerboard())
-    method, data, g = digits()
-    assert picture.draw(method, points, g) is None
+    method, data, _ = digits()
+    assert not picture.applies(method, points)
+    assert picture.applies(method, data)
     method.energy = GRBM(v_dim=64, h_dim=3)
     method.posterior = None
-    assert (picture.draw(method, data, g) is None) == (picture.name != "inpainting")
+    assert picture.applies(method, data) == (picture.name == "inpainting")
 
 
 @pytest.mark.parametrize("picture", PICTURES[:2], ids=lambda picture: picture.name)

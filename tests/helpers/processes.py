@@ -161,7 +161,7 @@ def baseline(kind, without, **options):
     return kind(**parts, optimizer=Adam(lr=1e-3), compile=False, **options)
 
 
-def iterate(method, like, n_iterations, compiled=False):
+def iterate(method, like, n_iterations, compiled=False, short=SHORT):
     """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
     method = copy.deepcopy(method)
     if compiled:
@@ -173,7 +173,7 @@ def iterate(method, like, n_iterations, compiled=False):
     lrs = {name: torch.tensor(0.01, dtype=torch.float64) for name in method.rates}
     before = comm_counter.copy()
     for i in range(n_iterations):
-        indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: SHORT if i == 2 else BATCH]
+        indices = torch.arange((BATCH * i) % 1000, N_EXAMPLES)[: short if i == 2 else BATCH]
         whole = examples[indices]
         shard = shard_of(len(whole))
         v = whole if shard is None else whole[shard.rows]

@@ -7,6 +7,7 @@ import pytest
 import torch.multiprocessing as mp
 
 import eblvm_lit
+from eblvm_lit.cli import run
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training import processes
 from helpers.launching import RUN, Launch, gone, run_script
@@ -111,6 +112,30 @@ def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):
         processes.check_launch(2)
     hydra.overrides.hydra = ["hydra.run.dir=outputs/x"]
     processes.check_launch(2)
+
+
+@forking
+@pytest.mark.parametrize("options", [("data.batch_size=233",), ("data.batch_size=100", "+trainer.overfit_batches=2")])
+def test_a_last_minibatch_of_two_rows_and_a_few_minibatches_again_and_again(tmp_path, options):
+    options = (*PCD, *RUN, "trainer.max_steps=9", "callbacks.evaluation=null", *options)  # 1400 = 6 x 233 + 2
+    train(tmp_path / "one", *options)
+    several = (*options, "trainer.devices=2")
+    in_processes(2, tmp_path, lambda rank: train(tmp_path / "run", *several))
+    assert close(tmp_path / "run", tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("data.batch_size=3",),
+        ("method=pcd", "method.n_chains=3"),
+        ("method=annealed_likelihood", "model=gaussian", "method.n_chains=3"),
+    ],
+)
+def test_what_several_processes_cannot_share_is_refused_before_they_start(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(run, "run_in_processes", lambda *_: pytest.fail("the processes have started"))
+    with pytest.raises(ConfigError, match=r"3 .*\((data.batch_size|method.n_chains)\) are too few for 2 devices"):
+        train(tmp_path / "run", "trainer.accelerator=cpu", "trainer.devices=2", *options)
 
 
 @forking

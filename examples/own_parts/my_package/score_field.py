@@ -4,6 +4,7 @@ import torch
 from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.figures.base import Picture, frame, new_figure
 from eblvm_lit.methods.base import Method
 
@@ -20,10 +21,12 @@ class ScoreField(Picture):
     def __init__(self, *, n: int = 20) -> None:
         self.n = n
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the data are points of the plane, and the energy has a score."""
+        return data.bounds is not None and isinstance(method.parts.energy, MarginalEnergy)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; nothing for data that are not points of the plane."""
-        if data.bounds is None:
-            return None
+        """Draw it."""
         shown = torch.randperm(len(data.splits.train), generator=generator, device=generator.device)[:1000].cpu()
         x, y = (torch.linspace(low, high, self.n) for low, high in data.bounds)
         grid = torch.cartesian_prod(x, y)

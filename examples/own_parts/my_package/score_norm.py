@@ -1,8 +1,11 @@
 """A metric: the length of the score."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.methods.base import Method
@@ -11,9 +14,11 @@ from eblvm_lit.methods.base import Method
 class ScoreNorm(ExampleMetric):
     """The mean norm of the score, of energies with a free energy."""
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the energy has a score."""
+        return isinstance(method.parts.energy, MarginalEnergy)
+
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The number for v, shape (n, *event)."""
-        energy = method.parts.energy
-        if not isinstance(energy, MarginalEnergy):
-            return {}
+        energy = cast(MarginalEnergy, method.parts.energy)
         return {"score_norm": energy.score(v).flatten(1).norm(dim=1).mean().item()}

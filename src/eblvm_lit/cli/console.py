@@ -42,9 +42,10 @@ UNITS = {"second": "iterations/s", "mib": "MiB above the parameters", "likelihoo
 
 
 def quiet() -> None:
-    """Hide Lightning's tips about devices, and a deprecated call of its own."""
+    """Hide Lightning's tips about devices, a deprecated call of its own, and Pillow's doubts about large images."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*treespec.*deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
 
 
 def prepare_folder(path: str | Path) -> Path:

@@ -26,6 +26,7 @@ from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
 from eblvm_lit.training.provenance import device_name
 from eblvm_lit.training.resume import changed_rates, check_settings, find_checkpoint
+from eblvm_lit.training.start_checks import refuse_processes
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
 from eblvm_lit.utils.printing import say
@@ -58,7 +59,8 @@ def train(cfg: DictConfig) -> dict[str, float]:
     if (n := n_processes(cfg)) > 1:
         check_launch(cfg.trainer.num_nodes)
         if not started_outside():
-            _prepare(cfg)  # once for all processes
+            parts, _ = _prepare(cfg)  # once for all processes
+            refuse_processes(parts.method, parts.data, n)
             return run_in_processes(n, run, cfg)
     return run(cfg)
 

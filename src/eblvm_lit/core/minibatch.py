@@ -58,7 +58,7 @@ class Minibatch:
         """This process' rows of ``noise``, which was drawn for all rows; ``axes`` are the row axes of its tensors."""
         return noise
 
-    def of(self, n: int, device: torch.device, what: str) -> Minibatch:  # noqa: ARG002 - of processes
+    def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - of processes
         """Another set of n rows, shared by the same processes, such as persistent chains."""
         return self
 

@@ -14,7 +14,7 @@ from eblvm_lit.core.reductions import gather_shards, weighted_means
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["Shard", "ShardedMinibatch", "minibatch_of", "row_axes", "shard_of", "take_rows"]
+__all__ = ["Shard", "ShardedMinibatch", "check_shared", "minibatch_of", "row_axes", "shard_of", "take_rows"]
 
 
 class Shard(NamedTuple):
@@ -41,8 +41,35 @@ def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
     return Shard(torch.cat([rows, rows + half, *odd]), n)
 
 
-def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "examples of a minibatch") -> Shard | None:
-    r"""The shard of this process among n rows; None if there is one process.
+def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.batch_size)") -> None:
+    """Refuse rows that are too few to be divided among several processes.
+
+    Args:
+        n: The number of rows of the whole.
+        size: The number of processes.
+        what: The name of the rows, and of the key that sets their number.
+
+    Raises:
+        ConfigError: If a process would hold fewer than two rows.
+
+    Example:
+        >>> check_shared(4, 2)
+        >>> check_shared(3, 2)
+        Traceback (most recent call last):
+        eblvm_lit.errors.ConfigError: 3 examples of a minibatch (data.batch_size) are too few for 2 devices, ...
+    """
+    if size > 1 and n < 2 * size:
+        raise ConfigError(
+            f"{n} {what} are too few for {size} devices, each of which needs two: take more of them, or lower "
+            "trainer.devices."
+        )
+
+
+def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
+    r"""The shard of this process among n rows; None if this process holds all of them.
+
+    It does if there is one process, or if a process would hold fewer than two rows: the last minibatch of an epoch may
+    be too small to be divided, and every process then computes the whole of it.
 
     Both halves of the rows, each of h = n // 2 rows, are divided: process r of R holds the rows from
     :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process holds the
@@ -51,10 +78,6 @@ def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
     Args:
         n: The number of rows of the whole.
         device: The device of the row indices.
-        what: The name of the rows, for the error.
-
-    Raises:
-        ConfigError: If a process would hold fewer than two rows.
 
     Example:
         >>> shard_of(100) is None
@@ -63,13 +86,8 @@ def shard_of(n: int, device: torch.device | str = "cpu", *, what: str = "example
         [[0, 1, 4, 5], [2, 3, 6, 7, 8]]
     """
     rank, size = rank_and_size()
-    if size == 1:
+    if size == 1 or n < 2 * size:
         return None
-    if n < 2 * size:
-        raise ConfigError(
-            f"{n} {what} are too few for {size} devices, each of which needs two: lower trainer.devices, or choose "
-            "another data.batch_size."
-        )
     return _shard(n, rank, size, torch.device(device))
 
 
@@ -120,21 +138,16 @@ class ShardedMinibatch(Minibatch):
         """The rows of this process of noise that was drawn for all rows; the axes are those of :func:`row_axes`."""
         return take_rows(noise, axes, self.shard)
 
-    def of(self, n: int, device: torch.device, what: str) -> Minibatch:
-        """Another set of n rows, divided among the same processes.
-
-        Raises:
-            ConfigError: If a process would hold fewer than two rows.
-        """
-        # there are several processes
-        return ShardedMinibatch(cast(Shard, shard_of(n, device, what=what)), self.weight)
+    def of(self, n: int, device: torch.device) -> Minibatch:
+        """Another set of n rows, divided among the same processes, which must have passed :func:`check_shared`."""
+        return ShardedMinibatch(cast(Shard, shard_of(n, device)), self.weight)
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """The minibatch of n rows, of which this process holds v.
+    """The minibatch of n rows, of which this process holds v: its shard, or all of a minibatch too small to be divided.
 
     Raises:
-        ConfigError: If v has the wrong number of rows, as with options of Lightning that end epochs early.
+        ConfigError: If v has the wrong number of rows, as with an option of Lightning that ends epochs early.
 
     Example:
         >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
@@ -144,7 +157,7 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
     if shard is None:
         return WHOLE
     if len(shard.rows) != len(v):
-        raise ConfigError("trainer.limit_train_batches and trainer.overfit_batches need trainer.devices=1.")
+        raise ConfigError("trainer.limit_train_batches needs trainer.devices=1.")
     return ShardedMinibatch(shard)
 
 

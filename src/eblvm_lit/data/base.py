@@ -201,8 +201,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     def rows_at(self, iteration: int) -> int:
         """The number of rows of the training batch at an iteration (counted from 0), summed over all processes."""
-        n = len(self.splits.train)
-        return min(self.batch_size, n - iteration * self.batch_size % (-(-n // self.batch_size) * self.batch_size))
+        return len(self.indices_at(iteration))
 
     def val_dataloader(self) -> OrderedBatches:
         """The validation split in order."""

@@ -110,7 +110,8 @@ class RepeatedBatches:
     """The same few minibatches again and again, in order: batch t is number t mod n of n.
 
     A pass of Lightning's loop has n batches, and starts with the batch of the iteration it starts at: a resumed run may
-    start in the middle of a pass.
+    start in the middle of a pass. With several processes, each process reads only its own rows, as in
+    :class:`BatchStream`.
 
     Args:
         array: The data, shape (n_rows, *event_shape).
@@ -137,7 +138,9 @@ class RepeatedBatches:
     def __iter__(self) -> Iterator[torch.Tensor]:
         first = self.position()
         for position in range(first, first + len(self)):
-            yield self.array[self.rows(position)]  # a copy, as below
+            rows = self.rows(position)
+            shard = shard_of(len(rows))
+            yield self.array[rows if shard is None else rows[shard.rows]]  # a copy, as below
 
 
 class OrderedBatches:

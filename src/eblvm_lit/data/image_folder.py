@@ -134,7 +134,8 @@ class ImageFolder(ImageDataModule):
         stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
         key, shape, converted = fingerprint(VERSION, stamps, self.image_shape, self.crop), self.image_shape, []
         target = self.root / "prepared" / f"{self.path.name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
-        images = decode_once(target, files, functools.partial(self._decode, converted=converted), shape)
+        decode = functools.partial(self._decode, converted=converted)
+        images = decode_once(target, lambda: files, decode, shape, len(files))
         if converted:
             what = len(converted), len(files), self.path, KINDS[shape[0]]
             log.info("%d of %d images in %s were converted to %s images of 8 bits.", *what)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import track
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.io import read_cached, write_whole
 
 __all__ = ["decode_image", "decode_once", "fingerprint", "open_image", "size_of"]
 
@@ -34,20 +34,26 @@ def fingerprint(*parts: object) -> str:
 
 
 def decode_once(
-    target: Path, files: Sequence[Path], decode: Callable[[Path], np.ndarray], shape: tuple[int, int, int]
+    target: Path,
+    files: Callable[[], Sequence[Path]],
+    decode: Callable[[Path], np.ndarray],
+    shape: tuple[int, int, int],
+    n: int | None = None,
 ) -> torch.Tensor:
     """Decode image files into one array on disk at the first call; memory-map the array at every call.
 
-    The file appears when it is complete, so that an interruption leaves nothing that is taken for the whole.
+    The file appears when it is complete, so that an interruption leaves nothing that is taken for the whole. A file
+    that was damaged later is made anew.
 
     Args:
         target: The ``.npy`` file; its name must identify its content.
-        files: The images, in the order of the array.
+        files: Lists the images, in the order of the array; called where they have to be decoded.
         decode: Returns the pixels of a file, uint8, of the given shape; called from several threads.
         shape: (C, H, W).
+        n: The number of images, by which a damaged array is recognised, too; None if only ``files`` knows it.
 
     Returns:
-        uint8, shape (len(files), C, H, W); changes never reach the file.
+        uint8, shape (n, C, H, W); changes never reach the file.
 
     Raises:
         DataError: An image cannot be decoded, or the array cannot be written.
@@ -55,7 +61,8 @@ def decode_once(
     Example:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp(), "set.npy")
-        >>> decode_once(target, [Path("1"), Path("2")], lambda path: np.full((1, 1, 1), path.name, np.uint8), (1, 1, 1))
+        >>> files = [Path("1"), Path("2")]
+        >>> decode_once(target, lambda: files, lambda path: np.full((1, 1, 1), path.name, np.uint8), (1, 1, 1))
         Preparing set ...
         tensor([[[[1]]],
         <BLANKLINE>
@@ -63,17 +70,25 @@ def decode_once(
                 [[[2]]]], dtype=torch.uint8)
     """
 
+    def read(path: Path) -> torch.Tensor:
+        found = np.load(path, mmap_mode="c")
+        if found.dtype != np.uint8 or found.shape != (n or len(found), *shape):
+            raise ValueError(f"{found.dtype} of shape {found.shape}")
+        return torch.from_numpy(found)
+
     def write(file) -> None:  # not into a mapped file: a full disk would end the process with SIGBUS
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(files), *shape)}
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            decoded = pool.map(decode, files)
-            for pixels in track(decoded, f"Preparing {escape(target.stem)}", total=len(files)):
+            decoded = pool.map(decode, sources)
+            for pixels in track(decoded, f"Preparing {escape(target.stem)}", total=len(sources)):
                 file.write(pixels.tobytes())
 
-    if not target.exists():
-        write_whole(target, write)
-    return torch.from_numpy(np.load(target, mmap_mode="c"))
+    if (known := read_cached(target, read)) is not None:
+        return known
+    sources = files()
+    write_whole(target, write)
+    return read(target)
 
 
 @contextlib.contextmanager
@@ -81,7 +96,7 @@ def open_image(path: Path) -> Iterator[Image.Image]:
     """Open an image file; its pixels are decoded at their first use, inside the context.
 
     Raises:
-        DataError: The file is missing, not an image, or cannot be decoded.
+        DataError: The file is missing, not an image, too large, or cannot be decoded.
 
     Example:
         >>> with open_image(Path("nowhere.png")) as image:
@@ -92,6 +107,11 @@ def open_image(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path, formats=FORMATS) as image:
             yield image
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or take it out of "
+            "the folder."
+        ) from error
     except Exception as error:  # each format has its own exceptions, at opening and at decoding
         raise DataError(f"{path} is missing, damaged or no image: mend it or take it out of the folder.") from error
 

@@ -243,10 +243,13 @@ class CelebA(ImageDataModule):
         names, n_train = self._choose(parts.sort_index().sort_values(kind="stable"))
         key = fingerprint(names, self.size, self.crop)
         target = self.root / "prepared" / f"celeba_{self.size}_crop{self.crop}_{key}.npy"
-        if not target.exists():
+
+        def photographs() -> list[Path]:
             self._ensure(IMAGES)
+            return [folder / IMAGES / name for name in names]
+
         decode = functools.partial(decode_image, crop=self.crop, side=self.size)
-        faces = decode_once(target, [folder / IMAGES / name for name in names], decode, self.image_shape)
+        faces = decode_once(target, photographs, decode, self.image_shape, len(names))
         if not (folder / attributes).exists():
             return Images(faces[:n_train], faces[n_train:])
         self._ensure(attributes)
@@ -297,8 +300,8 @@ class Photographs(ImageDataModule):
         """Decode the photographs at the first use."""
         name, shape = type(self).__name__, self.image_shape
         target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
-        files = [] if target.exists() else self.files()[: self.n_max]
-        pixels = decode_once(target, files, functools.partial(decode_image, crop=0, side=self.size), shape)
+        decode = functools.partial(decode_image, crop=0, side=self.size)
+        pixels = decode_once(target, lambda: self.files()[: self.n_max], decode, shape)
         return Images(pixels, pixels)
 
 

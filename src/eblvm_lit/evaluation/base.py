@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.evaluation.applicable import MayNotApply
 from eblvm_lit.methods.base import Method
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
@@ -18,10 +19,11 @@ __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class Metric(ABC):
+class Metric(MayNotApply):
     """Numbers about a method and a split of its data.
 
-    A metric takes the parts that it needs from :attr:`Method.parts`, and returns nothing where one is missing.
+    A metric takes the parts that it needs from :attr:`Method.parts`. Where one is missing, :meth:`applies` says so, or
+    it returns nothing.
 
     Attributes:
         collective: Whether several processes compute it together; other metrics are computed by one of them.
@@ -29,7 +31,7 @@ class Metric(ABC):
 
     collective = False
 
-    def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
@@ -48,7 +50,9 @@ class Metric(ABC):
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method, under ``torch.no_grad``: gradients need ``torch.enable_grad``, or ``torch.func``.
+        """Evaluate a method to which the metric applies.
+
+        It is called under ``torch.no_grad``: gradients need ``torch.enable_grad``, or ``torch.func``.
 
         Args:
             method: The method, on some device.

@@ -180,6 +180,11 @@ class HypergradientBias(ExampleMetric):
             product = hessian_product(problem, theta, best, step)
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`. It needs divergences in closed form."""
+        v = data.as_float(data.splits.train[:1]).to(device=method.device, dtype=method.dtype)
+        return isinstance(method, BiSM) and posterior_divergences(method.energy, method.posterior, v) is not None
+
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
@@ -189,8 +194,7 @@ class HypergradientBias(ExampleMetric):
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
-        if not isinstance(method, BiSM) or posterior_divergences(method.energy, method.posterior, v[:1]) is None:
-            return {}
+        method = cast(BiSM, method)
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)
         problem = self.problem(method, v, noise)

@@ -78,11 +78,16 @@ class HypergradientError(Metric):
         self.batch_size, self.n_repeats, self.n_reference_steps = batch_size, n_repeats, n_reference_steps
         self.half_width, self.n_nodes = half_width, n_nodes
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return isinstance(method, BiSM)
+
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Cosines, relative errors and noise; see :meth:`Metric.evaluate`."""
-        if split != "val" or not isinstance(method, BiSM) or method.current_state is None:
+        method = cast(BiSM, method)
+        if split != "val" or method.current_state is None:
             return {}
         v = data.as_float(data.splits.train).to(method.device)
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()

@@ -52,7 +52,9 @@ class LogPartitionSandwich(ExampleMetric):
     def __init__(self, *, ais: AIS | HamiltonianAIS, max_enumerated: int = 20) -> None:
         self.ais, self.max_enumerated = ais, max_enumerated
 
-    def _applies(self, energy: object) -> bool:
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        energy = method.parts.energy
         if not isinstance(energy, Energy) or not hasattr(energy, "sample_exact"):
             return False
         return self.ais.supports(energy) and (energy.continuous or energy.h_dim <= self.max_enumerated)
@@ -60,13 +62,11 @@ class LogPartitionSandwich(ExampleMetric):
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """By which moves; see :meth:`Metric.describe`."""
         kind = "Gibbs sweeps" if isinstance(self.ais, AIS) else "Hamiltonian moves"
-        return dict.fromkeys(SIDES, f"AIS with {kind}") if self._applies(method.parts.energy) else {}
+        return dict.fromkeys(SIDES, f"AIS with {kind}") if self.applies(method, data) else {}
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Both sides; see :meth:`ExampleMetric.compute`."""
-        if not self._applies(method.parts.energy):
-            return {}
         found = self.ais.sandwich(cast(Any, method.parts.energy), v, generator)
         lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
         return lower | upper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
@@ -108,14 +109,17 @@ class Modes(Metric):
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
         self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        energy = method.parts.energy
+        drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+        return drawn and isinstance(data, Blobs)
+
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers; see :meth:`Metric.evaluate`."""
-        energy = method.parts.energy
-        drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
-        if energy is None or not drawn or not isinstance(data, Blobs):
-            return {}
+        energy, data = cast(Energy, method.parts.energy), cast(Blobs, data)
         low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
         if self.sampler is None:
             samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)

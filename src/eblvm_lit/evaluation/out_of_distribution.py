@@ -185,6 +185,10 @@ class OutOfDistribution(ExampleMetric):
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return has_outlier_score(method.parts)
+
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load the other data sets, and refuse those that cannot be resized to the shape of these data."""
         for outliers in self.sets.values():
@@ -196,8 +200,6 @@ class OutOfDistribution(ExampleMetric):
 
         Random numbers are keyed by the generator's seed and the set's name.
         """
-        if not has_outlier_score(method.parts):
-            return {}
 
         def keyed(*keys: str) -> torch.Generator:
             # of the seed alone: what one set draws does not move the numbers of another

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -96,16 +96,19 @@ class PlaneQuadrature(Metric):
         self.n_cells, self.scale, self.tolerance = n_cells, scale, tolerance
         self.half_width, self.n_nodes = half_width, n_nodes
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        energy = method.parts.energy
+        summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
+        return data.bounds is not None and (isinstance(energy, MarginalEnergy) or summed)
+
     @torch.no_grad()
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers of a split; see :meth:`Metric.evaluate`."""
-        energy = method.parts.energy
-        summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
-        if energy is None or data.bounds is None or not (isinstance(energy, MarginalEnergy) or summed):
-            return {}
-        grid = PlaneGrid.around(data.bounds, self.n_cells, self.scale)
+        energy = cast(Energy, method.parts.energy)
+        grid = PlaneGrid.around(cast(Window, data.bounds), self.n_cells, self.scale)
         v = data.as_float(getattr(data.splits, split)).double()
         try:
             model = self._marginal(energy, v)

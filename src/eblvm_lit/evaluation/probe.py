@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.methods.base import Method
@@ -69,20 +69,23 @@ class LinearProbe(Metric):
         self.n_train, self.dual, self.max_iter = n_train, dual, max_iter
         self.standardize, self.pixels = standardize, pixels
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return method.parts.encoding is not None and data.labels is not None and data.labels.train.dim() == 1
+
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
-        encoding, labels, n = method.parts.encoding, data.labels, data.n_train_without(split)
-        if encoding is None or labels is None or labels.train.dim() != 1:
-            return {}
+        labels, n = cast(Splits, data.labels), data.n_train_without(split)
         examples = data.splits.train[:n][: self.n_train], getattr(data.splits, split)
         known = labels.train[:n][: self.n_train].numpy(), getattr(labels, split).numpy()
         means = tuple(posterior_means(method, data, rows) for rows in examples)
         features = [means]
         if self.pixels:
             pixels = tuple(flat_pixels(data, rows) for rows in examples)
-            pca = PCA(n_components=min(encoding.h_dim, *pixels[0].shape), random_state=0).fit(pixels[0])
+            n_components = min(cast(Any, method.parts.encoding).h_dim, *pixels[0].shape)
+            pca = PCA(n_components=n_components, random_state=0).fit(pixels[0])
             features += [pixels, tuple(pca.transform(part) for part in pixels)]
         return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 

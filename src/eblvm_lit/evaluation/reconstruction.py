@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
@@ -43,11 +44,13 @@ class ReconstructionError(ExampleMetric):
     def __init__(self, *, batch_statistics: bool = False) -> None:
         self.batch_statistics = batch_statistics
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return reconstructs(method.parts)  # with an encoder and a generator
+
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The error at v; see :meth:`ExampleMetric.compute`. Nothing without an encoder and a generator."""
-        if not reconstructs(method.parts):
-            return {}
+        """The error at v; see :meth:`ExampleMetric.compute`."""
         if self.batch_statistics:  # of copies, whose running statistics may move
             own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)

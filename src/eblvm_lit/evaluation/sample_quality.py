@@ -53,14 +53,16 @@ class SampleQuality(Metric):
         self.rows = any(criterion.needs_rows for criterion in self.criteria.values())
         self.logits = any(criterion.needs_logits for criterion in self.criteria.values())
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return self.images.supports(method, data)
+
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load or train the network, and compute the features of the reference images, unless they are cached.
 
         Raises:
             ConfigError: There are too few samples or examples for a criterion, or the network knows no classes.
         """
-        if not self.images.supports(method, data):
-            return
         n = min(*self.n_samples.values(), self.reference.size(data))
         for name, criterion in self.criteria.items():
             if n < criterion.fewest:
@@ -83,8 +85,6 @@ class SampleQuality(Metric):
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Compare the model's images with data; see :meth:`Metric.evaluate`."""
-        if not self.images.supports(method, data):
-            return {}
         reference, n = self._load(method, data), self.n_samples[split]
         images = self.images.images(method, data, n)
         samples = collect(

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
@@ -122,13 +123,14 @@ class ScoreBias(ExampleMetric):
     ) -> None:
         self.levels, self.n_repeats, self.example = sorted(levels), n_repeats, example
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return isinstance(method.parts.energy, GRBM | GaussianLatentModel) and method.parts.posterior is not None
+
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Biases, divergences, bounds and slopes; see :meth:`ExampleMetric.compute`."""
-        energy, posterior = method.parts.energy, method.parts.posterior
-        if not isinstance(energy, GRBM | GaussianLatentModel) or posterior is None:
-            return {}
-        energy, v = in_float64(energy), v[self.example].double()
+        energy, v = in_float64(cast(GRBM | GaussianLatentModel, method.parts.energy)), v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
         p = cast(IndependentLatents, latent_distribution(energy, v.unsqueeze(0)))
         # the same directions at all levels: what differs between two of them is the level

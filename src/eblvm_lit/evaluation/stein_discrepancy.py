@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.methods.base import Method
@@ -42,13 +43,15 @@ class SteinDiscrepancy(ExampleMetric):
         self.bandwidth: float | Literal["median"] = bandwidth
         self.max_points = max_points
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return isinstance(method.parts.energy, MarginalEnergy) and min(map(len, data.splits)) > 1
+
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
-        energy, v = method.parts.energy, v[: self.max_points].double()
-        if not isinstance(energy, MarginalEnergy) or len(v) < 2:
-            return {}
-        x, s = v.flatten(1), in_float64(energy).score(v).flatten(1)
+        energy, v = in_float64(cast(MarginalEnergy, method.parts.energy)), v[: self.max_points].double()
+        x, s = v.flatten(1), energy.score(v).flatten(1)
         b = float(median_distance(x)) if self.bandwidth == "median" else self.bandwidth
         total = 0.0
         for start in range(0, len(x), ROWS):

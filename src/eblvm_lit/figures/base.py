@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from eblvm_lit.data.base import ArrayDataModule, Window
+from eblvm_lit.evaluation.applicable import MayNotApply
 from eblvm_lit.figures.style import INK, TICK_STEPS, frame, new_figure, styled
 from eblvm_lit.methods.base import Method
 
 __all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
 
 
-class Picture(ABC):
+class Picture(MayNotApply):
     """A figure about a method and its data.
 
     Figures are matplotlib's objects, not pyplot's: nothing global is touched, and nothing needs closing. All have one
@@ -34,7 +35,7 @@ class Picture(ABC):
         if "draw" in vars(cls):
             cls.draw = styled(cls.draw)
 
-    def prepare(self) -> None:  # noqa: B027 - most need no files
+    def prepare(self) -> None:
         """Check before the first iteration that needed files are there.
 
         Raises:

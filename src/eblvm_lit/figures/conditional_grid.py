@@ -53,10 +53,12 @@ class Conditional(Picture):
     def __init__(self, *, sampler: ChainSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
         self.sampler, self.n, self.labels = sampler, n, labels
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""
+        return encodes_images(method, data)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
-        if not encodes_images(method, data):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         given = labelled_examples(data, self.labels)[0]
         h = encode(method.parts, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)

@@ -52,11 +52,13 @@ class Energies(Picture):
     def __init__(self, *, n: int = 2000, n_particles: int = 10) -> None:
         self.n, self.n_particles = n, n_particles
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for a free energy, or a posterior that bounds one."""
+        return has_free_energy_bound(method.parts.energy, method.parts.posterior)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For a free energy, or a posterior that bounds one."""
+        """Draw it; see :meth:`Picture.draw`."""
         energy, posterior = method.parts.energy, method.parts.posterior
-        if not has_free_energy_bound(energy, posterior):
-            return None
         found = free_energies(method, posterior, self._examples(data, generator), generator, self.n_particles)
         if found is None:
             return None

@@ -49,10 +49,12 @@ class GeneratedEnergies(Picture):
     def __init__(self, *, images: ImageSource, n: int = 2000) -> None:
         self.images, self.n = images, n
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for marginal energies beside a generator of images."""
+        return isinstance(method.parts.energy, MarginalEnergy) and self.images.supports(method, data)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For marginal energies beside a generator of images."""
-        if not isinstance(method.parts.energy, MarginalEnergy) or not self.images.supports(method, data):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         found = free_energies(method, None, self._examples(method, data), generator)
         if found is None:
             return None

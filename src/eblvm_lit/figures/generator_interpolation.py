@@ -49,10 +49,12 @@ class GeneratedInterpolation(Picture):
     def __init__(self, *, n: int = 10, n_lines: int = 10) -> None:
         self.n, self.n_lines = n, n_lines
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images, and methods with an encoder and a generator."""
+        return data.image_shape is not None and reconstructs(method.parts)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
-        if data.image_shape is None or not reconstructs(method.parts):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         images = [labelled_examples(data, SQUARE)[0], *labelled_examples(data, LINE, self.n_lines)]
         latents = [interpolate(encode(method.parts, v), self.n) for v in images]
         square, *lines = (data.as_bytes(decode(method.parts.decoding, h)) for h in latents)

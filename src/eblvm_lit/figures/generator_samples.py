@@ -40,10 +40,12 @@ class GeneratedSamples(Picture):
     def __init__(self, *, images: ImageSource, n: int = 64) -> None:
         self.images, self.n = images, n
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images, and methods with a generator."""
+        return self.images.supports(method, data)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images, and methods with a generator."""
-        if not self.images.supports(method, data):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         rows = torch.randperm(len(data.splits.train), generator=generator, device=generator.device).cpu()[: self.n]
         examples = data.as_bytes(data.as_float(data.splits.train[rows]))
         panels = [("data", examples), ("generator", self.images.images(method, data, self.n))]

@@ -75,12 +75,13 @@ class Inpainting(Picture):
         """Let the mask check its files."""
         self.mask.prepare()
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images, and models with a free energy or real latents."""
+        encodes = self.latents != "posterior" or encodes_images(method, data)
+        return data.image_shape is not None and can_inpaint(method.parts.energy) and encodes
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images, and models with a free energy or real latents."""
-        if data.image_shape is None or not can_inpaint(method.parts.energy):
-            return None
-        if self.latents == "posterior" and not encodes_images(method, data):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))

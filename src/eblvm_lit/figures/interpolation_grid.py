@@ -77,10 +77,12 @@ class Interpolation(Picture):
             raise ConfigError("Lines from rho f to -rho f are not between images: use rho with shared_noise=true.")
         self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""
+        return encodes_images(method, data)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images and methods with a posterior or an encoder."""
-        if not encodes_images(method, data):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         images = [labelled_examples(data, SQUARE)[0], *self._ends(data, generator)]
         latents = [encode(method.parts, v) for v in images]
         lines = "between two images"

@@ -41,10 +41,12 @@ class Reconstructions(Picture):
     def __init__(self, *, n: int = 40, columns: int = 5) -> None:
         self.n, self.columns = n, columns
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for images, and methods with an encoder and a generator."""
+        return data.image_shape is not None and reconstructs(method.parts)
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images, and methods with an encoder and a generator."""
-        if data.image_shape is None or not reconstructs(method.parts):
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
         pairs = data.as_bytes(torch.stack([v, reconstruct(method.parts, v)], dim=1).flatten(0, 1))
         panel = "test images and their reconstructions, in pairs", pairs

@@ -47,11 +47,14 @@ class PosteriorMap(Picture):
     def __init__(self, *, n: int = 2000) -> None:
         self.n = n
 
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the figure can be drawn: for methods with a posterior of two latents or more."""
+        encoding = method.parts.encoding
+        return encoding is not None and encoding.h_dim > 1 and len(data.splits.test) > 2
+
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For methods with a posterior of two latents or more."""
-        encoding, test = method.parts.encoding, data.splits.test
-        if encoding is None or encoding.h_dim < 2 or len(test) < 3:
-            return None
+        """Draw it; see :meth:`Picture.draw`."""
+        test = data.splits.test
         rows = torch.randperm(len(test), generator=generator, device=generator.device).cpu()[: self.n].sort().values
         means = posterior_means(method, data, test[rows])
         if not np.isfinite(means).all() or (means == means[0]).all():

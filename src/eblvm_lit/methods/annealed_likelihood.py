@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind, grad, grad_and_value
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.shards import row_axes, shard_of
+from eblvm_lit.core.shards import check_shared, row_axes
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -197,7 +197,7 @@ class AnnealedLikelihood(Method):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Move the chains, then the model up the likelihood's gradient by those at T = 1."""
-        chains = state.minibatch.of(self.n_chains, v.device, "chains (method.n_chains)")
+        chains = state.minibatch.of(self.n_chains, v.device)
         own = chains.rows_of(state.buffers, dict.fromkeys(state.buffers, 0))
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
         x, age, acceptance = self.moved(self.free_energy(state), own["chain_v"], own["chain_age"], drawn)
@@ -220,6 +220,6 @@ class AnnealedLikelihood(Method):
         noise, F = self.objective.noise(v, (), generator), self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
 
-    def check_batch_size(self, n: int) -> None:
-        """Refuse more devices than chains are enough for."""
-        shard_of(self.n_chains, what="chains (method.n_chains)")
+    def check_processes(self, size: int) -> None:
+        """Refuse more processes than the chains are enough for."""
+        check_shared(self.n_chains, size, "chains (method.n_chains)")

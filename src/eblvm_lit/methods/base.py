@@ -123,10 +123,6 @@ class Method(pl.LightningModule, ABC):
     def keep_examples(self, n: int) -> None:
         """Make room for n training examples in the buffers :attr:`per_example`, unless there is that already."""
 
-    def inner_steps(self) -> int:
-        """Gradient evaluations in one iteration, unrolled ones included."""
-        return 1
-
     def check_batch_size(self, n: int) -> None:
         """Refuse batches of n examples; asked before the first iteration, of every size that will come.
 
@@ -135,6 +131,13 @@ class Method(pl.LightningModule, ABC):
         """
         if self.parts.objective is not None:
             self.parts.objective.check_batch_size(n)
+
+    def check_processes(self, size: int) -> None:
+        """Refuse to be trained by ``size`` processes; asked before the first iteration.
+
+        Raises:
+            ConfigError: If rows that are not a minibatch's, such as persistent chains, are too few to be divided.
+        """
 
     def failure_hint(self, quantity: str) -> str | None:
         """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""

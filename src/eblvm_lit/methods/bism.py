@@ -65,8 +65,8 @@ class BiSM(Method):
         >>> bidsm = BiSM(
         ...     energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
         ...     objective=DSM(noise_std=0.1), divergence=KL(), n_lower_steps=5, n_unroll=5, optimizer=Adam(lr=1e-3))
-        >>> list(bidsm.param_groups()), bidsm.inner_steps()
-        (['lower', 'upper'], 11)
+        >>> list(bidsm.param_groups())
+        ['lower', 'upper']
     """
 
     def __init__(
@@ -201,10 +201,6 @@ class BiSM(Method):
         live, data = self.live_state(), self.objective.noise(v, (), generator)
         noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
-
-    def inner_steps(self) -> int:
-        """K + N + 1."""
-        return self.n_lower_steps + self.hypergradient.n_draws + 1
 
     def float32_reason(self) -> str | None:
         """Second derivatives: in bfloat16 the hypergradient of N = 2 was off by 16 %, that of N = 0 by 1 %."""

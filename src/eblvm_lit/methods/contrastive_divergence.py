@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.minibatch import Minibatch
-from eblvm_lit.core.shards import row_axes, shard_of
+from eblvm_lit.core.shards import check_shared, row_axes
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError, one_of
@@ -175,7 +175,7 @@ class ContrastiveDivergence(Method):
         """The chains that move in an iteration: the minibatch's own, or the persistent ones."""
         if self.n_chains is None:
             return minibatch
-        return minibatch.of(self.n_chains, device, "persistent chains (method.n_chains)")
+        return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
         """Where the persistent chains are; before they have started, where new ones begin."""
@@ -189,10 +189,10 @@ class ContrastiveDivergence(Method):
         drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)
         return sum_event((v - drawn).square())
 
-    def check_batch_size(self, n: int) -> None:
-        """Refuse more devices than chains are enough for."""
+    def check_processes(self, size: int) -> None:
+        """Refuse more processes than the persistent chains are enough for."""
         if self.n_chains is not None:
-            shard_of(self.n_chains, what="persistent chains (method.n_chains)")
+            check_shared(self.n_chains, size, "persistent chains (method.n_chains)")
 
     def float32_reason(self) -> str | None:
         """The gradient is a small difference: in bfloat16 it was off by 9 % at random images, a score's by 1 %."""

@@ -58,8 +58,8 @@ class LEBM(Method):
         >>> lebm = LEBM(
         ...     energy=model, optimizer=Adam(lr=1e-3), prior_langevin=Langevin(n_steps=6, step_size=0.16),
         ...     posterior_langevin=Langevin(n_steps=2, step_size=0.01))
-        >>> list(lebm.param_groups()), lebm.inner_steps()
-        (['prior', 'generator'], 9)
+        >>> list(lebm.param_groups())
+        ['prior', 'generator']
     """
 
     def __init__(
@@ -149,10 +149,6 @@ class LEBM(Method):
         noise = self.chain_noise(self.posterior_langevin, v, generator)
         h = run_chain(self.posterior_langevin, posterior_energy(self.energy, v), noise)
         return sum_event((v - self.energy.decode(h)).square())
-
-    def inner_steps(self) -> int:
-        """The steps of both chains, and the gradient."""
-        return 1 + self.prior_langevin.n_steps + self.posterior_langevin.n_steps
 
     def failure_hint(self, quantity: str) -> str | None:
         """What helps where a chain diverges."""

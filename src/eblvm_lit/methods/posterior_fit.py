@@ -229,10 +229,6 @@ class LossWithPosterior(LossMethod):
         """Those of the loss, the posterior and its divergence."""
         return super().parts._replace(posterior=self.posterior, divergence=self.divergence)
 
-    def inner_steps(self) -> int:
-        """K + 1."""
-        return self.n_lower_steps + 1
-
     def lower_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of the K lower steps."""
         return self.fit.noise(v, self.n_lower_steps, generator)

@@ -1,28 +1,36 @@
-"""The callback that refuses, before the first iteration, what would train wrongly without a word."""
+"""The callback that refuses, before and after the first iterations, what would train wrongly without a word."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+import logging
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.shards import shard_of
+from eblvm_lit.core.shards import check_shared
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.state import TrainState
 from eblvm_lit.networks.layers import local_batch_norms
 
-__all__ = ["StartChecks"]
+__all__ = ["StartChecks", "refuse_processes"]
+
+log = logging.getLogger(__name__)
 
 
 class StartChecks(pl.Callback):
     """Checks the sizes of minibatches, the shape of energies, statistics of normalisation, and who moves parameters.
 
+    After three iterations it also checks the gradients. In the first one those of a network behind a layer of zeros are
+    zero, and those of BiDVL's generator.
+
     Raises:
-        ConfigError: When training starts, with what does not fit.
+        ConfigError: When training starts, with what does not fit; and for parameters without a gradient.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
@@ -30,13 +38,26 @@ class StartChecks(pl.Callback):
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         for n in data.batch_sizes():
             pl_module.check_batch_size(n)
-        for n in data.train_batch_sizes():
-            shard_of(n)
-        if trainer.world_size > 1:
-            refuse_local_statistics(pl_module)
+        refuse_processes(pl_module, data, trainer.world_size)
         refuse_unmoved(pl_module)
         if pl_module.parts.energy is not None:
             refuse_shape(pl_module.parts.energy, data.as_float(data.splits.train[:1]).to(pl_module.device))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
+        """Check the gradients, once."""
+        if 3 in pl_module.records:
+            refuse_still(pl_module)
+
+
+def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
+    """Refuse what several processes cannot share; a run asks before it starts them, which takes a minute.
+
+    Only an epoch's last minibatch may be too small to be divided: otherwise all processes would do the same.
+    """
+    if size > 1:
+        check_shared(max(data.train_batch_sizes()), size)
+        method.check_processes(size)
+        refuse_local_statistics(method)
 
 
 def refuse_local_statistics(method: Method) -> None:
@@ -60,6 +81,28 @@ def refuse_unmoved(method: Method) -> None:
                 f"{name} is a parameter of {type(method).__name__} that no group moves: give its module to networks() "
                 "and param_groups(), or call its requires_grad_(False)."
             )
+
+
+def refuse_still(method: Method) -> None:
+    """Refuse a group whose gradients are exactly zero in all iterations on record, and name single tensors without one.
+
+    A tensor has had no gradient if the moving means of its optimizer are zero. A single number is not named: the
+    constant of an energy cancels in scores, and in differences of energies. A group that makes no step has no record.
+    """
+    state = cast(TrainState, method.current_state)
+    for name, group in method.groups.items():
+        norms = [record[key] for record in method.records.values() if (key := f"{name}_grad_norm") in record]
+        means = [state.optimizers[name][slot] for slot in group.optimizer.slots]
+        own = group.of(state.params[group.network])
+        still = [key for key, p in own.items() if means and p.numel() > 1 and not any(x[key].any() for x in means)]
+        if norms and not any(norms):
+            raise ConfigError(
+                f"The gradients of all parameters of the group {name} ({', '.join(own)}) are exactly zero, so that it "
+                f"learns nothing: the loss of {type(method).__name__} must be a function of the state's parameters, as "
+                f"in bind(self.energy, state.theta), nothing on the way to it may be detached, and it may not saturate."
+            )
+        if norms and still:
+            log.warning("Parameters of the group %s have no gradient and stay as they are: %s.", name, ", ".join(still))
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -11,17 +12,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = [
     "copy_whole",
     "json_text",
+    "read_arrays",
+    "read_cached",
     "refuse_url",
     "replacing",
     "write_json",
     "write_text",
     "write_whole",
 ]
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -79,6 +86,31 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             f"{path} could not be written ({reason}): choose a folder with room that can be written to; earlier files "
             "are intact."
         ) from error
+
+
+def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
+    """Read a file that can be made anew: None where it is missing, and where it is damaged, which the log says.
+
+    Args:
+        path: The file.
+        read: Reads it, and raises any exception where its content is not what the caller has once written.
+
+    Example:
+        >>> read_cached(Path("nowhere.npz"), read_arrays) is None
+        True
+    """
+    if path.exists():
+        try:
+            return read(path)
+        except Exception as error:  # numpy, zipfile, pickle and torch have no base class in common
+            log.warning("%s is damaged (%s) and is made anew.", path, " ".join(str(error).split()) or "it is empty")
+    return None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an ``.npz`` file by name, of which none may be pickled; each part's checksum is compared."""
+    with np.load(path) as file:
+        return dict(file)
 
 
 def copy_whole(source: Path, path: Path) -> None:

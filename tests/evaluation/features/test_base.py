@@ -186,7 +186,10 @@ def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digi
     with torch.no_grad():  # as metrics are computed
         second.prepare(digits)
     other.prepare(digits)
-    assert first.fingerprint == second.fingerprint != other.fingerprint
+    third = classifier(tmp_path / "1", n_steps=3)
+    third.path(digits).write_bytes(b"")
+    third.prepare(digits)
+    assert first.fingerprint == second.fingerprint == third.fingerprint != other.fingerprint
     monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)  # not called
     again = classifier(trained.cache_dir)
     again.prepare(digits)
@@ -213,5 +216,10 @@ def test_data_are_looked_at_once_and_others_do_not_take_the_same_file(tmp_path):
     (first, known, path), (again, read, same) = looked_at(), looked_at()
     assert (first, again, path) == (40, 0, same)
     assert torch.equal(known.gaussian.covariance, read.gaussian.covariance)
+    path.write_bytes(path.read_bytes()[:-1])
+    anew, made, _ = looked_at()
+    assert anew == 40
+    assert torch.equal(known.gaussian.covariance, made.gaussian.covariance)
+    assert looked_at()[0] == 0
     others = {"shift": 1}, {"seed": 1}, {"n_max": 39}, {"split": "test"}  # shift: of one value of one image
     assert len({path, *(looked_at(**other)[2] for other in others)}) == 5

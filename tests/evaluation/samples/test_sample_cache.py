@@ -79,6 +79,20 @@ def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
     assert len(more.drawn) == 4  # nothing was drawn again
 
 
+def test_a_damaged_batch_is_drawn_anew(tmp_path, caplog):
+    method, data = setting()
+    whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
+    file = sorted(tmp_path.glob("samples/*/*.npz"))[1]
+    flipped = bytearray(file.read_bytes())
+    flipped[-len(flipped) // 2] ^= 1
+    for content in (file.read_bytes()[:-1], b"", bytes(flipped)):
+        file.write_bytes(content)
+        again = Counted()
+        assert torch.equal(SampleCache(sampler=again, cache_dir=tmp_path).images(method, data, 10), whole)
+        assert again.drawn == [4, 5, 6, 7]
+    assert caplog.text.count(f"{file} is damaged") == 3
+
+
 def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     local, barrier = threading.local(), threading.Barrier(2)
     monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))

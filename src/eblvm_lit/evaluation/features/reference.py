@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from eblvm_lit.evaluation.features.image_bytes import as_images, content_fingerp
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.evaluation.frechet import Gaussian
 from eblvm_lit.utils.digest import digest
-from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.io import read_arrays, read_cached, write_whole
 
 __all__ = ["ReferenceImages"]
 
@@ -70,10 +70,10 @@ class ReferenceImages:
             The statistics.
         """
         path, n = self.path(data, features, rows=rows), self.size(data)
+        known = read_cached(path, read_arrays)
         # all processes take the same branch, even where they do not share the folder
-        if sum_over_ranks(torch.tensor(float(path.is_file()))) == rank_and_size()[1]:
-            with np.load(path) as file:
-                arrays = {name: torch.from_numpy(file[name]) for name in file}
+        if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
+            arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
         images, order = getattr(data.splits, self.split), self._order(data)
         found = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)

@@ -17,7 +17,7 @@ from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.utils.digest import digest
-from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.io import read_arrays, read_cached, write_whole
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["SampleCache"]
@@ -122,9 +122,9 @@ class SampleCache(ImageSource):
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
     images, there = np.zeros((n, *image_shape), np.uint8), np.zeros(n, bool)
-    for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as file:
-            indices, rows = file["indices"], file["images"]
-        known = indices < n
-        images[indices[known]], there[indices[known]] = rows[known], True
+    found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]
+    for arrays in filter(None, found):
+        known = arrays["indices"] < n
+        images[arrays["indices"][known]] = arrays["images"][known]
+        there[arrays["indices"][known]] = True
     return images, there

@@ -65,8 +65,8 @@ class BiDVL(GeneratorMethod):
         >>> bidvl = BiDVL(
         ...     energy=SpectralEnergy(network=MLP(sizes=[2, 8])), posterior=LinearGaussianPosterior(v_dim=2, h_dim=3),
         ...     generator=nn.Linear(3, 2), loss=FullLatentTerm(ratio=ConstantRatio()), optimizer=Adam(lr=1e-3))
-        >>> list(bidvl.param_groups()), bidvl.inner_steps()
-        (['upper', 'lower'], 3)
+        >>> list(bidvl.param_groups())
+        ['upper', 'lower']
     """
 
     def __init__(
@@ -198,10 +198,6 @@ class BiDVL(GeneratorMethod):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
-
-    def inner_steps(self) -> int:
-        """Unrolled ones included."""
-        return 1 + self.loss.regularises_encoder + self.n_lower_steps + self.unroll.n_draws
 
     def float32_reason(self) -> str | None:
         """Unrolled steps, which the upper level differentiates."""

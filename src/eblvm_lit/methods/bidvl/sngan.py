@@ -49,8 +49,8 @@ class SNGAN(GeneratorMethod):
         ...     energy=SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2), output="identity"),
         ...     generator=ConvGenerator(v_shape=[1, 8, 8], h_dim=3, width=2),
         ...     loss=Adversarial(), optimizer=Adam(lr=2e-4))
-        >>> list(gan.param_groups()), gan.inner_steps()
-        (['upper', 'lower'], 6)
+        >>> list(gan.param_groups())
+        ['upper', 'lower']
     """
 
     def __init__(
@@ -122,10 +122,6 @@ class SNGAN(GeneratorMethod):
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
         }
-
-    def inner_steps(self) -> int:
-        """The critic's steps, and the generator's."""
-        return self.n_upper_steps + 1
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """What the critic descends, shape (B,): it measures no quality, so ``test_checkpoint=best`` needs a metric."""

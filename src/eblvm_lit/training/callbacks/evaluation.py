@@ -10,6 +10,7 @@ import torch
 from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.applicable import applicable
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 
@@ -20,7 +21,7 @@ class Evaluation(pl.Callback):
     """Computes metrics on the whole validation split at each validation, on the test split at the end.
 
     Args:
-        metrics: All metrics, by name; the test split gets all of them.
+        metrics: All metrics, by name; the test split gets all of them. The log names those that do not apply.
         at_validation: Names of the metrics that validations compute.
         intervals: Iterations between two values of metrics that are too slow for every validation, by name. The last
             validation computes them, too.
@@ -80,6 +81,7 @@ class Evaluation(pl.Callback):
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
         """All metrics on the test split."""
+        self.metrics = applicable("metrics", self.metrics, method, data)
         return self.compute(method, data, "test", list(self.metrics))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
@@ -91,6 +93,8 @@ class Evaluation(pl.Callback):
                     f"callbacks.evaluation.intervals.{name} is {interval}, and validations are {between} iterations "
                     "apart: it must be a multiple of that."
                 )
+        self.metrics = applicable("metrics", self.metrics, pl_module, trainer.datamodule)
+        self.at_validation = [name for name in self.at_validation if name in self.metrics]
         for metric in self.metrics.values():
             metric.prepare(pl_module, trainer.datamodule)
 

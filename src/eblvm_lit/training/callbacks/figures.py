@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 from eblvm_lit.core.ranks import barrier, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.applicable import applicable
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import save
 from eblvm_lit.methods.base import Method
@@ -26,7 +27,7 @@ class Figures(pl.Callback):
     """Draws figures into ``figures/*.png`` of the run's folder.
 
     Args:
-        figures: Figures by name; a figure that does not apply is skipped.
+        figures: Figures by name; the log names those that do not apply.
         save_dir: The run's folder.
         at_validation: Whether they are also drawn at each validation, as ``density_000600.png`` after 600 iterations.
         formats: The files of each figure: ``png``, ``pdf``, ``svg``.
@@ -62,6 +63,7 @@ class Figures(pl.Callback):
         Returns:
             The PNG files without a number, which hold the latest figures.
         """
+        self.figures = applicable("figures", self.figures, method, data)
         paths = []
         for name, figure in self.figures.items():
             generator = keyed_generator(method.seed, "figure", name, device=method.device)
@@ -75,8 +77,9 @@ class Figures(pl.Callback):
                     copy_whole(file, file.with_stem(f"{name}_{iteration:06d}"))
         return paths
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Let each figure check the files that it needs."""
+        self.figures = applicable("figures", self.figures, pl_module, trainer.datamodule)
         for figure in self.figures.values():
             figure.prepare()
 

@@ -1,0 +1,44 @@
+"""What is computed and drawn in a run, and what the run says of the rest."""
+
+import pytest
+
+from eblvm_lit.cli import run
+from helpers.shell import configure, evaluate
+
+METRICS, FIGURES = "evaluation@callbacks.evaluation.metrics", "figures@callbacks.figures.figures"
+UNDRAWN = [f"callbacks.figures.figures.{name}=null" for name in ("density", "samples", "curves")]
+
+SM = ("method=sm", "model=gaussian", "callbacks.figures.figures.energies=null")
+
+
+def few(folder, *options, data="checkerboard"):
+    small = ("debug=fast", f"data={data}", "model.h_dim=3", "trainer.max_steps=2", "n_validations=1")
+    return run.train(configure(*small, f"run_dir={folder}", f"cache_dir={folder}", *UNDRAWN, *options))
+
+
+def about(records):
+    """What is said of parts that do not apply, before the first iteration and after."""
+    said = [record.getMessage() for record in records]
+    first = next(i for i, words in enumerate(said) if words.startswith("compile="))
+    return [[words for words in part if "not apply" in words] for part in (said[:first], said[first:])]
+
+
+def test_what_was_chosen_and_does_not_apply_is_named_once_before_the_first_iteration(tmp_path, caplog):
+    caplog.set_level("INFO")
+    found = few(tmp_path, f"{METRICS}=fid", f"{FIGURES}=representation", *SM)
+    assert "test/log_likelihood" in found
+    before, after = about(caplog.records)
+    assert before == [
+        "These metrics do not apply to ScoreMatching on Checkerboard, and are left out: fid.",
+        "These figures do not apply to ScoreMatching on Checkerboard, and are left out: tsne.",
+    ]
+    assert after == []
+    caplog.clear()
+    again = evaluate(tmp_path / "again", tmp_path)
+    assert again["test/log_likelihood"] == pytest.approx(found["test/log_likelihood"])
+    assert caplog.text.count("metrics do not apply") == 1
+
+
+def test_the_defaults_say_nothing(tmp_path, caplog):
+    few(tmp_path, "method=cd", data="digits")
+    assert "not apply" not in caplog.text
