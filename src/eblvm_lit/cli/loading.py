@@ -52,7 +52,7 @@ def load(
     Example:
         >>> run = load("grbm_digits")
         >>> run.energy, run.metrics["test/log_likelihood"]
-        (GRBM(event_shape=(64,), h_dim=200), 19.47)
+        (GRBM(event_shape=(64,), h_dim=200), 19.48)
     """
     packages, device = import_packages(allow_packages, config_dir), find_device(device)
     shipped = PRETRAINED / str(path)
