@@ -220,6 +220,15 @@ def test_chains_that_stay_apart_are_told(float64, caplog):
     assert ChainTrace.steps_of(range(500, 1000)) == set(range(500, 1000, 5))
 
 
+@pytest.mark.parametrize("energy", [300.0, float("inf"), float("nan")])
+def test_equal_energies_give_no_r_hat_and_no_effective_size(energy, caplog):
+    trace = ChainTrace()
+    for _ in range(100):
+        trace.add(torch.full((4,), energy))
+    assert trace.close() == {}
+    assert "all equal or not finite" in caplog.text
+
+
 def test_effective_sizes_are_those_of_an_autoregressive_process():
     trace, x, rho, g = ChainTrace(), normal(40), 0.5, generator(5)
     for _ in range(1000):
