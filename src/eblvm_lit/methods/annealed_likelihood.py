@@ -41,8 +41,9 @@ class AnnealedLikelihood(Method):
 
     A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I), also between two moves of
     an iteration. At first all chains are at noised examples, and their ages are evenly spread, so that equally many,
-    within one, are at T = 1 in all iterations. They are in the checkpoint. Processes that share the minibatch share the chains, and each holds all of them. Reference: Tieleman
-    2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains that begin anew.
+    within one, are at T = 1 in all iterations. They are in the checkpoint. Processes that share the minibatch share the
+    chains, and each holds all of them. Reference: Tieleman 2008 for persistent chains; Du et al. 2021,
+    arXiv 2012.01316, for chains that begin anew.
 
     Args:
         energy: The model.
