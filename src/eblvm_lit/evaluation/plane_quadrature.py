@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,10 @@ __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
 ROWS = 10_000  # of the free energy at a time
 OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
+# Of the search for modes outside of the grid: how many times as wide as the grid the starts are, its steps, and the
+# first of them in widths of the window. Steps fall to zero on a line, so that a search can cross 15 windows.
+WIDER, N_STEPS, FIRST_STEP = 5, 100, 0.3
+COMPASS = torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
 log = logging.getLogger(__name__)
 
 
@@ -68,14 +73,19 @@ class PlaneQuadrature(Metric):
     the narrowest mode. Gives ``quadrature_log_likelihood`` of the split; ``kl`` where the density of the data is known;
     and of :class:`~eblvm_lit.data.blobs.Blobs` ``mode_weights_error``, the total variation between the equal weights of
     the modes and the masses that the model has nearest to each. Applies to models with a free energy, and to those of
-    up to three real latents, which are summed over a grid, too. Where the grid does not hold the model's mass, the
-    numbers would be too good: they are left out with a warning.
+    up to three real latents, which are summed over a grid, too.
+
+    Where the grid does not hold the model's mass, the numbers would be too good: they are left out with a warning. That
+    is seen in two ways. The outermost tenth of the grid may hold too much. And searches that descend F, from the centre
+    of each window of a tiling five times as wide as the grid, may end outside of the grid: then the mass of the windows
+    where they end is summed, too. A mode outside to which no such search descends is not seen, for example one that is
+    much narrower than the window and stands on a plateau.
 
     Args:
         n_cells: n.
         scale: How many times as wide as the window the grid is, an odd number.
-        tolerance: Largest share of the mass that the outermost tenth of the grid, or of latents the outermost nodes,
-            may hold.
+        tolerance: Largest share of the mass that the outermost tenth of the grid, the windows outside of it, or of
+            latents the outermost nodes, may hold.
         half_width: Half the width of the grid of latents.
         n_nodes: Its nodes along each axis, an odd number.
 
@@ -113,11 +123,16 @@ class PlaneQuadrature(Metric):
             log.warning("kl and quadrature_log_likelihood are left out: %s", error)
             return {}
         device = next(model.parameters()).device
-        minus_f = -by_rows(model.free_energy, ROWS, grid.points.to(device)).cpu()
+
+
+        def minus_free_energy(v: Tensor) -> Tensor:
+            return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
+
+        minus_f = minus_free_energy(grid.points)
         log_z = self.log_partition(minus_f, grid)
-        if log_z is None:
+        if log_z is None or not self._holds_modes(minus_free_energy, log_z, data.bounds, grid):
             return {}
-        found = {"quadrature_log_likelihood": float(-by_rows(model.free_energy, ROWS, v.to(device)).mean()) - log_z}
+        found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
         log_d = data.log_density(grid.points[grid.inner]) if isinstance(data, ToyDataModule) else None
         if log_d is not None:
             p_d = log_d.exp()
@@ -139,6 +154,33 @@ class PlaneQuadrature(Metric):
             self.tolerance,
         )
         return None
+
+    def _holds_modes(
+        self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
+    ) -> bool:
+        """Whether next to no mass is in windows outside of the grid to which F descends; a warning where it is."""
+        low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
+        width, centre = high - low, (low + high) / 2
+        x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
+        for i in range(N_STEPS):
+            near = x.unsqueeze(1) + FIRST_STEP * (1 - i / N_STEPS) * width * COMPASS
+            x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(COMPASS)).argmax(1)]
+        # at its highest density a window could have no more mass than this
+        enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
+        windows = ((x[enough] - centre) / width).round().unique(dim=0)
+        masses = [
+            float(minus_free_energy(grid.points[grid.inner] + window * width).logsumexp(0)) + math.log(grid.area)
+            for window in windows[windows.abs().amax(1) > self.scale / 2]
+        ]
+        share = 1 - 1 / (1 + sum(math.exp(mass - log_z) for mass in masses))
+        if share > self.tolerance:
+            log.warning(
+                "kl and quadrature_log_likelihood are left out: %.2g of the model's mass is in a mode outside of the "
+                "grid, more than %g. metrics.quadrature.scale is too small.",
+                share,
+                self.tolerance,
+            )
+        return share <= self.tolerance
 
     @staticmethod
     def _weights_error(data: Blobs, masses: Tensor, points: Tensor) -> float:
