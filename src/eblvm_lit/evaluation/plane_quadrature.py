@@ -124,7 +124,6 @@ class PlaneQuadrature(Metric):
             return {}
         device = next(model.parameters()).device
 
-
         def minus_free_energy(v: Tensor) -> Tensor:
             return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
 
