@@ -99,11 +99,6 @@ class QuadratureMarginal(MarginalEnergy):
         """F(v), shape (B,), of v (B, *event)."""
         return -self._by_rows(lambda v: (self._log_joint(v) + self.log_weights(v)).logsumexp(-1), v)
 
-    def latent_log_density(self, v: Tensor) -> Tensor:
-        """log p(h_s|v) at the nodes, shape (S, B)."""
-        log_joint = self._log_joint(v)
-        return (log_joint - (log_joint + self.log_weights(v)).logsumexp(-1, keepdim=True)).T
-
     def _probabilities(self, v: Tensor) -> Tensor:
         """:math:`w_s p(h_s|v)`, shape (B, S)."""
         return (self._log_joint(v) + self.log_weights(v)).softmax(-1)
