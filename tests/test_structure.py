@@ -20,7 +20,9 @@ ROOMS = [
     *("energies", "networks", "core", "utils"),
 ]
 # What opens torch's compiler and its hooks, in whatever way it is written.
-INTERNALS = re.compile(r"torch\._(?!_)|\b_dynamo\b|\b_inductor\b|\b_functorch\b|__code__|_current_fx|utils\._|\.hooked\b")
+INTERNALS = re.compile(
+    r"torch\._(?!_)|\b_dynamo\b|\b_inductor\b|\b_functorch\b|__code__|_current_fx|utils\._|\.hooked\b"
+)
 
 
 def text(path):

@@ -1,15 +1,34 @@
-"""Files of data sets that are never downloaded, or one sentence that says where they were looked for."""
+"""Files of data sets that are never downloaded, or one sentence that says where they were looked for; without torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["FACES", "FACES_URL", "faces_file", "visible"]
+__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_folder", "visible"]
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
+
+
+def look_for_folder(data: Mapping[str, Any]) -> None:
+    """Refuse the configuration of one of our data sets whose ``path`` is no folder, before torch is imported.
+
+    Each data set says itself what else is missing, when it is set up.
+
+    Raises:
+        DataError: Says where it was looked for.
+
+    Example:
+        >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
+        Traceback (most recent call last):
+        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
+    """
+    if "path" in data and str(data["_target_"]).startswith("eblvm_lit."):
+        visible(Path(str(data["path"])).expanduser().absolute())
 
 
 def visible(folder: Path) -> list[Path]:
