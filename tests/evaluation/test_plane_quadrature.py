@@ -111,6 +111,13 @@ def test_a_mode_outside_of_the_grid_gives_no_number(place, std, weight, caplog):
     assert "of the model's mass" in caplog.text
 
 
+def test_a_mode_outside_that_has_all_of_the_mass_does_not_overflow(caplog):
+    data, centre = TwoBlobs(), torch.tensor([9.0, 0.0], dtype=torch.float64)
+    deep = OfDensity(lambda v: torch.logaddexp(data.log_density(v), 2000 - 8 * (v - centre).square().sum(-1)))
+    assert numbers(eb.PlaneQuadrature(n_cells=60), deep, data) == {}
+    assert "of the model's mass" in caplog.text
+
+
 def test_a_mode_outside_without_mass_changes_nothing():
     data, centre = TwoBlobs(), torch.tensor([9.0, 0.0], dtype=torch.float64)
 

@@ -24,10 +24,11 @@ __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
 ROWS = 10_000  # of the free energy at a time
 OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
-# Of the search for modes outside of the grid: how many times as wide as the grid the starts are, its steps, and the
-# first of them in widths of the window. Steps fall to zero on a line, so that a search can cross 15 windows.
-WIDER, N_STEPS, FIRST_STEP = 5, 100, 0.3
-COMPASS = torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
+# Searches for modes outside of the grid start in a box so many times as wide as the grid, and take so many steps, of
+# which the first are those below, in widths of the window. They fall to zero on a line: a search can cross 15 windows.
+WIDER = 5
+N_STEPS = 100
+STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
 log = logging.getLogger(__name__)
 
 
@@ -128,8 +129,8 @@ class PlaneQuadrature(Metric):
             return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
 
         minus_f = minus_free_energy(grid.points)
-        log_z = self.log_partition(minus_f, grid)
-        if log_z is None or not self._holds_modes(minus_free_energy, log_z, data.bounds, grid):
+        log_z = self.log_partition(minus_free_energy, minus_f, data.bounds, grid)
+        if log_z is None:
             return {}
         found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
         log_d = data.log_density(grid.points[grid.inner]) if isinstance(data, ToyDataModule) else None
@@ -140,46 +141,42 @@ class PlaneQuadrature(Metric):
             found["mode_weights_error"] = self._weights_error(data, (minus_f - log_z).exp() * grid.area, grid.points)
         return found
 
-    def log_partition(self, minus_f: Tensor, grid: PlaneGrid) -> float | None:
+    def log_partition(
+        self, minus_free_energy: Callable[[Tensor], Tensor], minus_f: Tensor, bounds: Window, grid: PlaneGrid
+    ) -> float | None:
         """log Z of -F (S,) at the points of a grid; None, and a warning, where the grid does not hold the mass."""
         log_z, outer = (float(terms.logsumexp(0)) + math.log(grid.area) for terms in (minus_f, minus_f[grid.outer]))
         share = math.exp(outer - log_z) if math.isfinite(log_z) else math.nan
         if share <= self.tolerance:
+            share += self._share_outside(minus_free_energy, log_z, bounds, grid)
+        if share <= self.tolerance:
             return log_z
         log.warning(
-            "kl and quadrature_log_likelihood are left out: the outermost tenth of the grid holds %.1e of the model's "
-            "mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale is too small.",
+            "kl and quadrature_log_likelihood are left out: the outermost tenth of the grid and modes outside of it "
+            "have %.1e of the model's mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale is "
+            "too small.",
             share,
             self.tolerance,
         )
         return None
 
-    def _holds_modes(
+    def _share_outside(
         self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
-    ) -> bool:
-        """Whether next to no mass is in windows outside of the grid to which F descends; a warning where it is."""
+    ) -> float:
+        """The share of the mass that is in windows outside of the grid to which F descends."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
-        width, centre = high - low, (low + high) / 2
+        width = high - low
         x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
         for i in range(N_STEPS):
-            near = x.unsqueeze(1) + FIRST_STEP * (1 - i / N_STEPS) * width * COMPASS
-            x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(COMPASS)).argmax(1)]
-        # at its highest density a window could have no more mass than this
+            near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
+            x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
+        # where F of the whole window were the lowest that was found there, the window would still have enough mass
         enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
-        windows = ((x[enough] - centre) / width).round().unique(dim=0)
-        masses = [
-            float(minus_free_energy(grid.points[grid.inner] + window * width).logsumexp(0)) + math.log(grid.area)
-            for window in windows[windows.abs().amax(1) > self.scale / 2]
-        ]
-        share = 1 - 1 / (1 + sum(math.exp(mass - log_z) for mass in masses))
-        if share > self.tolerance:
-            log.warning(
-                "kl and quadrature_log_likelihood are left out: %.2g of the model's mass is in a mode outside of the "
-                "grid, more than %g. metrics.quadrature.scale is too small.",
-                share,
-                self.tolerance,
-            )
-        return share <= self.tolerance
+        windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
+        shifts = windows[windows.abs().amax(1) > self.scale / 2] * width
+        masses = [minus_free_energy(grid.points[grid.inner] + shift).logsumexp(0) for shift in shifts]
+        outside = torch.stack([torch.tensor(-math.inf), *masses]).logsumexp(0) + math.log(grid.area)
+        return float((outside - log_z).sigmoid())
 
     @staticmethod
     def _weights_error(data: Blobs, masses: Tensor, points: Tensor) -> float:
