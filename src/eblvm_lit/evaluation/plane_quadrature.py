@@ -153,8 +153,8 @@ class PlaneQuadrature(Metric):
             return log_z
         log.warning(
             "kl and quadrature_log_likelihood are left out: the outermost tenth of the grid and modes outside of it "
-            "have %.1e of the model's mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale is "
-            "too small.",
+            "have %.1e of the model's mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale "
+            "is too small.",
             share,
             self.tolerance,
         )
