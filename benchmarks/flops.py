@@ -25,7 +25,7 @@ __all__ = ["CELLS", "count", "necessary"]
 # is a forward one: the gradient in the input costs one more, that in the parameters one more; a gradient in theta of a
 # score, which is a gradient in v, costs 6 F in all.
 CELLS: dict[str, tuple[tuple[str, ...], Callable[[int], tuple[int, int]] | None]] = {
-    "mdsm": (("method=mdsm",), lambda _: (6, 0)),
+    "mdsm": (("method=mdsm", "marginal_model.head=quadratic"), lambda _: (6, 0)),
     "bimdsm": (("method=bimdsm",), lambda k: (6 + k, 2 + 3 * k)),
     "bimdsm shared": (("method=bimdsm", "method.lower_noise=shared"), lambda k: (6, 2 + 3 * k)),
     "bimdsm N=2": (("method=bimdsm", "method.n_unroll=2"), None),

@@ -60,7 +60,7 @@ SHORT = {
 }
 DEEP = {"mdsm": (), "dsm": (), "pcd": (), "bimdsm": (K,), "vages_mdsm": (K,)}
 TIMED = {
-    "MDSM": ("method=mdsm",),
+    "MDSM": ("method=mdsm", "marginal_model.head=quadratic"),
     "BiMDSM, N = 0": ("method=bimdsm", "hypergradient=none"),
     "VaGES-MDSM, L = 2": ("method=vages_mdsm",),
     "BiDVL": ("method=bidvl",),
@@ -94,13 +94,14 @@ def parts(n_devices: int) -> list[Part]:
         for precision in PRECISIONS:
             for name, keys in TIMED.items():
                 found.append(Part(kind, f"{name}, {precision}", cell, (f"{kind} {precision}",), (*keys, *PUBLISHED)))
-    for name, key in (("MDSM", "method=mdsm"), ("BiMDSM", "method=bimdsm")):
+    pair = {"MDSM": TIMED["MDSM"], "BiMDSM": ("method=bimdsm",)}
+    for name, own in pair.items():
         for precision, allowed in (("float32", "false"), ("TF32", "true")):
-            keys = (key, f"tf32={allowed}", "trainer.max_steps=60", *PUBLISHED, "method.compile=false")
+            keys = (*own, f"tf32={allowed}", "trainer.max_steps=60", *PUBLISHED, "method.compile=false")
             found.append(Part("samples", f"{name}, {precision}", "measure_samples", (), keys))
     for n in sorted({1, 2, n_devices} if n_devices > 1 else ()):
-        for name, key in (("MDSM", "method=mdsm"), ("BiMDSM", "method=bimdsm")):
-            keys = (key, f"trainer.devices={n}", "trainer.max_steps=60", "tf32=true", *PUBLISHED)
+        for name, own in pair.items():
+            keys = (*own, f"trainer.devices={n}", "trainer.max_steps=60", "tf32=true", *PUBLISHED)
             found.append(Part("devices", f"{name}, {n}", "measure", (), keys))
     return [part for part in found if n_devices or part.section != "devices"]
 

@@ -239,6 +239,22 @@ def test_images_bring_the_published_deep_runs(method, data, size, published):
 
 
 @pytest.mark.parametrize(
+    ("overrides", "head"),
+    [
+        *((f"method=mdsm data={data}", "squared_norm") for data in ("mnist", "cifar10", "celeba32")),
+        *((f"method=mdsm data={data}", "quadratic") for data in ("svhn", "celeba64", "mnist model=deep_small")),
+        *((f"method={method} data=mnist", "quadratic") for method in ("dsm", "nce")),
+        ("method=mdsm data=mnist model=deep_mlp", "quadratic"),
+        ("method=mdsm data=mnist marginal_model.head=quadratic", "quadratic"),
+        ("method=mdsm data=mnist model=grbm data.flatten=true", None),
+    ],
+)
+def test_the_energy_without_latents_has_the_published_head(overrides, head):
+    cfg = configure(*overrides.split())
+    assert cfg.marginal_model.get("head") == cfg.method.energy.get("head") == head
+
+
+@pytest.mark.parametrize(
     ("data", "batch", "epoch", "scale"), [("cifar10", 100, 500, 0.05), ("celeba64", 50, 1000, 0.1)]
 )
 def test_images_bring_the_published_doubly_variational_runs(data, batch, epoch, scale):

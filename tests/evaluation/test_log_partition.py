@@ -328,6 +328,11 @@ def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     std, n = 0.5, 100_000
     one, other = std * normal(2, n) + std**2 / 2  # -log w, where E[w] = 1: F = 0
     value, error = jackknife(one, other)
-    assert error == pytest.approx(std / math.sqrt(2 * n), rel=0.02)
     assert abs(value) < 4 * error + std**4 / 4  # of next order
     assert float(one.mean()) > 20 * error
+
+
+@pytest.mark.parametrize("std", [0.1, 0.7, 1.5, 3.0])
+def test_the_error_of_the_jackknife_is_its_spread_for_normal_log_weights(std):
+    values, errors = torch.tensor([jackknife(*x) for x in (std * normal(1000, 2, 200))], dtype=F64).T
+    assert float(values.std() / errors.mean()) == pytest.approx(1, abs=3 / math.sqrt(2 * 1000))

@@ -94,6 +94,43 @@ def test_a_grid_that_does_not_hold_the_mass_gives_no_number(log_density, caplog)
     assert "of the model's mass" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("place", "std"),
+    [
+        *(((7.0, 0.0), 0.05), ((7.0, 0.0), 1.0), ((-8.0, 8.0), 0.05), ((-8.0, 8.0), 1.0)),
+        *(((3.0, -19.0), 0.05), ((3.0, -19.0), 1.0), ((60.0, 10.0), 1.0)),  # the last is further than the starts
+    ],
+)
+@pytest.mark.parametrize("weight", [0.99, 0.01])
+def test_a_mode_outside_of_the_grid_gives_no_number(place, std, weight, caplog):
+    data, centre = TwoBlobs(), torch.tensor(place, dtype=torch.float64)
+
+    def log_density(v):
+        far = -(v - centre).square().sum(-1) / (2 * std**2) - math.log(2 * math.pi * std**2)
+        return torch.logaddexp(math.log(1 - weight) + data.log_density(v), math.log(weight) + far)
+
+    assert numbers(eb.PlaneQuadrature(n_cells=60), OfDensity(log_density), data) == {}
+    assert "of the model's mass" in caplog.text
+
+
+def test_a_mode_outside_that_has_all_of_the_mass_does_not_overflow(caplog):
+    data, centre = TwoBlobs(), torch.tensor([9.0, 0.0], dtype=torch.float64)
+    deep = OfDensity(lambda v: torch.logaddexp(data.log_density(v), 2000 - 8 * (v - centre).square().sum(-1)))
+    assert numbers(eb.PlaneQuadrature(n_cells=60), deep, data) == {}
+    assert "of the model's mass" in caplog.text
+
+
+def test_a_mode_outside_without_mass_changes_nothing():
+    data, centre = TwoBlobs(), torch.tensor([9.0, 0.0], dtype=torch.float64)
+
+    def log_density(v, weight=1e-5):
+        far = -(v - centre).square().sum(-1) / (2 * 0.3**2) - math.log(2 * math.pi * 0.3**2)
+        return torch.logaddexp(data.log_density(v), math.log(weight) + far)
+
+    found = [numbers(eb.PlaneQuadrature(n_cells=60), OfDensity(x), data)["kl"] for x in (data.log_density, log_density)]
+    assert found[1] == pytest.approx(found[0], abs=1e-9)
+
+
 def test_where_nothing_is_known_nothing_is_said():
     metric, data = eb.PlaneQuadrature(n_cells=30), eb.Moons()
     assert list(numbers(metric, eb.GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]  # no density

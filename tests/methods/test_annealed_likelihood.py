@@ -51,7 +51,7 @@ def test_what_an_iteration_descends_by_hand():
     (found,) = iterating.found(method, state, v, noise)["model"]
     end, _ = iterating.run(method, state, v, noise)
     x, age = end.buffers["chain_v"], end.buffers["chain_age"]
-    assert set(age.tolist()) == {2, 3, 4, 5, 6, 7}
+    assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}  # at 6, between the two moves, a chain begins anew
     points, at_one = method.objective.perturb(v, noise["data"]), x[age > 4]
     loss = energy.energy(points, q.mean(points)).mean() - energy.energy(at_one, q.mean(at_one)).mean()
     iterating.assert_descends(found, loss, energy)
@@ -72,10 +72,21 @@ def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
     torch.testing.assert_close(seen["U"], method.energy.free_energy(x) / T)
     torch.testing.assert_close(seen["size"], 0.4 * T.sqrt())
     assert after.tolist() == [-1, 1, 2, 4, 5, 7, 1]
-    torch.testing.assert_close(x[-1], noise["start"][-1])
+    torch.testing.assert_close(x[-1], noise["start"][0, -1])
     method.n_falling = 0
     method.moved(method.free_energy(method.live_state()), x, torch.zeros(7), noise)
     torch.testing.assert_close(seen["size"], torch.full((7,), 0.4))  # all the time at T = 1
+
+
+@pytest.mark.parametrize("n_moves", [1, 2, 4, 5, 7])
+def test_equally_many_chains_are_at_temperature_one_in_all_iterations(n_moves):
+    method = make(n_chains=12, n_falling=4, n_held=2, n_moves=n_moves)  # two chains of each age
+    F = method.free_energy(method.live_state())
+    method.start(torch.randn(12, V_DIM), keyed_generator(0))
+    x, age = method.chain_v, method.chain_age
+    for i in range(20):
+        x, age, _ = method.moved(F, x, age, method._move_noise(x, n_moves, keyed_generator(i)))
+        assert age.sort().values.tolist() == [a for a in range(1, 7) for _ in range(2)]
 
 
 def test_the_posterior_stays_and_the_validation_loss_is_that_of_denoising():

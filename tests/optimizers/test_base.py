@@ -13,6 +13,7 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.score_matching import ScoreMatching
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.optimizers.schedules import Cosine, Warmup
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.optimizers.stateful import StatefulOptimizer
 from helpers import iterating
@@ -152,6 +153,15 @@ def test_schedules_are_those_of_torch(case):
         scheduler.step()
     assert (rates[0] == 0.3) == (case.name != "warmup")
     assert (rates[-1] < 0.3 * 0.7) == (case.name != "constant")
+
+
+@pytest.mark.parametrize("case", SCHEDULES, ids=str)
+@pytest.mark.parametrize("lr", [0.0, 1e-9, 0.3])
+def test_no_rate_is_above_the_one_that_was_asked_for(case, lr):
+    for schedule in (case.make(), Warmup(n_iterations=5, schedule=case.make()), Cosine()):
+        rates = [schedule(lr, iteration, 24) for iteration in range(30)]
+        assert max(rates) <= lr
+        assert min(rates) >= 0
 
 
 def flatten(prefix, tree):

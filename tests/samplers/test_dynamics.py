@@ -109,6 +109,68 @@ def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
     assert float(((shares - energy.weights).square() / energy.weights).sum() * 500) > 1000
 
 
+def rounded(x):
+    """x as autocast would round it, with the slope of x."""
+    return x + (x.bfloat16().to(x) - x).detach() if torch.is_autocast_enabled("cpu") else x
+
+
+class RoundedByAutocast(eb.GRBM):
+    """A GRBM whose energies and p(h|v) autocast rounds to bfloat16, and whose slopes it leaves as they are."""
+
+    def energy(self, v, h):
+        return rounded(super().energy(v, h))
+
+    def free_energy(self, v):
+        return rounded(super().free_energy(v))
+
+    def latent_mean(self, v):
+        return rounded(super().latent_mean(v))
+
+
+def rounded_grbm():
+    energy = RoundedByAutocast(v_dim=2, h_dim=3).double()
+    energy.load_state_dict(random_grbm(2, 3, scale=1.5).state_dict())
+    return energy.requires_grad_(False)
+
+
+ADJUSTED = cases.DynamicsCase(
+    name="AnnealedLangevin with moves",
+    make=lambda: eb.AnnealedLangevin(step_size=0.7, n_hot=5, n_falling=10, n_held=20, n_cold=5, n_leapfrog=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        pytest.param(row, kind, id=f"{row}-{kind}")
+        for row in (*cases.DYNAMICS, ADJUSTED)
+        for kind in ("marginal", "mean", "posterior", "gibbs")
+        if kind in row.make().kinds
+    ],
+)
+def test_what_is_accepted_and_drawn_does_not_depend_on_the_rounding_of_energies(float64, row, kind):
+    energy, q, v, found = rounded_grbm(), eb.BernoulliPosterior(v_dim=2, h_dim=3), normal(10, 2), {}
+    for bfloat16 in (False, True):
+        sampler = eb.ChainSamples(dynamics=row.make(), kind=kind, batch_size=50, bfloat16=bfloat16)
+        samples = sampler.draw(energy, range(50), seed=1, posterior=q, examples=v)
+        found[bfloat16] = samples.tolist(), sampler.record
+    assert found[True] == found[False]
+
+
+def test_annealed_weights_and_training_chains_do_not_depend_on_the_rounding_of_energies(float64):
+    energy, x, found = rounded_grbm(), normal(50, 2), {}
+    method = eb.AnnealedLikelihood(
+        **{"energy": energy, "objective": eb.DSM(noise_std=0.1), "optimizer": eb.SGD(lr=0.1), "n_chains": 50},
+        **{"n_moves": 4, "n_leapfrog": 2, "step_size": 0.7, "temperature": 3.0, "n_falling": 4, "n_held": 4},
+    )
+    noise, age = method._move_noise(x, 4, generator(3)), torch.zeros(50)
+    for bfloat16 in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            moved = [part.tolist() for part in method.moved(energy.free_energy, x, age, noise)]
+            found[bfloat16] = moved, eb.HamiltonianAIS(n_chains=50, n_betas=10).estimate(energy, x, generator())
+    assert found[True] == found[False]
+
+
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
 def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
     energy = random_grbm(2, 3).requires_grad_(False)
@@ -156,6 +218,15 @@ def test_chains_that_stay_apart_are_told(float64, caplog):
     published = eb.AnnealedLangevin()  # its temperature never stays at one
     assert ChainTrace.steps_of(published.stationary) == set()
     assert ChainTrace.steps_of(range(500, 1000)) == set(range(500, 1000, 5))
+
+
+@pytest.mark.parametrize("energy", [300.0, float("inf"), float("nan")])
+def test_equal_energies_give_no_r_hat_and_no_effective_size(energy, caplog):
+    trace = ChainTrace()
+    for _ in range(100):
+        trace.add(torch.full((4,), energy))
+    assert trace.close() == {}
+    assert "all equal or not finite" in caplog.text
 
 
 def test_effective_sizes_are_those_of_an_autoregressive_process():

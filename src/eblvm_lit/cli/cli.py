@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from eblvm_lit.cli.instantiate import to_plain
 from eblvm_lit.cli.sentences import refuse_unread
 from eblvm_lit.cli.sweeps import in_sweep, worst_value
-from eblvm_lit.data.files import look_for_files
+from eblvm_lit.data.files import look_for_folder
 from eblvm_lit.errors import ConfigError, EblvmError, InterruptedRunError, NonFiniteError
 
 __all__ = ["main"]
@@ -30,7 +30,7 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
     try:
         if HydraConfig.initialized() and "method" in cfg:
             refuse_unread(cfg, HydraConfig.get().overrides.task)
-            look_for_files(to_plain(cfg.data, "data"))
+            look_for_folder(to_plain(cfg.data, "data"))
         metrics = function(cfg)
         if (name := cfg.get("optimized_metric")) is not None and name not in metrics:
             raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")

@@ -55,7 +55,7 @@ def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
     """What a checkpoint of the present state would hold."""
     state = {name: value.clone() for name, value in parts.method.state_dict().items()}
     content: dict[str, Any] = {"state_dict": state}
-    for part in (*parts.callbacks.values(), parts.method):
+    for part in parts.callbacks.values():
         if isinstance(part, ExponentialAverage):
             part.on_save_checkpoint(trainer, parts.method, content)
     parts.method.on_save_checkpoint(content)

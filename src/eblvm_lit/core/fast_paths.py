@@ -1,4 +1,4 @@
-"""Every private door of torch that this package opens.
+"""The internals of torch's compiler and optimizers that this package opens, and what that gains.
 
 ================================ =======================================================================================
 ``compile_fx``, ``_straight``    What torch.compile puts around a graph in each call takes 19 % of an iteration of BiDSM

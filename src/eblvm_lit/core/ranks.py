@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["barrier", "first_rank_first", "first_reason", "gather_objects"]
+__all__ = ["barrier", "first_rank_first", "gather_objects"]
 __all__ += ["largest_over_ranks", "rank_and_size", "sum_over_ranks"]
 
 Result = TypeVar("Result")
@@ -82,16 +82,6 @@ def gather_objects(item: Result) -> list[Result]:
     items: list[Any] = [None] * size
     dist.all_gather_object(items, item)
     return items
-
-
-def first_reason(reason: str | None) -> str | None:
-    """The first reason, in the order of the processes, for which one of them cannot continue; None if all can.
-
-    Example:
-        >>> first_reason("no compiler"), first_reason(None)
-        ('no compiler', None)
-    """
-    return next((found for found in gather_objects(reason) if found is not None), None)
 
 
 def largest_over_ranks(number: int) -> int:

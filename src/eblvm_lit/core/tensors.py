@@ -129,6 +129,9 @@ def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
 def norm(tensors: Mapping[str, Tensor]) -> Tensor:
     """The Euclidean norm of all tensors together.
 
+    ``torch.nn.utils.get_total_norm`` takes the norm of norms, which differs in the last bits for 4 of 10 sets of six
+    random tensors, so that runs that clip would change; and its derivative is zero without a word.
+
     Example:
         >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
         tensor(5.)

@@ -1,4 +1,4 @@
-"""What data sets read that is never downloaded: looked for before anything that takes seconds to import."""
+"""Files of data sets that are never downloaded, or one sentence that says where they were looked for; without torch."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_files", "visible"]
+__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_folder", "visible"]
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
 
 
-def look_for_files(data: Mapping[str, Any]) -> None:
-    """Refuse the configuration of a data set whose files are not there.
+def look_for_folder(data: Mapping[str, Any]) -> None:
+    """Refuse the configuration of one of our data sets whose ``path`` is no folder, before torch is imported.
+
+    Each data set says itself what else is missing, when it is set up.
 
     Raises:
-        DataError: Says which, and where it was looked for.
+        DataError: Says where it was looked for.
 
     Example:
-        >>> look_for_files({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
+        >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
     """
-    name = data["_target_"]
-    if name == "eblvm_lit.data.image_folder.ImageFolder":
-        visible(Path(data["path"]).expanduser().absolute())
-    elif name == "eblvm_lit.data.frey_face.FreyFace":
-        faces_file(Path(data["root"]))
+    if "path" in data and str(data["_target_"]).startswith("eblvm_lit."):
+        visible(Path(str(data["path"])).expanduser().absolute())
 
 
 def visible(folder: Path) -> list[Path]:

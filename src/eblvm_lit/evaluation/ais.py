@@ -62,7 +62,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     w = (log_weights - shift).exp()
     log_z, error = float(shift + w.mean().log()) + log_z_base, float(w.std() / (w.mean() * math.sqrt(n)))
     ess = float(w.sum().square() / w.square().sum())
-    if ess - 1 < FEWEST * (n - 1):
+    if not ess - 1 >= FEWEST * (n - 1):  # also of NaN
         log.warning(
             "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
             "more than its standard error says. Raise n_betas.",

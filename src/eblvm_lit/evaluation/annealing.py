@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.samplers.energy_grad import unrounded
 from eblvm_lit.samplers.hmc import HMC
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
@@ -129,7 +130,7 @@ def anneal(
     """
     log_w, last = z.new_zeros(len(z), dtype=torch.float64), len(schedule) - 1
     for k, (beta, size) in enumerate(schedule[1:], start=1):
-        log_w += (beta - schedule[k - 1][0]) * (0.5 * z.square().sum(-1) - target(z)).double()
+        log_w += (beta - schedule[k - 1][0]) * (0.5 * z.square().sum(-1) - unrounded(target, z)).double()
         if k < last:  # a move at the last temperature would not change the weights
             z = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size).x
         if on_step is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -23,6 +24,11 @@ __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
 ROWS = 10_000  # of the free energy at a time
 OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
+# Searches for modes outside of the grid start in a box so many times as wide as the grid, and take so many steps, of
+# which the first are those below, in widths of the window. They fall to zero on a line: a search can cross 15 windows.
+WIDER = 5
+N_STEPS = 100
+STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
 log = logging.getLogger(__name__)
 
 
@@ -68,14 +74,19 @@ class PlaneQuadrature(Metric):
     the narrowest mode. Gives ``quadrature_log_likelihood`` of the split; ``kl`` where the density of the data is known;
     and of :class:`~eblvm_lit.data.blobs.Blobs` ``mode_weights_error``, the total variation between the equal weights of
     the modes and the masses that the model has nearest to each. Applies to models with a free energy, and to those of
-    up to three real latents, which are summed over a grid, too. Where the grid does not hold the model's mass, the
-    numbers would be too good: they are left out with a warning.
+    up to three real latents, which are summed over a grid, too.
+
+    Where the grid does not hold the model's mass, the numbers would be too good: they are left out with a warning. That
+    is seen in two ways. The outermost tenth of the grid may hold too much. And searches that descend F, from the centre
+    of each window of a tiling five times as wide as the grid, may end outside of the grid: then the mass of the windows
+    where they end is summed, too. A mode outside to which no such search descends is not seen, for example one that is
+    much narrower than the window and stands on a plateau.
 
     Args:
         n_cells: n.
         scale: How many times as wide as the window the grid is, an odd number.
-        tolerance: Largest share of the mass that the outermost tenth of the grid, or of latents the outermost nodes,
-            may hold.
+        tolerance: Largest share of the mass that the outermost tenth of the grid, the windows outside of it, or of
+            latents the outermost nodes, may hold.
         half_width: Half the width of the grid of latents.
         n_nodes: Its nodes along each axis, an odd number.
 
@@ -116,11 +127,15 @@ class PlaneQuadrature(Metric):
             log.warning("kl and quadrature_log_likelihood are left out: %s", error)
             return {}
         device = next(model.parameters()).device
-        minus_f = -by_rows(model.free_energy, ROWS, grid.points.to(device)).cpu()
-        log_z = self.log_partition(minus_f, grid)
+
+        def minus_free_energy(v: Tensor) -> Tensor:
+            return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
+
+        minus_f = minus_free_energy(grid.points)
+        log_z = self.log_partition(minus_free_energy, minus_f, data.bounds, grid)
         if log_z is None:
             return {}
-        found = {"quadrature_log_likelihood": float(-by_rows(model.free_energy, ROWS, v.to(device)).mean()) - log_z}
+        found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
         log_d = data.log_density(grid.points[grid.inner]) if isinstance(data, ToyDataModule) else None
         if log_d is not None:
             p_d = log_d.exp()
@@ -129,19 +144,42 @@ class PlaneQuadrature(Metric):
             found["mode_weights_error"] = self._weights_error(data, (minus_f - log_z).exp() * grid.area, grid.points)
         return found
 
-    def log_partition(self, minus_f: Tensor, grid: PlaneGrid) -> float | None:
+    def log_partition(
+        self, minus_free_energy: Callable[[Tensor], Tensor], minus_f: Tensor, bounds: Window, grid: PlaneGrid
+    ) -> float | None:
         """log Z of -F (S,) at the points of a grid; None, and a warning, where the grid does not hold the mass."""
         log_z, outer = (float(terms.logsumexp(0)) + math.log(grid.area) for terms in (minus_f, minus_f[grid.outer]))
         share = math.exp(outer - log_z) if math.isfinite(log_z) else math.nan
         if share <= self.tolerance:
+            share += self._share_outside(minus_free_energy, log_z, bounds, grid)
+        if share <= self.tolerance:
             return log_z
         log.warning(
-            "kl and quadrature_log_likelihood are left out: the outermost tenth of the grid holds %.1e of the model's "
-            "mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale is too small.",
+            "kl and quadrature_log_likelihood are left out: the outermost tenth of the grid and modes outside of it "
+            "have %.1e of the model's mass, more than %g; exp(-F) has no finite integral, or metrics.quadrature.scale "
+            "is too small.",
             share,
             self.tolerance,
         )
         return None
+
+    def _share_outside(
+        self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
+    ) -> float:
+        """The share of the mass that is in windows outside of the grid to which F descends."""
+        low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
+        width = high - low
+        x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
+        for i in range(N_STEPS):
+            near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
+            x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
+        # where F of the whole window were the lowest that was found there, the window would still have enough mass
+        enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
+        windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
+        shifts = windows[windows.abs().amax(1) > self.scale / 2] * width
+        masses = [minus_free_energy(grid.points[grid.inner] + shift).logsumexp(0) for shift in shifts]
+        outside = torch.stack([torch.tensor(-math.inf), *masses]).logsumexp(0) + math.log(grid.area)
+        return float((outside - log_z).sigmoid())
 
     @staticmethod
     def _weights_error(data: Blobs, masses: Tensor, points: Tensor) -> float:

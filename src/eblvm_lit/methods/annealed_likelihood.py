@@ -34,14 +34,16 @@ class AnnealedLikelihood(Method):
     begins with the parameters of a trained model (``init_from``), corrects both. It moves the model alone: q stays, so
     that F is known. Where the energy has a free energy, that is F.
 
-    Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo of all chains, at the temperature of their age a:
+    Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo of all chains. A chain's age a is the number of
+    moves since it began, and the temperature of a move is that of the age before it:
 
     .. math:: T_a = T_0^{1 - a / A} \text{ for } a < A, \quad 1 \text{ for } A \le a < A + C
 
-    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I). At first all chains are at
-    noised examples, and their ages are evenly spread, so that equally many are at T = 1 in all iterations. They are in
-    the checkpoint. Processes that share the minibatch share the chains, and each holds all of them. Reference: Tieleman
-    2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains that begin anew.
+    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I), also between two moves of
+    an iteration. At first all chains are at noised examples, and their ages are evenly spread, so that equally many,
+    within one, are at T = 1 in all iterations. They are in the checkpoint. Processes that share the minibatch share the
+    chains, and each holds all of them. Reference: Tieleman 2008 for persistent chains; Du et al. 2021,
+    arXiv 2012.01316, for chains that begin anew.
 
     Args:
         energy: The model.
@@ -161,10 +163,10 @@ class AnnealedLikelihood(Method):
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Where chains may begin anew (n, *event), and the noise of moves: (n_moves, n, D) and (n_moves, n)."""
+        """Where chains may begin anew and the momenta, both (n_moves, n, D), and uniform numbers (n_moves, n)."""
         flat = like.flatten(1)
         return {
-            "start": 0.5 + torch.empty_like(like).normal_(generator=generator),
+            "start": 0.5 + flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
             "momentum": flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
             "uniform": flat.new_empty(n_moves, len(flat)).uniform_(generator=generator),
         }
@@ -173,10 +175,11 @@ class AnnealedLikelihood(Method):
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The chains (B, *event) and their ages after some moves, and the mean acceptance of the last one."""
-        again, acceptance = age >= self.n_falling + self.n_held, age.new_zeros(())
-        x = torch.where(again.view(-1, *[1] * (x.dim() - 1)), noise["start"], x)
-        age, flat = torch.where(again, 0, age), x.flatten(1)
-        for drawn in zip(noise["momentum"], noise["uniform"], strict=True):
+        flat, acceptance = x.flatten(1), age.new_zeros(())
+        for start, *drawn in zip(noise["start"], noise["momentum"], noise["uniform"], strict=True):
+            again = age >= self.n_falling + self.n_held
+            age = torch.where(again, 0, age)
+            flat = torch.where(again.unsqueeze(1), start, flat)
             T = self.temperature ** ((self.n_falling - age) / max(self.n_falling, 1)).clamp(min=0, max=1)
             size = self.step_size * T.sqrt().unsqueeze(1)
             move = self.hmc.move(lambda y, T=T: F(y.view_as(x)) / T, flat, MoveNoise(*drawn), size)

@@ -35,8 +35,8 @@ class Cosine(Schedule):
     .. math:: \mathrm{floor} + (\alpha - \mathrm{floor}) \tfrac12 (1 + \cos(\pi i / n))
 
     Args:
-        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6. None: the rate at the start, so that
-            nothing falls.
+        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6. None, or a floor above the rate at the
+            start: the rate stays what it is.
 
     Example:
         >>> [round(Cosine(floor=0.0)(1.0, i, 4), 3) for i in range(5)]
@@ -48,10 +48,9 @@ class Cosine(Schedule):
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
-        if self.floor is None:
-            return lr
+        floor = lr if self.floor is None else min(self.floor, lr)
         progress = min(iteration / max(total, 1), 1.0)
-        return self.floor + (lr - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
+        return floor + (lr - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 class Step(Schedule):

@@ -15,6 +15,7 @@ from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
+from eblvm_lit.samplers.energy_grad import unrounded
 from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -49,7 +50,7 @@ class ChainSamples(Sampler):
         denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
             carry no data noise, so by default it does not.
         bfloat16: Whether products of slopes are rounded to bfloat16, which takes half the time where the device has
-            units for it. Metropolis steps then accept by energies that are not rounded.
+            units for it. Energies by which Metropolis steps accept, and latents that are drawn, are not rounded.
 
     Attributes:
         record: Of the chains drawn last: see :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
@@ -218,11 +219,13 @@ class ChainSamples(Sampler):
             ConfigError: Without any sample, or if the chains diverge.
         """
         device, ends, trace = next(energy.parameters()).device, [], ChainTrace()
-        with eval_mode(energy), torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+        with eval_mode(energy):
             for first in range(0, len(samples), self.batch_size):
                 rows = slice(first, min(first + self.batch_size, len(samples)))
                 noise = SampleNoise(seed, samples[rows], device=device)
-                ends.append(self.dynamics.run(prepare(rows, noise), noise, on_step=on_step, trace=trace)[0])
+                chains = prepare(rows, noise)
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
+                    ends.append(self.dynamics.run(chains, noise, on_step=on_step, trace=trace)[0])
                 trace.next_batch()
         self.record = trace.close()
         return torch.cat(ends)
@@ -231,9 +234,8 @@ class ChainSamples(Sampler):
 def _with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
     """Chains of v and of latents that are drawn from p(h|v)."""
 
-    @torch.no_grad()
     def draw(v: Tensor, noise: SampleNoise) -> Tensor:
         rows = [energy.latent_noise((1,), v, generator) for generator in noise.generators]
-        return energy.draw_latent(v, torch.cat(rows))
+        return unrounded(lambda v: energy.draw_latent(v, torch.cat(rows)), v)
 
     return Chains(energy.energy, (v, energy.latent_mean(v).detach()), denoised=(True, False), draw_latents=draw)

@@ -57,10 +57,19 @@ class ChainTrace:
         self._batch = []
 
     def close(self) -> dict[str, float]:
-        """R-hat and effective sizes, of two chains at least; a line in the log where R-hat is above 1.1."""
+        """R-hat and effective sizes of at least two chains; nothing where all energies are equal or some are NaN.
+
+        The log has a warning where R-hat is above 1.1, and where equal energies say nothing of convergence.
+        """
         self.next_batch()
         draws = np.concatenate(self._batches) if self._batches else np.empty((0, 0))
         if len(draws) < 2:
+            return {}
+        if not draws.min() < draws.max():  # also of NaN
+            log.warning(
+                "Whether the chains have converged is not known: their energies are all equal or not finite. Use a "
+                "smaller step_size if the chains do not move."
+            )
             return {}
         stats: Any = array_stats  # its annotations allow other results
         record = {

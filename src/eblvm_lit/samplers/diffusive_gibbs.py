@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
+from eblvm_lit.samplers.energy_grad import unrounded
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -74,8 +75,7 @@ class DiffusiveGibbs(Dynamics):
             drawn, uniform = normal.unflatten(1, (2 + self.n_moves, -1)).unbind(1), uniforms.unbind(1)
             y = x + tau * drawn[0]
             proposal = y + tau * drawn[1]
-            with torch.no_grad():
-                taken = uniform[0].log() < flat.energies(x) - flat.energies(proposal)
+            taken = uniform[0].log() < unrounded(flat.energies, x) - unrounded(flat.energies, proposal)
             x, here = proposal.where(taken.unsqueeze(1), x), None
             size = (self.step_size**-2 + tau**-2) ** -0.5
 

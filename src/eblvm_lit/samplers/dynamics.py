@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chain_trace import ChainTrace
-from eblvm_lit.samplers.energy_grad import energy_grad
+from eblvm_lit.samplers.energy_grad import energy_grad, unrounded
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["Chains", "Dynamics", "FlatChains"]
@@ -159,7 +159,7 @@ class Dynamics(ABC):
         for step, x in enumerate(self.trajectory(chains, noise)):
             end = x
             if trace is not None and step in traced:
-                trace.add(chains.energies(*x))
+                trace.add(unrounded(chains.energies, *x))
             if on_step is not None and step < self.n_steps:
                 on_step(len(noise))
         if not all(bool((x.abs() < LARGEST).all()) for x in end):  # also false for NaN

@@ -1,14 +1,15 @@
-"""The gradient of an energy in several variables."""
+"""Energies and their gradients as chains take them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad, plain_autograd
 
-__all__ = ["energy_grad"]
+__all__ = ["energy_grad", "unrounded"]
 
 
 def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -19,9 +20,28 @@ def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[T
         x: The variables.
 
     Example:
-        >>> import torch
         >>> energy_grad(lambda x, y: (x * x * y).sum(), (torch.tensor([3.0]), torch.tensor([2.0])))
         (tensor([12.]), tensor([9.]))
     """
     with plain_autograd():
         return grad(energy, argnums=tuple(range(len(x))))(*x)
+
+
+def unrounded(energy: Callable[..., Tensor], *x: Tensor) -> Tensor:
+    """The energy of each chain, shape (B,), in the precision of x even where autocast rounds products to bfloat16.
+
+    A Metropolis step that compares rounded energies leaves another distribution invariant than the model's: with
+    energies of about 300, the weight 0.269 of a mode became 0.241.
+
+    Args:
+        energy: Maps the variables to one number for each chain; nothing is differentiated through it.
+        x: The variables.
+
+    Example:
+        >>> x = torch.full((2, 3), 1.01)
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     unrounded(lambda x: (x @ x.T)[0], x).dtype
+        torch.float32
+    """
+    with torch.no_grad(), torch.autocast(x[0].device.type, enabled=False):
+        return energy(*x)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad, plain_autograd
+from eblvm_lit.samplers.energy_grad import unrounded
 
 __all__ = ["HMC", "Move", "MoveNoise"]
 
@@ -94,15 +95,10 @@ class HMC:
                 slope, values = grad(total, has_aux=True)(x)
             return values.detach(), slope.to(x.dtype)
 
-        def unrounded(x: Tensor, values: Tensor) -> Tensor:
-            if not torch.is_autocast_enabled(x.device.type):
-                return values
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                return energy(x)
-
+        rounds = torch.is_autocast_enabled(x.device.type)
         if here is None:
             before, slope_before = value_and_slope(x)
-            before = unrounded(x, before)
+            before = unrounded(energy, x) if rounds else before
         else:
             before, slope_before = here
         end, momentum, after, slope = x, noise.momentum, before, slope_before
@@ -111,7 +107,7 @@ class HMC:
             end = end + step_size * momentum
             after, slope = value_and_slope(end)
             momentum = momentum - 0.5 * step_size * slope
-        after = unrounded(end, after)
+        after = unrounded(energy, end) if rounds else after
         kinetic = 0.5 * (noise.momentum.square().sum(-1) - momentum.square().sum(-1))
         acceptance = (before - after + kinetic).exp().clamp(max=1)
         acceptance = acceptance.where(acceptance.isfinite(), 0)  # a proposal so far off that its energy overflows

@@ -140,3 +140,20 @@ def test_criteria_are_those_of_the_libraries():
     score.update(x)
     ours = InceptionScore(n_splits=1).compute(set_of(x, x), None, TITLES)["inception_score"]
     assert ours == pytest.approx(float(score.compute()[0]), abs=1e-4)
+
+
+def test_precision_and_recall_are_those_of_torch_fidelity_and_include_ties():
+    from sklearn.datasets import load_digits
+    from torch_fidelity.metric_prc import prc_features_to_metric
+
+    def ours(x, y):
+        return PrecisionRecall(k=3).compute(set_of(x), set_of(y), TITLES)
+
+    x, y = normal(300, 50), 1.1 * normal(200, 50, seed=1)
+    theirs = prc_features_to_metric(x, y, prc_neighborhood=3, verbose=False)
+    assert ours(x, y) == pytest.approx({name: theirs[name] for name in ("precision", "recall")}, abs=1e-6)
+    digits = torch.tensor(load_digits().data)[torch.randperm(1797, generator=torch.Generator().manual_seed(0))][:1600]
+    x, y = digits.chunk(2)
+    whole = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square().round()
+    radii = torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist").square().round().kthvalue(4).values
+    assert ours(x / 16, y / 16)["precision"] == float((whole <= radii).any(1).double().mean()) == 0.9025

@@ -19,6 +19,9 @@ class PrecisionRecall(NeighbourCriterion):
     Both lie between 0 and 1, and higher is better. Compare only values of equally many samples and examples. Reference:
     Kynkaanniemi et al. 2019, arXiv 1904.06991.
 
+    ``torch_fidelity.metric_prc`` gives the same numbers but for ties, which it rounds: of 800 of scikit-learn's digits
+    against 800 others one that is at distance r_k is left out, so that the precision is 0.90125 for 0.9025.
+
     Args:
         k: The neighbour that a ball reaches to.
         n_max: Largest number of examples, the first ones; None for all.
