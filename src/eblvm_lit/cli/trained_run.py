@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from eblvm_lit.cli.sharing import save_pretrained
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import LogLikelihood
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
@@ -106,13 +107,14 @@ class TrainedRun:
     @cached_property
     def data(self) -> ArrayDataModule:
         """The data set of the run; its files are read when it is first asked for."""
-        data = instantiate(self.config.data, "data", self.packages)
+        data = instantiate(self.config.data, "data", self.packages, ArrayDataModule)
         data.max_examples = self.config.get("max_examples")
         data.setup()
         return data
 
     def examples(self, split: str = "test") -> Tensor:
         """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        one_of("split", split, ("train", "val", "test"))
         v = self.data.as_float(getattr(self.data.splits, split))
         return v.to(self._like)
 
@@ -162,8 +164,10 @@ class TrainedRun:
         Raises:
             ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
         """
-        if n < 1:
-            raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+        if not isinstance(n, Integral) or n < 1:
+            raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
+        if not isinstance(sampler, Sampler | None):
+            raise ConfigError(f"A sampler is an object such as eblvm_lit.Gibbs(n_steps=1000), not {sampler!r}.")
         n = int(n)  # of NumPy, too
         if sampler is None and self.generator is not None:
             node = self.config.get("latent_langevin")
@@ -200,7 +204,7 @@ class TrainedRun:
     def sampler(self) -> Sampler:
         """The sampler of the run's configuration; the published annealed Langevin dynamics if it has none."""
         if self.config.get("sampler") is not None:
-            return instantiate(self.config.sampler, "sampler", self.packages)
+            return instantiate(self.config.sampler, "sampler", self.packages, Sampler)
         return ChainSamples(dynamics=AnnealedLangevin(), deep_images_only=True)
 
     def _point_samples(self) -> PointSamples | None:

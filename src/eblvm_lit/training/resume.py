@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.changed_settings import changed_settings
 from eblvm_lit.training.checkpoint_io import checkpoint_file
+from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = ["changed_rates", "check_settings", "find_checkpoint"]
 
@@ -104,9 +104,9 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
-            stored = yaml.safe_load((path.parent.parent / "config.yaml").read_text())  # interpolations stay text
+            stored = read_yaml(path.parent.parent / "config.yaml")
             if not changed_settings(stored, cfg, allowed):
                 return path
-        except (OSError, AttributeError, KeyError, yaml.YAMLError):
+        except (OSError, AttributeError, KeyError, DataError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
