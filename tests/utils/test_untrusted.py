@@ -4,14 +4,13 @@ import io
 import pickle
 import zipfile
 
-import numpy as np
 import pytest
 import torch
 import yaml
 from omegaconf import OmegaConf
 
 from eblvm_lit.errors import DataError
-from eblvm_lit.utils.untrusted import LEVELS, MOST, MOST_PICKLED, read_arrays, read_tensors, read_yaml, refuse_endless
+from eblvm_lit.utils.untrusted import LEVELS, MOST, read_tensors, read_yaml, refuse_endless
 from helpers.shell import same
 
 CONTENT = {
@@ -47,22 +46,6 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
     assert all(text.startswith(f"{path} is not a readable checkpoint") for text in refused)
 
 
-def test_arrays_with_a_flipped_bit_are_refused_or_are_what_was_saved(tmp_path):
-    path, arrays = tmp_path / "reference.npz", {"mean": np.arange(40.0), "rows": np.ones((9, 9), np.uint8)}
-    np.savez(path, **arrays)
-    content, refused = path.read_bytes(), []
-    for changed in flipped(content, range(0, len(content), 5)):
-        path.write_bytes(changed)
-        try:
-            found = read_arrays(path)
-        except DataError as error:
-            refused.append(str(error))
-        else:
-            assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
-    assert len(refused) > 80
-    assert all("delete it, and it is made anew" in text for text in refused)
-
-
 def zipped(path, pickled, **options):
     """A file that looks like a checkpoint, with a pickle of one's own."""
     with zipfile.ZipFile(path, "w", **options) as file:
@@ -73,9 +56,9 @@ def zipped(path, pickled, **options):
 def test_a_pickle_of_endless_instructions_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it is read"))
     # "0" drops what "N" has put on the stack
-    endless = b"\x80\x02" + b"N0" * MOST_PICKLED + b"N."
+    endless = b"\x80\x02" + b"N0" * 32 * MOST + b"N."
     zipped(tmp_path / "stored.ckpt", endless)
-    zipped(tmp_path / "small.ckpt", endless[: MOST_PICKLED // 2], compression=zipfile.ZIP_DEFLATED)
+    zipped(tmp_path / "small.ckpt", endless[: 16 * MOST], compression=zipfile.ZIP_DEFLATED)
     for path in tmp_path.iterdir():
         with pytest.raises(DataError, match=path.name):
             read_tensors(path)

@@ -29,8 +29,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         DataError: If the checkpoint lacks a required part.
         ConfigError: For an interpolation, unknown weights, or metrics or figures without the callback for them.
     """
-    parts = [plain.get(part) for part in ("data", "method", "callbacks")] if isinstance(plain, dict) else [None]
-    if not all(isinstance(part, dict) for part in parts) or "seed" not in plain:
+    if (
+        not isinstance(plain, dict)
+        or not all(isinstance(plain.get(part), dict) for part in ("data", "method", "callbacks"))
+        or "seed" not in plain
+    ):
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
     stored = OmegaConf.create(dict(plain))
@@ -44,8 +47,14 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
     if stored.eval_weights not in WEIGHTS:
         raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
-    curves = str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv")  # of its run, wherever it is
-    redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir, "csv_path": curves})
+    redirect(
+        stored,
+        {
+            "save_dir": cfg.run_dir,
+            "cache_dir": cfg.cache_dir,
+            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),  # of its run
+        },
+    )
     _choose(stored, cfg)
     if cfg.data_root is not None:  # also of the outlier sets in the metrics
         for part in (stored.data, stored.callbacks):

@@ -36,12 +36,14 @@ LIBRARIES = (
 )
 # What any other configuration may name, which a stranger may have written: modules of torch, and these rooms of this
 # package. Loggers write where they are told and connect to hosts; only the data and callbacks have files.
-MODULES = "torch.nn.modules"
-ROOMS = (
-    *("divergences", "energies", "evaluation", "hypergradients", "methods", "networks", "noise_distributions"),
-    *("objectives", "optimizers", "posteriors", "samplers", "scores"),
-)
-MORE_ROOMS = {"data": ("data",), "callbacks": ("data", "figures", "training.callbacks")}
+ROOMS = {
+    "": (
+        *("divergences", "energies", "evaluation", "hypergradients", "methods", "networks", "noise_distributions"),
+        *("objectives", "optimizers", "posteriors", "samplers", "scores"),
+    ),
+    "data": ("data",),
+    "callbacks": ("data", "figures", "training.callbacks"),
+}
 
 
 def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type | None = None) -> Any:
@@ -106,7 +108,10 @@ def _check(node: Any, path: str, packages: Sequence[str]) -> None:
     """Refuse forbidden targets and Hydra's special keys, at any depth."""
     for place, key, value in _members(node, path):
         if key == "_target_":
-            resolve_target(value, packages, re.split(r"[.[]", path)[0])
+            module = resolve_target(value, packages).__module__
+            rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+            if not {*LIBRARIES} <= {*packages} and not _within(module, ["torch.nn.modules", *rooms, *packages]):
+                raise ConfigError(f"{path} may not name {value!r}, which is no part of a model or not of this kind.")
         elif isinstance(key, str) and key.startswith("_"):
             raise ConfigError(f"{path} has a key {key!r} that is not allowed.")
         _check(value, place, packages)
@@ -120,17 +125,12 @@ def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
         yield from ((f"{path}[{index}]", index, value) for index, value in enumerate(node))
 
 
-def resolve_target(name: str, packages: Sequence[str] = (), part: str = "") -> type:
+def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
     """The class of a ``_target_``, if it is allowed.
 
     Only classes are allowed: with functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
     anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
     this package, but is not part of it.
-
-    Args:
-        name: The name.
-        packages: As in :func:`instantiate`.
-        part: The part of the configuration that names it, such as ``data``.
 
     Raises:
         ConfigError: If the name is not allowed or does not exist.
@@ -141,18 +141,16 @@ def resolve_target(name: str, packages: Sequence[str] = (), part: str = "") -> t
         >>> resolve_target("os.system")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system' here, only fitting classes of ...
+        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system', only classes of eblvm_lit: ...
     """
     is_name = isinstance(name, str) and re.fullmatch(r"[\w.]+", name)
     module, _, attribute = name.rpartition(".") if is_name else ("", "", "")
-    users = {*LIBRARIES} <= {*packages}
-    rooms = [OWN] if users else [MODULES, *(f"{OWN}.{room}" for room in (*ROOMS, *MORE_ROOMS.get(part, ())))]
-    allowed = (*rooms, *packages)
+    allowed = (OWN, *packages, "torch.nn.modules")
     refusal = ConfigError(
-        f"A configuration may not name {name!r} here, only fitting classes of {', '.join((OWN, *packages))}: add a "
-        "package of yours with allow_packages=[...]."
+        f"A configuration may not name {name!r}, only classes of {', '.join((OWN, *packages))}: add a package of yours "
+        "with allow_packages=[...]."
     )
-    if not _within(module, (*allowed, "torch.nn")) and not (users and name == "pytorch_lightning.Trainer"):
+    if not _within(module, (*allowed, "torch.nn")) and name != "pytorch_lightning.Trainer":
         raise refusal
     try:
         target = getattr(importlib.import_module(module), attribute)

@@ -59,13 +59,13 @@ def load(
     """
     packages, device = import_packages(allow_packages, config_dir), find_device(device)
     shipped = PRETRAINED / str(path)
-    path = shipped if shipped.is_dir() and not Path(path).exists() else Path(path)
+    path = shipped if shipped.is_dir() and not Path(str(path)).exists() else Path(str(path))
     if not any(file.is_file() for file in (path, path / WEIGHTS, path / "checkpoints" / f"{checkpoint}.ckpt")):
         names = sorted(folder.name for folder in PRETRAINED.iterdir() if folder.is_dir())
-        near = nearest(str(path), names)
         raise DataError(
             f"There is no checkpoint at {path}: name one, the folder of a run with checkpoints/{checkpoint}.ckpt, that "
-            f"of a model with {WEIGHTS}, or one of {', '.join(names)}.{f' Did you mean {near}?' if near else ''}"
+            f"of a model with {WEIGHTS}, or one of {', '.join(names)}."
+            + (f" Did you mean {near}?" if (near := nearest(str(path), names)) else "")
         )
     if (path / WEIGHTS).is_file():
         file, content, folder = path / WEIGHTS, read_pretrained(path), None

@@ -156,8 +156,11 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
         metrics = json.loads((folder / METRICS).read_text()) if (folder / METRICS).is_file() else {}
         config = cast(DictConfig, OmegaConf.create(_portable(read_yaml(folder / CONFIG)) or {}))
         redirect(config, {"root": os.environ.get("EBLVM_DATA", "data")})
-        method, iteration = OmegaConf.select(config, "method._target_"), int(metrics.get("iteration", 0))
-        ours = {"config": OmegaConf.to_container(config), "method": method, "iteration": iteration}
+        ours = {
+            "config": OmegaConf.to_container(config),
+            "method": OmegaConf.select(config, "method._target_"),
+            "iteration": int(metrics.get("iteration", 0)),
+        }
     except Exception as error:  # three readers have a dozen types for files that are none of their own
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,7 +163,7 @@ class TrainedRun:
         Raises:
             ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
         """
-        if not isinstance(n, Integral) or n < 1:
+        if not hasattr(n, "__index__") or n < 1:
             raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
         if not isinstance(sampler, Sampler | None):
             raise ConfigError(f"A sampler is an object such as eblvm_lit.Gibbs(n_steps=1000), not {sampler!r}.")
@@ -221,7 +220,10 @@ class TrainedRun:
     def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Points on the model's device and of its type, if no other is given; of arrays, too."""
         like = self._like
-        v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
+        try:
+            v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
+        except (TypeError, ValueError, RuntimeError) as error:  # of a text, or rows of several lengths
+            raise ConfigError(f"v is an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
         if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
             raise ConfigError(
                 f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
@@ -247,6 +249,8 @@ class TrainedRun:
                 posterior.
         """
         energy, v = self.energy, self._points(v)
+        if not hasattr(n_particles, "__index__") or n_particles < 1:
+            raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
         if isinstance(energy, MarginalEnergy):
             return energy.score(v).detach()
         q, particles = self.posterior, PosteriorParticles()

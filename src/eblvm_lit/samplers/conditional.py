@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -205,8 +204,8 @@ def inpaint(
         start = torch.where(moving == 0, v[rows], start)
         if h is not None:
             return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,))
-        if "gibbs" in dynamics.kinds:
-            return with_latents(cast(ConditionalEnergy, energy), start)._replace(moving=(moving, 1.0))
+        if isinstance(energy, ConditionalEnergy) and "gibbs" in dynamics.kinds:
+            return with_latents(energy, start)._replace(moving=(moving, 1.0))
         if isinstance(energy, MarginalEnergy):
             return Chains(energy.free_energy, (start,), moving=(moving,))
         joint = (start, dynamics.start((energy.h_dim,), noise, dtype=p.dtype))

@@ -28,20 +28,13 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        if not _has(cfg, key):
+        if OmegaConf.select(cfg, key, default=...) is ...:  # null is a value
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
                 "--cfg job shows all keys."
             )
     return listed
-
-
-def _has(cfg: DictConfig, key: str) -> bool:
-    """Whether a configuration has a key, perhaps with the value null."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 - "in" is false for null
 
 
 def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -> None:

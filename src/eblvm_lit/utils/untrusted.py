@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 import zipfile
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["read_arrays", "read_tensors", "read_yaml", "refuse_endless"]
+__all__ = ["read_tensors", "read_yaml", "refuse_endless"]
 
-# Limits that files of this package are far from: a configuration has 10 kB, 300 values and 8 levels, and the pickle
-# of a checkpoint has 150 bytes for each tensor.
+# Limits that files of this package are far from. A configuration has 10 kB, 300 values and 8 levels. The pickle of a
+# checkpoint has 150 bytes for each tensor, and may have 32 times as many as a configuration.
 MOST = 2**18
 LEVELS = 40
-MOST_PICKLED = 2**23
-FOLDER = 16  # the attribute of a folder in a zip file
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML is built with it
 
 
@@ -35,12 +32,16 @@ def read_yaml(path: Path) -> Any:
         OSError: If there is no such file.
     """
     text = path.read_bytes()
-    levels = 0
     try:
-        for event in yaml.parse(text[: MOST + 1], LOADER):
-            levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if len(text) > MOST or levels > LEVELS or isinstance(event, yaml.AliasEvent):
-                raise yaml.YAMLError("it is too large or too deep for a configuration, or has aliases")
+        levels = accumulate(
+            isinstance(event, yaml.CollectionStartEvent)
+            - isinstance(event, yaml.CollectionEndEvent)
+            # an alias stands for levels without end
+            + LEVELS * isinstance(event, yaml.AliasEvent)
+            for event in yaml.parse(text, LOADER)
+        )
+        if len(text) > MOST or any(level > LEVELS for level in levels):
+            raise yaml.YAMLError("it is too large or too deep for a configuration, or has aliases")
         return yaml.load(text, LOADER)
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{path} is not a readable configuration ({' '.join(str(error).split())[:200]}).") from None
@@ -69,23 +70,10 @@ def refuse_endless(node: Any, name: str) -> None:
     """
     level = [node]
     for _ in range(LEVELS):
-        inner = ((*x, *x.values()) if isinstance(x, dict) else x for x in level if isinstance(x, dict | list | tuple))
-        level = list(islice(chain.from_iterable(inner), MOST)) if len(level) < MOST else level
+        inside = ((*x, *x.values()) if isinstance(x, dict) else x for x in level if isinstance(x, dict | list | tuple))
+        level = list(islice(chain.from_iterable(inside), MOST)) if len(level) < MOST else level
     if level:
         raise DataError(f"{name} has too many levels or values for a configuration.")
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read what ``numpy.savez`` wrote, which compares checksums.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
-    try:
-        with np.load(path) as file:
-            return dict(file)
-    except Exception as error:  # a damaged file raises one of half a dozen types
-        raise DataError(f"{path} is damaged ({error}): delete it, and it is made anew.") from None
 
 
 def read_tensors(path: Path) -> Any:
@@ -99,10 +87,11 @@ def read_tensors(path: Path) -> Any:
     """
     try:
         with zipfile.ZipFile(path) as file:
-            sizes = {member: member.file_size for member in file.infolist()}  # more than the file's if compressed
-            pickled = sum(size for member, size in sizes.items() if member.filename.endswith(".pkl"))
-            folders = any(member.external_attr & FOLDER for member in sizes)  # which torch does not fill
-            if sum(sizes.values()) > path.stat().st_size or pickled > MOST_PICKLED or folders or file.testzip():
+            members = file.infolist()
+            compressed = sum(x.file_size for x in members) > path.stat().st_size
+            endless = any(x.file_size > 32 * MOST for x in members if x.filename.endswith(".pkl"))
+            folders = any(x.external_attr & 16 for x in members)  # of which torch reads nothing
+            if compressed or endless or folders or file.testzip():
                 raise zipfile.BadZipFile
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen types for files that are none of its own

@@ -19,7 +19,6 @@ from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
-from eblvm_lit.utils.untrusted import read_tensors
 
 __all__ = ["ClassifierFeatures"]
 
@@ -111,7 +110,7 @@ class ClassifierFeatures(FeatureExtractor):
                 v_shape=image_shape_of(data), n_classes=n_classes, width=self.width, out_dim=self.dim
             ).float()
         if path.is_file():
-            known = read_tensors(path)
+            known = torch.load(path, map_location="cpu", weights_only=True)
             network.load_state_dict(known["state_dict"])
             return network, known["accuracy"]
         fit(network, data, n_steps=self.n_steps, batch_size=self.batch_size, lr=self.lr, seed=self.seed)

@@ -19,7 +19,6 @@ from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.progress import progress_bar
-from eblvm_lit.utils.untrusted import read_arrays
 
 __all__ = ["SampleCache"]
 
@@ -124,8 +123,8 @@ def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.n
     """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
     images, there = np.zeros((n, *image_shape), np.uint8), np.zeros(n, bool)
     for path in sorted(folder.glob("*.npz")):
-        found = read_arrays(path)
-        known = found["indices"] < n
-        indices = found["indices"][known]
-        images[indices], there[indices] = found["images"][known], True
+        with np.load(path) as file:
+            indices, rows = file["indices"], file["images"]
+        known = indices < n
+        images[indices[known]], there[indices[known]] = rows[known], True
     return images, there
