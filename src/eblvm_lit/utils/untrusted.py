@@ -17,7 +17,7 @@ __all__ = ["read_tensors", "read_yaml", "refuse_endless"]
 
 # Limits that files of this package are far from. A configuration has 10 kB, 300 values and 8 levels. The pickle of a
 # checkpoint has 150 bytes for each tensor, and may have 32 times as many as a configuration.
-MOST = 2**18
+MOST = 2**17
 LEVELS = 40
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML is built with it
 
