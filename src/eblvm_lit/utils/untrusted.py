@@ -8,7 +8,6 @@ from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from eblvm_lit.errors import DataError
@@ -85,6 +84,8 @@ def read_tensors(path: Path) -> Any:
     Raises:
         DataError: If it is damaged, cut off or another kind of file, holds more than data, or is compressed.
     """
+    import torch  # takes seconds, for which errors in the command need not wait
+
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
