@@ -98,5 +98,5 @@ def read_tensors(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen types for files that are none of its own
         found = re.search(r"GLOBAL\s+([\w.]+)", str(error))
-        reason = f"it names {found[1]}, and only data are read" if found else "damaged, or another kind of file"
+        reason = f"it names {found[1]}, and only data are read" if found else "damaged, cut off, or of another kind"
         raise DataError(f"{path} is not a readable checkpoint ({reason}).") from None
