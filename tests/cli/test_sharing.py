@@ -181,6 +181,10 @@ def changed(name, old, new):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes().replace(old, new, 1))
 
 
+def rewritten(text, name="config.yaml"):
+    return lambda folder: (folder / name).write_text(text)
+
+
 def without(folder):
     state = load_file(folder / WEIGHTS)
     save_file({name: value.clone() for name, value in state.items() if name != "energy.W"}, folder / WEIGHTS)
@@ -195,7 +199,17 @@ DAMAGES = {
     "lies": (changed(WEIGHTS, b'"shape":[4]', b'"shape":[5]'), DataError, "elsewhere"),
     "other shape": (changed(WEIGHTS, b'"shape":[2,4]', b'"shape":[4,2]'), ConfigError, r"energy\.W"),
     "lacks one": (without, ConfigError, r"energy\.W"),
-    "no metrics": (lambda folder: (folder / "metrics.json").unlink(), DataError, r"metrics\.json"),
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), DataError, r"elsewhere: .* model\.safetensors"),
+    "an empty configuration": (rewritten(""), DataError, "data, method, callbacks or seed"),
+    "a list for a configuration": (rewritten("- a\n- b"), DataError, "elsewhere"),
+    "a number for a configuration": (rewritten("5"), DataError, "elsewhere"),
+    "aliases": (rewritten("seed: &a [1]\nmethod: *a"), DataError, "aliases"),
+    "metrics that are none": (rewritten("[1]", "metrics.json"), DataError, "elsewhere"),
+    "connects": (
+        changed("config.yaml", b"eblvm_lit.energies.grbm.GRBM", b"pytorch_lightning.Trainer"),
+        ConfigError,
+        r"pytorch_lightning\.Trainer",
+    ),
     "reads variables": (changed("config.yaml", b"h_dim: 4", b"h_dim: ${oc.env:HOME}"), ConfigError, "interpolation"),
     "names code": (changed("config.yaml", b"eblvm_lit.energies.grbm.GRBM", b"os.system"), ConfigError, r"os\.system"),
 }
@@ -206,6 +220,20 @@ def test_a_damaged_folder_is_refused_in_a_sentence(folder, damage, kind, named):
     damage(folder)
     with pytest.raises(kind, match=named):
         eblvm_lit.from_pretrained(folder)
+
+
+def test_a_model_without_metrics_is_loaded(trained, folder):
+    (folder / "metrics.json").unlink()
+    found = eblvm_lit.from_pretrained(folder)
+    assert (found.metrics, found.iteration) == ({}, 0)
+    assert torch.equal(found.sample(3), trained.sample(3))
+
+
+def test_paths_of_a_shared_configuration_are_names_here(folder):
+    config = OmegaConf.load(folder / "config.yaml")
+    config.data.update({"own": ["/etc/passwd", "~/.ssh/id", "../../secret", "photos"]})
+    OmegaConf.save(config, folder / "config.yaml")
+    assert eblvm_lit.from_pretrained(folder).config.data.own == ["passwd", "id", "secret", "photos"]
 
 
 class Hub:

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 import eblvm_lit
-from eblvm_lit import ConfigError, DataError, Gibbs, Langevin
+from eblvm_lit import AnnealedLangevin, ConfigError, DataError, Gibbs, Langevin
 from eblvm_lit.cli import run as runtime
 from eblvm_lit.cli import sample
 from eblvm_lit.cli.compose import composed
@@ -132,8 +132,30 @@ def test_a_folder_and_a_checkpoint_load_alike_and_are_evaluated(trained, tmp_pat
 
 
 def test_wrong_requests_are_refused_by_name(trained):
-    with pytest.raises(ConfigError, match="n >= 1"):
-        trained.sample(0)
+    for n in (0, 2.5, "4", None):
+        with pytest.raises(ConfigError, match="n >= 1"):
+            trained.sample(n)
+    assert trained.sample(np.int64(2)).shape == (2, 2)
+    for sampler in ("gibbs", Gibbs, AnnealedLangevin()):
+        with pytest.raises(ConfigError, match=r"^A sampler is an object such as eblvm_lit\.Gibbs"):
+            trained.sample(2, sampler=sampler)
+    with pytest.raises(ConfigError, match=r"^split is 'train', 'val' or 'test', not 'tset'"):
+        trained.examples("tset")
+    for wrong in ("abc", [[1.0, 2.0], [3.0]], None, [{}]):
+        for function in (trained.score, trained.log_likelihood):
+            with pytest.raises(ConfigError, match=r"^v is an array"):
+                function(wrong)
+    for n in (0, 1.5, "x"):
+        with pytest.raises(ConfigError, match="n_particles"):
+            trained.score(torch.zeros(1, 2), n_particles=n)
+    with pytest.raises(DataError, match=r"vages_mnst: .*bidvl_mnist.* Did you mean vages_mnist\?"):
+        eblvm_lit.load("vages_mnst")
+    for path in (5, None, ""):
+        with pytest.raises(DataError, match="There is no checkpoint at"):
+            eblvm_lit.from_pretrained(path)
+    for overrides in (5, [5], {"method": "dsm"}, None):
+        with pytest.raises(ConfigError, match="overrides"):
+            eblvm_lit.train(overrides)
     with pytest.raises(ConfigError, match=r"^device=cuda:99"):
         eblvm_lit.load(trained.folder, device="cuda:99")
     with pytest.raises(DataError, match=r"last\.ckpt"):

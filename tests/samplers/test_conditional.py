@@ -1,6 +1,7 @@
 """Conditional samples and completions: known moments of every kind of chain, and the model meanwhile."""
 
 import math
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from torch import nn
 
 import eblvm_lit as eb
+from cases import ENERGIES, VISIBLE_ENERGIES
 from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
+from eblvm_lit.samplers.dynamics import Dynamics
 from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import Hidden, few, gaussian, sampler
@@ -108,6 +111,26 @@ def test_completions_have_the_moments_of_the_conditional(kind):
     assert torch.equal(full[:, 2:], v[2:].expand(N, 2))
 
 
+def exact_moves(n_steps, **options):
+    """Dynamics that draw latents and accept moves, so that no size of a step shows."""
+    return eb.ChainSamples(dynamics=eb.GibbsLangevin(n_steps=n_steps, n_moves=3, step_size=0.9, **options))
+
+
+def test_gibbs_and_langevin_sampling_reaches_the_conditionals():
+    model, h, n = gaussian(), torch.tensor([0.8, -1.2], dtype=DOUBLE), 500
+    v = draw_visible(exact_moves(30), model, h.expand(n, 2), seed=0)
+    check_moments(v, model.visible_mean(h).detach(), torch.diag(model.visible_std().detach() ** 2))
+    given = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
+    full = inpaint(exact_moves(20), model, given.expand(n, 4), KEEP.expand(n, 4), seed=0)
+    with torch.no_grad():
+        truth = model.marginal()
+        precision = truth.precision_matrix[:2, :2]
+        pull = truth.precision_matrix[:2, 2:] @ (given - truth.mean)[2:]
+        mean = truth.mean[:2] - torch.linalg.solve(precision, pull)
+    check_moments(full[:, :2], mean, torch.linalg.inv(precision))
+    assert torch.equal(full[:, 2:], given[2:].expand(n, 2))
+
+
 @pytest.mark.parametrize("denoise_latents", [False, True])
 def test_the_last_step_of_joint_chains_moves_latents_on_request(denoise_latents, monkeypatch):
     chains, seen, trajectory = few(kind="joint"), [], eb.AnnealedLangevin.trajectory
@@ -172,3 +195,54 @@ def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
     with torch.no_grad():
         assert not few().draw(gaussian(), range(3), seed=0).requires_grad
     assert not draw_visible(few(), gaussian(), torch.zeros(2, 2), seed=0).requires_grad
+
+
+def short_samplers():
+    """All that draw, with few steps."""
+    dynamics = [
+        eb.AnnealedLangevin(n_hot=1, n_falling=1, n_cold=1, step_size=0.01, denoise_std=0.1),
+        eb.GibbsLangevin(n_steps=2, step_size=0.01, denoise_std=0.1),
+        eb.ParallelTempering(n_steps=2, step_size=0.01, n_temperatures=2, denoise_std=0.1),
+        eb.DiffusiveGibbs(n_sweeps=2, n_levels=2, n_moves=1, step_size=0.01),
+    ]
+    assert {type(part) for part in dynamics} == {*Dynamics.__subclasses__()}
+    chains = [eb.ChainSamples(dynamics=part) for part in dynamics]
+    chains += [eb.ChainSamples(dynamics=dynamics[0], kind=kind) for kind in ("joint", "gibbs")]
+    return [eb.Gibbs(n_steps=2), eb.Langevin(n_steps=2, step_size=0.01), *chains]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in (*ENERGIES, *VISIBLE_ENERGIES) if len(case.event_shape) == 1], ids=str
+)
+def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
+    energy, done = case.make(), Counter()
+    v, h = torch.rand(2, *energy.event_shape), torch.ones(2, energy.h_dim)
+    keep = torch.arange(v.numel()).view_as(v) % 2
+    for draw in short_samplers():
+        calls = {
+            "sample": lambda draw=draw: draw.sample(energy, 2, generator()),
+            "visible": lambda draw=draw: draw_visible(draw, energy, h, seed=0),
+            "between": lambda draw=draw: draw_between(draw, energy, [h], 2, seed=0)[0],
+            "inpaint": lambda draw=draw: inpaint(draw, energy, v, keep, seed=0),
+            "inpaint at h": lambda draw=draw: inpaint(draw, energy, v, keep, seed=0, h=h),
+        }
+        for name, call in calls.items():
+            with suppress(eb.ConfigError):
+                found = call()
+                assert found.shape == v.shape
+                assert found.isfinite().all()
+                assert "inpaint" not in name or torch.equal(found == v, keep == 1)
+                done[name] += 1
+    # all chains draw at given latents; only those that draw p(h|v) need it
+    known = isinstance(energy, eb.ConditionalEnergy)
+    assert (done["visible"], done["between"], done["inpaint at h"]) == (6, 6, 6)
+    assert done["inpaint"] == (6 if known else 5)
+    assert done["sample"] >= (6 if known else 4)
+
+
+def test_what_is_no_sampler_of_chains_is_named():
+    for wrong in ("gibbs", None, eb.Gibbs(), eb.GibbsLangevin()):
+        with pytest.raises(eb.ConfigError, match="use ChainSamples"):
+            draw_visible(wrong, gaussian(), torch.zeros(1, 2), seed=0)
+        with pytest.raises(eb.ConfigError, match="use ChainSamples"):
+            inpaint(wrong, gaussian(), torch.zeros(1, 4), torch.zeros(1, 4), seed=0)

@@ -130,7 +130,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
     """
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    trainer_class = resolve_target(options.pop("_target_"), import_packages(cfg.get("allow_packages")))
+    trainer_class = resolve_target(options.pop("_target_"), [*import_packages(cfg.get("allow_packages")), *LIBRARIES])
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations

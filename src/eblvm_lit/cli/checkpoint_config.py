@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from eblvm_lit.cli.instantiate import refuse_interpolations
 from eblvm_lit.cli.results import WEIGHTS
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.training.checkpoint_io import checkpoint_file
 
 __all__ = ["redirect", "stored_config"]
 
@@ -28,12 +29,16 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         DataError: If the checkpoint lacks a required part.
         ConfigError: For an interpolation, unknown weights, or metrics or figures without the callback for them.
     """
-    if not {"data", "method", "callbacks", "seed"} <= plain.keys():
+    if (
+        not isinstance(plain, dict)
+        or not all(isinstance(plain.get(part), dict) for part in ("data", "method", "callbacks"))
+        or "seed" not in plain
+    ):
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
     stored = OmegaConf.create(dict(plain))
     for name, callback in plain["callbacks"].items():
-        if callback is not None and str(callback.get("_target_")).startswith("pytorch_lightning."):
+        if isinstance(callback, dict) and str(callback.get("_target_")).startswith("pytorch_lightning."):
             del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
     stored.run_dir, stored.cache_dir = cfg.run_dir, cfg.cache_dir
     stored.allow_packages = cfg.allow_packages
@@ -42,7 +47,14 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
     if stored.eval_weights not in WEIGHTS:
         raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
-    redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
+    redirect(
+        stored,
+        {
+            "save_dir": cfg.run_dir,
+            "cache_dir": cfg.cache_dir,
+            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),  # of its run
+        },
+    )
     _choose(stored, cfg)
     if cfg.data_root is not None:  # also of the outlier sets in the metrics
         for part in (stored.data, stored.callbacks):
@@ -79,7 +91,7 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
 
 
 def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
-    """Replace the folders that a checkpoint names, at any depth, so that nothing is written elsewhere."""
+    """Replace the paths that a checkpoint names, at any depth, so that nothing is read or written elsewhere."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]

@@ -42,7 +42,9 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         ...
         eblvm_lit.errors.ConfigError: ...
     """
-    overrides = [overrides] if isinstance(overrides, str) else list(overrides)
+    overrides = [overrides] if isinstance(overrides, str) else overrides
+    if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
+        raise ConfigError(f"overrides is a list such as ['method=dsm', 'seed=1'], not {overrides!r}.")
     if options := [word for word in overrides if word.startswith("-")]:
         raise ConfigError(f"{options[0]}: options are of the command line; give 'key=value', and one run at a time.")
     if config_dir is not None and not Path(config_dir).is_dir():

@@ -27,14 +27,23 @@ __all__ = [
 
 # What a class raises that does not take its arguments.
 UNFIT = (TypeError, ValueError, ImportError)
-# What a checkpoint may name, too.
 OWN = "eblvm_lit"
-# What the command line may name in addition. Not all of torch and Lightning: both have classes that start processes
-# (torch.distributed.elastic's SubprocessHandler).
+# What the command line may name beside this package. Not all of torch and Lightning: both have classes that start
+# processes (torch.distributed.elastic's SubprocessHandler).
 LIBRARIES = (
     *("torch.nn", "torchvision.models", "torchvision.transforms"),
     *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
 )
+# What any other configuration may name, which a stranger may have written: modules of torch, and these rooms of this
+# package. Loggers write where they are told and connect to hosts; only the data and callbacks have files.
+ROOMS = {
+    "": (
+        *("divergences", "energies", "evaluation", "hypergradients", "methods", "networks", "noise_distributions"),
+        *("objectives", "optimizers", "posteriors", "samplers", "scores"),
+    ),
+    "data": ("data",),
+    "callbacks": ("data", "figures", "training.callbacks"),
+}
 
 
 def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type | None = None) -> Any:
@@ -46,7 +55,8 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     Args:
         node: A configuration node, or a plain container.
         path: The position in the configuration, for messages.
-        packages: What it may name beside this package; never read from a checkpoint.
+        packages: What it may name beside this package; never read from a checkpoint. Without :data:`LIBRARIES` among
+            them, it may name parts of models only, and those of data and callbacks in their places.
         kind: The class that the object must be of, if any.
 
     Raises:
@@ -64,7 +74,7 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     refuse_interpolations(plain, path)
     _check(plain, path, packages)
     # Hydra 1.4 asks what it may build; 1.3 has no such argument
-    whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, *packages)]}
+    whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
     allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
     try:
         built = hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
@@ -98,7 +108,10 @@ def _check(node: Any, path: str, packages: Sequence[str]) -> None:
     """Refuse forbidden targets and Hydra's special keys, at any depth."""
     for place, key, value in _members(node, path):
         if key == "_target_":
-            resolve_target(value, packages)
+            module = resolve_target(value, packages).__module__
+            rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+            if not {*LIBRARIES} <= {*packages} and not _within(module, ["torch.nn.modules", *rooms, *packages]):
+                raise ConfigError(f"{path} may not name {value!r}, which is no part of a model or not of this kind.")
         elif isinstance(key, str) and key.startswith("_"):
             raise ConfigError(f"{path} has a key {key!r} that is not allowed.")
         _check(value, place, packages)
@@ -132,18 +145,18 @@ def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
     """
     is_name = isinstance(name, str) and re.fullmatch(r"[\w.]+", name)
     module, _, attribute = name.rpartition(".") if is_name else ("", "", "")
-    allowed = (OWN, *packages)
+    allowed = (OWN, *packages, "torch.nn.modules")
     refusal = ConfigError(
-        f"A configuration may not name {name!r}, only classes of {', '.join(allowed)}: add a package of yours with "
-        "allow_packages=[...]."
+        f"A configuration may not name {name!r}, only classes of {', '.join((OWN, *packages))}: add a package of yours "
+        "with allow_packages=[...]."
     )
-    if not _within(module, allowed) and name != "pytorch_lightning.Trainer":
+    if not _within(module, (*allowed, "torch.nn")) and name != "pytorch_lightning.Trainer":
         raise refusal
     try:
         target = getattr(importlib.import_module(module), attribute)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"There is no {name!r} ({error}).") from error
-    if not isinstance(target, type) or not _within(target.__module__, (*allowed, "pytorch_lightning.trainer")):
+    if not isinstance(target, type) or not _within(target.__module__, allowed):
         raise refusal
     return target
 

@@ -11,8 +11,11 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.cli.checkpoint_config import stored_config
 from eblvm_lit.cli.instantiate import import_packages, instantiate
+from eblvm_lit.cli.sentences import nearest
 from eblvm_lit.cli.sharing import WEIGHTS, download, read_pretrained
 from eblvm_lit.cli.trained_run import TrainedRun
+from eblvm_lit.errors import DataError
+from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.utils.torch_settings import find_device
 
@@ -56,7 +59,14 @@ def load(
     """
     packages, device = import_packages(allow_packages, config_dir), find_device(device)
     shipped = PRETRAINED / str(path)
-    path = shipped if shipped.is_dir() and not Path(path).exists() else Path(path)
+    path = shipped if shipped.is_dir() and not Path(str(path)).exists() else Path(str(path))
+    if not any(file.is_file() for file in (path, path / WEIGHTS, path / "checkpoints" / f"{checkpoint}.ckpt")):
+        names = sorted(folder.name for folder in PRETRAINED.iterdir() if folder.is_dir())
+        raise DataError(
+            f"There is no checkpoint at {path}: name one, the folder of a run with checkpoints/{checkpoint}.ckpt, that "
+            f"of a model with {WEIGHTS}, or one of {', '.join(names)}."
+            + (f" Did you mean {near}?" if (near := nearest(str(path), names)) else "")
+        )
     if (path / WEIGHTS).is_file():
         file, content, folder = path / WEIGHTS, read_pretrained(path), None
     else:
@@ -68,7 +78,7 @@ def load(
     asked |= {"eval_weights": eval_weights, "allow_packages": packages}
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
     with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
-        method = instantiate(config.method, "method", packages)
+        method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
     # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not

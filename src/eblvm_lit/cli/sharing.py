@@ -25,6 +25,7 @@ from eblvm_lit.core.tensors import part
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import PRIOR_STATISTICS
 from eblvm_lit.utils.io import write_json, write_text, write_whole
+from eblvm_lit.utils.untrusted import read_yaml
 
 if TYPE_CHECKING:
     from eblvm_lit.cli.trained_run import TrainedRun
@@ -145,7 +146,7 @@ def _config(run: TrainedRun) -> dict[str, Any]:
     config["method"]["_target_"] = torch.typename(type(run.method))
     config["callbacks"] = {name: node for name, node in whole.get("callbacks", {}).items() if name == "evaluation"}
     if run.folder and (file := run.folder / ".hydra" / "overrides.yaml").is_file():
-        words = [str(word) for word in OmegaConf.load(file) if not ELSEWHERE.search(str(word))]
+        words = [str(word) for word in read_yaml(file) if not ELSEWHERE.search(str(word))]
         config["command"] = shlex.join(["python", "train.py", *words])
     return _portable(config)
 
@@ -184,11 +185,15 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file  # training does without
 
     try:
-        state, metrics = load_file(folder / WEIGHTS), json.loads((folder / METRICS).read_text())
-        config = cast(DictConfig, OmegaConf.load(folder / CONFIG))
+        state = load_file(folder / WEIGHTS)
+        metrics = json.loads((folder / METRICS).read_text()) if (folder / METRICS).is_file() else {}
+        config = cast(DictConfig, OmegaConf.create(_portable(read_yaml(folder / CONFIG)) or {}))
         redirect(config, {"root": os.environ.get("EBLVM_DATA", "data")})
-        plain = cast(dict[str, Any], OmegaConf.to_container(config))
-        ours = {"config": plain, "method": plain["method"]["_target_"], "iteration": int(metrics["iteration"])}
+        ours = {
+            "config": OmegaConf.to_container(config),
+            "method": OmegaConf.select(config, "method._target_"),
+            "iteration": int(metrics.get("iteration", 0)),
+        }
     except Exception as error:  # three readers have a dozen types for files that are none of their own
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -23,6 +22,7 @@ from rich.text import Text
 
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.utils.run_files import flatten
+from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
 
@@ -56,7 +56,7 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
         return None
-    before = flatten(yaml.safe_load((folder / "config.yaml").read_text()))
+    before = flatten(read_yaml(folder / "config.yaml"))
     now = flatten(OmegaConf.to_container(cfg, resolve=True))
     differ = sorted(
         key
@@ -129,7 +129,7 @@ def _earlier_sweep(config: DictConfig, named: bool) -> Path:
         return own  # one command serves the first start and all others
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
-        if asked(yaml.safe_load(path.read_text())["hydra"]["overrides"]["task"]) == wanted:
+        if asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
             return path.parent
     place = own if named else own.parent.parent
     sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; hydra.sweep.dir=FOLDER names one.")
@@ -147,7 +147,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
-    overrides = [yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text()) for folder in folders]
+    overrides = [read_yaml(folder / ".hydra" / "overrides.yaml") for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
     there = {name for found in metrics for name in found}
     tests = sorted((-direction(name), name) for name in there if name.startswith("test/") and direction(name))

@@ -18,7 +18,7 @@ from eblvm_lit.cli.sharing import save_pretrained
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import ESTIMATED, LogLikelihood
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
@@ -114,13 +114,14 @@ class TrainedRun:
     @cached_property
     def data(self) -> ArrayDataModule:
         """The data set of the run; its files are read when it is first asked for."""
-        data = instantiate(self.config.data, "data", self.packages)
+        data = instantiate(self.config.data, "data", self.packages, ArrayDataModule)
         data.max_examples = self.config.get("max_examples")
         data.setup()
         return data
 
     def examples(self, split: str = "test") -> Tensor:
         """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        one_of("split", split, ("train", "val", "test"))
         v = self.data.as_float(getattr(self.data.splits, split))
         return v.to(self._like)
 
@@ -171,8 +172,10 @@ class TrainedRun:
         Raises:
             ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
         """
-        if n < 1:
-            raise ConfigError(f"Ask for n >= 1 samples, not {n}.")
+        if not hasattr(n, "__index__") or n < 1:
+            raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
+        if not isinstance(sampler, Sampler | None):
+            raise ConfigError(f"A sampler is an object such as eblvm_lit.Gibbs(n_steps=1000), not {sampler!r}.")
         n = int(n)  # of NumPy, too
         if sampler is None and self.generator is not None:
             return self._generated(n, seed)
@@ -207,7 +210,7 @@ class TrainedRun:
     def sampler(self) -> Sampler:
         """The sampler of the run's configuration; the published annealed Langevin dynamics if it has none."""
         if self.config.get("sampler") is not None:
-            return instantiate(self.config.sampler, "sampler", self.packages)
+            return instantiate(self.config.sampler, "sampler", self.packages, Sampler)
         return ChainSamples(dynamics=AnnealedLangevin(), deep_images_only=True)
 
     def _default_sampler(self) -> Sampler:
@@ -260,7 +263,10 @@ class TrainedRun:
     def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Points on the model's device and of its type, if no other is given; of arrays, too."""
         like = self._like
-        v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
+        try:
+            v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
+        except (TypeError, ValueError, RuntimeError) as error:  # of a text, or rows of several lengths
+            raise ConfigError(f"v is an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
         if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
             raise ConfigError(
                 f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
@@ -286,6 +292,8 @@ class TrainedRun:
                 posterior.
         """
         energy, v = self.energy, self._points(v)
+        if not hasattr(n_particles, "__index__") or n_particles < 1:
+            raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
         if isinstance(energy, MarginalEnergy):
             return energy.score(v).detach()
         q, particles = self.posterior, PosteriorParticles()

@@ -17,11 +17,11 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled_text
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils import run_files
 
 __all__ = ["LearningCurves", "draw_curves", "read_curves"]
 
-X_AXIS = "iteration"
-NOT_CURVES = (X_AXIS, "step", "epoch", "train/iterations_per_second")
+NOT_CURVES = ("step", "epoch", "train/iterations_per_second")
 COLOUR_OF_SPLIT = {"train": COLOURS[0], "val": COLOURS[1]}
 SMOOTH_ABOVE = 60  # curves of fewer points are drawn as they are
 WINDOW = 30  # a running mean covers this part of the curve
@@ -38,14 +38,10 @@ def read_curves(csv_path: str | Path) -> dict[str, Curve]:
     Returns:
         Iterations and values by column name, training first, then by name; non-finite values are left out.
     """
-    table = pd.read_csv(csv_path).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
-    names = [name for name in table if name not in NOT_CURVES]
-    curves: dict[str, Curve] = {}
-    for name in sorted(names, key=lambda name: (not name.startswith("train/"), name)):
-        points = table[[X_AXIS, name]].dropna().sort_values(X_AXIS)
-        if len(points) > 1:
-            curves[name] = tuple(points.to_numpy(float).T)
-    return curves
+    table = run_files.read_curves(Path(csv_path)).apply(pd.to_numeric, errors="coerce")
+    names = sorted({*table} - {*NOT_CURVES}, key=lambda name: (not name.startswith("train/"), name))
+    curves = {name: table[name].dropna() for name in names}
+    return {name: (y.index.to_numpy(float), y.to_numpy(float)) for name, y in curves.items() if len(y) > 1}
 
 
 @styled_text
@@ -77,8 +73,8 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
     for panel in panels[len(curves) :]:
         panel.set_axis_off()
     for panel in panels[max(0, len(curves) - columns) : len(curves)]:
-        panel.set_xlabel(X_AXIS)
-    if any(_is_long(y) for _, y in curves.values()):
+        panel.set_xlabel("iteration")
+    if any(len(y) > SMOOTH_ABOVE for _, y in curves.values()):
         figure.supxlabel(f"Thin: logged values. Thick: their running mean over 1/{WINDOW} of the run.", color=INK)
     return figure
 
@@ -100,10 +96,6 @@ def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     }
 
 
-def _is_long(y: np.ndarray) -> bool:
-    return len(y) > SMOOTH_ABOVE
-
-
 def _draw(panel: Axes, name: str, curve: Curve) -> None:
     x, y = curve
     open_frame(panel, name)
@@ -111,7 +103,7 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     ratio = math.inf if name.endswith("_lr") else DECADES  # a schedule that ends at zero has a shape on a linear axis
     colour = COLOUR_OF_SPLIT.get(name.split("/")[0], INK)
-    if not _is_long(y):
+    if len(y) <= SMOOTH_ABOVE:
         fit_axis(panel.yaxis, y, ratio=ratio)
         panel.plot(x, y, color=colour, linestyle="-", marker="o", markersize=2.5)
         return

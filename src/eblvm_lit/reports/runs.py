@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.run_files import flatten, read_curves
+from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
 
@@ -77,14 +77,14 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
     runs, left_out = [], {}
     for folder in found:
         try:
-            config = flatten(yaml.safe_load((folder / "config.yaml").read_text()))
+            config = flatten(read_yaml(folder / "config.yaml"))
             if folder.name == ".hydra" or not {"method._target_", "data._target_"} <= config.keys():
                 continue  # Hydra's own file, or a configuration that is no run's
             if (folder / "metrics.json").is_file():
                 runs.append(_read_run(folder, config))
             else:
                 left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
-        except (OSError, ValueError, LookupError, AttributeError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, LookupError, AttributeError, TypeError, DataError) as error:
             left_out[folder] = f"unreadable: {' '.join(str(error).split())[:200]}"
     if not runs:
         why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
@@ -101,7 +101,7 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
         metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
     overrides, choices = [], {}
     if (folder / ".hydra" / "hydra.yaml").is_file():
-        hydra = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text())["hydra"]
+        hydra = read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]
         overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
     asked = tuple(text.split("=")[0].lstrip("+~") for text in overrides)
     return Run(folder, config, choices, asked, metrics, curves)

@@ -19,7 +19,7 @@ from eblvm_lit.samplers.energy_grad import unrounded
 from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
-__all__ = ["ChainSamples"]
+__all__ = ["ChainSamples", "with_latents"]
 
 Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs"]
 KINDS = ("marginal", "posterior", "joint", "mean", "score", "gibbs")
@@ -184,7 +184,7 @@ class ChainSamples(Sampler):
                 h = dynamics.start((energy.h_dim,), noise, dtype=dtype)
                 return Chains(energy.energy, (v, h), denoised=(True, self.denoise_latents))
             if kind == "gibbs":
-                return _with_latents(cast(ConditionalEnergy, energy), v)
+                return with_latents(cast(ConditionalEnergy, energy), v)
             q, known = cast(Posterior, posterior), cast(Tensor, examples)
             if kind == "mean":
                 fixed = copy.deepcopy(q).eval().requires_grad_(False)
@@ -231,7 +231,7 @@ class ChainSamples(Sampler):
         return torch.cat(ends)
 
 
-def _with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
+def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
     """Chains of v and of latents that are drawn from p(h|v)."""
 
     def draw(v: Tensor, noise: SampleNoise) -> Tensor:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.chain_samples import ChainSamples
-from eblvm_lit.samplers.dynamics import Chains
+from eblvm_lit.samplers.chain_samples import ChainSamples, with_latents
+from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["can_inpaint", "draw_between", "draw_visible", "inpaint", "interpolate"]
@@ -55,6 +55,11 @@ def draw_visible(
         >>> draw_visible(short, GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 3), seed=0).shape
         torch.Size([5, 2])
     """
+    if not isinstance(sampler, ChainSamples) or not isinstance(energy, Energy):
+        raise ConfigError(
+            f"{type(sampler).__name__} does not draw v of {type(energy).__name__} given h: use ChainSamples, and an "
+            "energy E(v, h)."
+        )
     h = h.to(next(energy.parameters()))
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
@@ -135,8 +140,10 @@ def draw_between(
     return list(v.split([len(part) for part in parts]))
 
 
-def can_inpaint(energy: Energy | None) -> bool:
-    """Whether a model can complete images: it has a free energy or real latents."""
+def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
+    """Whether dynamics can complete images of a model: it has a free energy, real latents or, for Gibbs, p(h|v)."""
+    if dynamics is not None and "gibbs" in dynamics.kinds:
+        return isinstance(energy, ConditionalEnergy)
     return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
 
 
@@ -183,8 +190,11 @@ def inpaint(
         >>> (inpaint(short, GaussianLatentModel(v_dim=3, h_dim=2), v, keep, seed=0) == v).tolist()
         [[True, False, True]]
     """
-    if not can_inpaint(energy):
-        raise ConfigError(f"{type(energy).__name__} has neither a free energy nor real latents: no inpainting.")
+    if not isinstance(sampler, ChainSamples) or not can_inpaint(energy, None if h is not None else sampler.dynamics):
+        raise ConfigError(
+            f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use ChainSamples, and an "
+            "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v)."
+        )
     p, dynamics = next(energy.parameters()), sampler.dynamics
     v, missing = v.to(p), 1 - keep.to(p)
 
@@ -194,6 +204,8 @@ def inpaint(
         start = torch.where(moving == 0, v[rows], start)
         if h is not None:
             return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,))
+        if isinstance(energy, ConditionalEnergy) and "gibbs" in dynamics.kinds:
+            return with_latents(energy, start)._replace(moving=(moving, 1.0))
         if isinstance(energy, MarginalEnergy):
             return Chains(energy.free_energy, (start,), moving=(moving,))
         joint = (start, dynamics.start((energy.h_dim,), noise, dtype=p.dtype))

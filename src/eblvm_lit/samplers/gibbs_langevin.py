@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Iterator
 
 from torch import Tensor
 
@@ -20,7 +19,7 @@ class GibbsLangevin(Dynamics):
     .. math:: h \sim p(h | v), \qquad v \text{ by Metropolis-adjusted Langevin moves towards } p(v | h)
         \propto e^{-E(v, h)}
 
-    Both leave p(v, h) invariant.
+    Both leave p(v, h) invariant. Given latents stay as they are, and so does a part of v that is kept.
 
     Args:
         n_steps: Number of times that both are done.
@@ -46,15 +45,16 @@ class GibbsLangevin(Dynamics):
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """v and h after each step; see :meth:`Dynamics.steps`."""
-        (v, _), mala = chains.start, HMC(n_leapfrog=1)
-        draw_latents = cast(Callable[[Tensor, SampleNoise], Tensor], chains.draw_latents)
+        v, mala = chains.start[0], HMC(n_leapfrog=1)
         size, moves = v[0].numel(), self.n_moves
         for normal, uniform in noise.steps(self.n_steps, moves * size, moves, dtype=v.dtype):
-            h = draw_latents(v, noise)
-            flat = FlatChains(chains._replace(start=(v,), given=(h,), moving=None))
+            h = () if chains.draw_latents is None else (chains.draw_latents(v, noise),)
+            flat = FlatChains(
+                chains._replace(start=(v,), given=h or chains.given, moving=chains.moving and chains.moving[:1])
+            )
             x, here = flat.x, None
             for momentum, u in zip(normal.split(size, 1), uniform.unbind(1), strict=True):
                 move = mala.move(flat.energies, x, MoveNoise(momentum, u), self.step_size, here)
                 x, here = move.x, (move.energy, move.slope)
             (v,) = flat.parts(x)
-            yield v, h
+            yield v, *h

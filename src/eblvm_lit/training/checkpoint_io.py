@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from eblvm_lit import __version__
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import PRIOR_STATISTICS, Method
 from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
 
@@ -45,18 +45,14 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint, given by its file or by the folder of its run, as data: nothing in it is executed.
 
     Raises:
-        DataError: If there is none, it is cut off, holds more than data, or is of another program or version.
+        DataError: If there is none, it is damaged, holds more than data, or is of another program or version.
     """
     path = checkpoint_file(path)
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen types for files that are none of its own
-        found = re.search(r"GLOBAL\s+([\w.]+)", str(error))
-        reason = f"it names {found[1]}, and only data are read" if found else "cut off, or another kind of file"
-        raise DataError(f"{path} is not a readable checkpoint ({reason}).") from None
+    checkpoint = read_tensors(path)
     ours = checkpoint.get("eblvm_lit") if isinstance(checkpoint, dict) else None
     if not isinstance(ours, dict):
         raise DataError(f"{path} is not a checkpoint of eblvm_lit.")
+    refuse_endless(ours, str(path))
     version, own = (".".join(str(text).split(".")[:2]) for text in (ours.get("version", "0.2"), __version__))
     if version != own:
         raise DataError(f"{path}: checkpoints of version {version} cannot be read by {own}; use that version.")

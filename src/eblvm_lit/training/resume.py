@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.changed_settings import changed_settings
 from eblvm_lit.training.checkpoint_io import checkpoint_file
+from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = ["changed_rates", "check_settings", "find_checkpoint"]
 
@@ -28,20 +28,13 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        if not _has(cfg, key):
+        if OmegaConf.select(cfg, key, default=...) is ...:  # null is a value
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
                 "--cfg job shows all keys."
             )
     return listed
-
-
-def _has(cfg: DictConfig, key: str) -> bool:
-    """Whether a configuration has a key, perhaps with the value null."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 - "in" is false for null
 
 
 def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -> None:
@@ -104,9 +97,9 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
-            stored = yaml.safe_load((path.parent.parent / "config.yaml").read_text())  # interpolations stay text
+            stored = read_yaml(path.parent.parent / "config.yaml")
             if not changed_settings(stored, cfg, allowed):
                 return path
-        except (OSError, AttributeError, KeyError, yaml.YAMLError):
+        except (OSError, AttributeError, KeyError, DataError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,14 +13,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import DataError
 
 __all__ = [
     "copy_whole",
     "json_text",
     "read_arrays",
     "read_cached",
-    "refuse_url",
     "replacing",
     "write_json",
     "write_text",
@@ -149,25 +147,3 @@ def write_text(path: Path, text: str) -> None:
         DataError: If it cannot be written.
     """
     write_whole(path, lambda file: file.write(text.encode()))
-
-
-def refuse_url(name: str, value: object) -> None:
-    """Refuse a URL where a local file or folder is needed: users download foreign files themselves, and inspect them.
-
-    Args:
-        name: The configuration key, for the message.
-        value: The value of the key.
-
-    Raises:
-        ConfigError: If the value is a URL.
-
-    Example:
-        >>> refuse_url("data.path", "s3://bucket/images")
-        Traceback (most recent call last):
-        eblvm_lit.errors.ConfigError: data.path=s3://bucket/images is an address, ...
-    """
-    if re.match(r"\s*[A-Za-z][A-Za-z0-9+.-]*:/", str(value)):  # pathlib collapses the two slashes to one
-        raise ConfigError(
-            f"{name}={value} is an address, and only files of this machine are read and written: download it, and name "
-            "the file."
-        )

@@ -19,6 +19,7 @@ from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import read_cached, write_whole
+from eblvm_lit.utils.untrusted import read_tensors
 
 __all__ = ["ClassifierFeatures"]
 
@@ -109,7 +110,7 @@ class ClassifierFeatures(FeatureExtractor):
             network = ImageClassifier(
                 v_shape=image_shape_of(data), n_classes=n_classes, width=self.width, out_dim=self.dim
             ).float()
-        known = read_cached(path, lambda file: torch.load(file, map_location="cpu", weights_only=True))
+        known = read_cached(path, read_tensors)
         if known is not None:
             network.load_state_dict(known["state_dict"])
             return network, known["accuracy"]
