@@ -46,6 +46,19 @@ def test_runs_that_differ_in_seed_and_folders_alone_are_one_group(simple):
     assert any("dsm, lr=0.1 have the same seed" in note for note in footnotes(groups, summarise(groups, [])))
 
 
+def test_two_seeds_that_differ_in_what_is_incidental_are_one_setting(tmp_path):
+    first = run_folder(tmp_path / "0", "seed=0", metrics={"test/fisher": 1.0})
+    free = ("compile=false", "threads=2", "tf32=true", "iterations_per_batch=7", "trainer.accelerator=cpu")
+    free += ("callbacks.checkpoints.keep=3", "cache_dir=elsewhere", "summary=false", "sweep.resume=true")
+    run_folder(tmp_path / "1", "seed=1", *free, metrics={"test/fisher": 3.0})
+    (group,) = groups_of(tmp_path)
+    (cell,) = summarise([group], ["test/fisher"]).itertuples()
+    assert (group.label, cell.n, cell.mean, cell.best) == ("bidsm", 2, 2.0, "")
+    for i, key in enumerate(("trainer.max_steps=9", "eval_weights=ema", "init_from=a", "method.n_lower_steps=2")):
+        other = run_folder(tmp_path / f"other{i}", key, metrics={"test/fisher": 1.0})
+        assert len(groups_of(first, other)) == 2
+
+
 def test_labels_say_what_tells_groups_apart_and_images_of_two_sizes_are_two_data_sets(simple):
     simple("dsm", "dsm", optimizer__lr=0.2)
     for n in (0, 10, 5):

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.utils.incidental import is_incidental
 from eblvm_lit.utils.run_files import flatten
 
 __all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
@@ -29,7 +30,6 @@ __all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_
 log = logging.getLogger(__name__)
 
 MOST_METRICS = 3  # of the table
-INCIDENTAL = ("sweep.", "resume.", "show_config", "summary")
 
 
 def in_sweep() -> bool:
@@ -61,7 +61,7 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
     differ = sorted(
         key
         for key in before.keys() | now.keys()
-        if before.get(key) != now.get(key) and now.get(key) != "auto" and not key.startswith(INCIDENTAL)
+        if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
     )
     if differ:  # the whole sweep is in the wrong folder
         sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
@@ -82,7 +82,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Find the folder of the earlier start, and the direction of a search."""
+        """Find the folder of the earlier start and the direction of a search, and refuse a seed that processes share."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
@@ -93,6 +93,11 @@ class Sweep(Callback):
                     "ERROR: A search needs optimized_metric=NAME, such as val/loss, and hydra.sweeper.direction=... ."
                 )
             _set(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+        if None not in (config.hydra.sweeper.get("storage"), OmegaConf.select(config, "hydra.sweeper.sampler.seed")):
+            sys.exit(
+                "ERROR: All processes that share the study of hydra.sweeper.storage would propose the same points by "
+                "one hydra.sweeper.sampler.seed: leave the seed out, so that each process draws its own."
+            )
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""

@@ -14,6 +14,7 @@ import pandas as pd
 import yaml
 
 from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.incidental import COPIES, is_incidental
 from eblvm_lit.utils.run_files import flatten, read_curves
 
 __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
@@ -21,14 +22,6 @@ __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs"
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
-# Settings that change where a run reads and writes or how fast it is, and not its results.
-INCIDENTAL = re.compile(
-    r"(^|\.)(seed|root|run_dir|save_dir|outputs_dir|cache_dir|csv_path|folder|dirpath|ckpt|show_config|summary|sweep"
-    r"|resume|progress|enable_progress_bar|enable_model_summary|log_every_n_steps|profiler|at_validation"
-    r"|allow_packages|optimized_metric|iterations_per_batch|threads|logger)(\.|$)"
-    r"|^marginal_model(\.|$)"  # another view of the model
-    r"|^callbacks\.(figures|curves|nonfinite|preemption|checkpoints\.every)(\.|$)"
-)
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
@@ -56,7 +49,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """What the results may depend on, except the seed."""
-        return {path: value for path, value in self.config.items() if not INCIDENTAL.search(path)}
+        return {path: value for path, value in self.config.items() if not is_incidental(path, *COPIES)}
 
 
 def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]]:
@@ -196,7 +189,7 @@ def _keys(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]
     asked = dict.fromkeys(key for other in rivals for run in other.runs for key in run.asked)
-    keys = [key for key in asked if key not in ("data", "data.size", "method") and not INCIDENTAL.search(key)]
+    keys = [key for key in asked if key not in ("data", "data.size", "method") and not is_incidental(key, *COPIES)]
     keys = [key for key in keys if len({other.value(key) for other in rivals}) > 1 or _is_rare(group, key, on_data)]
     if len({tuple(other.value(key) for key in keys) for other in rivals}) < len(rivals):
         columns = {tuple(other.value(key) for other in rivals) for key in keys}
