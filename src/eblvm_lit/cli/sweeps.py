@@ -82,7 +82,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Find the folder of the earlier start and the direction of a search, and refuse a seed that processes share."""
+        """Find the folder of the earlier start and the direction of a search; refuse a seed that processes share."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
