@@ -1,12 +1,15 @@
 """Whole runs in several processes: what they leave, how they stop and how they go on."""
 
 import signal
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch.multiprocessing as mp
 
 import eblvm_lit
+from eblvm_lit.cli import run
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training import processes
 from helpers.launching import RUN, Launch, gone, run_script
@@ -48,12 +51,32 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 
 
 @forking
-def test_a_signal_stops_all_processes_at_one_iteration(straight, tmp_path):
-    started = Launch(tmp_path, *PCD, pause=9)
-    started.send(signal.SIGTERM, rank=None)
-    assert started.wait() == 143, started.said
+def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
+    """As while they meet at the start, in the background of a shell."""
+
+    def wait(cfg):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        while not all((tmp_path / f"pid_{rank}").exists() for rank in (0, 1)):
+            time.sleep(0.02)
+        (tmp_path / "paused").touch()
+        threading.Event().wait()
+
+    def prepare():
+        processes.GRACE, run.run = 0.0, wait
+
+    started = Launch(tmp_path, *PCD, prepare=prepare)
+    started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
-    assert "Stopped by SIGTERM; resume with the same command and ckpt=" in started.said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@forking
+def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, tmp_path):
+    started = Launch(tmp_path, *PCD, pause=9)
+    started.send(number, rank=None)
+    assert started.wait() == code, started.said
+    assert all(gone(started.pid(rank)) for rank in (0, 1))
+    assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
     train(started.run, *RUN, *PCD, "ckpt=last")  # with one device
     assert close(started.run, straight)

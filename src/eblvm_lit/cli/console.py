@@ -42,9 +42,9 @@ UNITS = {"second": "iterations/s", "mib": "MiB above the parameters", "likelihoo
 
 
 def quiet() -> None:
-    """Hide Lightning's tips about devices, and a deprecated call of its own."""
+    """Hide Lightning's tips about devices, a deprecated call of its own, and the renaming of an argument of DDP."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*treespec.*deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
 
 
 def prepare_folder(path: str | Path) -> Path:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +22,15 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
+from eblvm_lit.training.callbacks.preemption import stopping_signals
 from eblvm_lit.utils.command_line import pasteable
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
+# Seconds in which a process whose parent is gone may write a checkpoint: torch asks it to stop by SIGINT.
+GRACE = 10.0
 
 
 class LostProcessError(EblvmError):
@@ -80,8 +86,8 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend, config.rdzv_endpoint = "c10d", "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # torch 2.9; without SIGHUP, which nohup has ignored
-        config.signals_to_handle = "SIGTERM,SIGINT,SIGUSR1"
+    if hasattr(config, "signals_to_handle"):  # torch 2.9
+        config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
@@ -116,6 +122,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
     """What each process does."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
@@ -123,3 +130,15 @@ def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log:
     elif hydra_log:
         configure_log(OmegaConf.create(hydra_log))
     return function(OmegaConf.create(cfg))
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone.
+
+    SIGINT, which torch has sent then, ends a process neither while it waits for others inside of a library, nor where a
+    shell started the run in the background: there it is ignored. It is not sent where the parent was gone before.
+    """
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        time.sleep(GRACE)
+        os._exit(1)
