@@ -6,12 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.errors import ConfigError, EblvmError, escaped
 from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.reports.comparison import compare
 from eblvm_lit.reports.runs import group_runs, read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, show, summarise, tables, to_markdown
+from eblvm_lit.utils.io import write_text
 
 __all__ = ["main", "report"]
 
@@ -59,20 +61,29 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
     by_data, notes = tables(groups, summary) | compare(groups, summary), footnotes(groups, summary)
-    lines = [f"{path}: {reason}." for path, reason in left_out.items()]
+    lines = [escaped(f"{path}: {reason}.") for path, reason in left_out.items()]
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
-    paths[0].write_text(to_markdown(by_data, notes + lines))
-    summary.drop(columns=["group", "text"]).to_csv(paths[1], index=False)
+    write_text(paths[0], to_markdown(by_data, notes + lines))
+    write_text(paths[1], summary.drop(columns=["group", "text"]).map(_no_formula).to_csv(index=False))
     show(by_data, notes + lines)
     from eblvm_lit.reports.charts import draw  # matplotlib takes seconds to import: the table is printed before
     from eblvm_lit.reports.page import render
 
     charts = draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
     paths += [file for files in charts.values() for path in files for file in (path, path.with_suffix(".pdf"))]
-    paths[2].write_text(render(groups, left_out, by_data, notes, charts))
+    write_text(paths[2], render(groups, left_out, by_data, notes, charts))
     return paths
+
+
+def _no_formula(cell: Any) -> Any:
+    """A cell that no spreadsheet computes: a text that begins like a formula gets an apostrophe, numbers stay.
+
+    Example:
+        >>> _no_formula("=1+1"), _no_formula("dsm"), _no_formula(-1.5)
+        ("'=1+1", 'dsm', -1.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -83,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
     n = sum(path.suffix == ".png" for path in paths)
-    print(f"\nWritten to {given.out}: report.html, table.md, table.csv and {n} figures as PNG and PDF.")
+    print(f"\nWritten to {escaped(given.out)}: report.html, table.md, table.csv and {n} figures as PNG and PDF.")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[
     found: dict[str, dict[Path, str]] = {"Heat maps": {}, "Curves": {}, "Cost": {}}
 
     def keep(heading: str, figure: Figure, caption: str, *names: str) -> None:
-        stem = folder / re.sub(r"[^\w-]+", "_", "_".join(names)).strip("_")
+        stem = folder / re.sub(r"[^\w-]+", "_", "_".join(name[:100] for name in names)).strip("_")
         found[heading][save(figure, stem, ("png", "pdf"), dpi=300)[0]] = caption
 
     for i, grid in enumerate(find_grids(groups)):

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import ConfigError, DataError, escaped
 from eblvm_lit.utils.incidental import COPIES, is_incidental
 from eblvm_lit.utils.run_files import flatten, read_curves
 
@@ -22,6 +22,7 @@ __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs"
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
+LARGEST = 1e100  # larger numbers have no variance in float64
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
@@ -77,8 +78,8 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
                 runs.append(_read_run(folder, config))
             else:
                 left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
-        except (OSError, ValueError, LookupError, AttributeError, TypeError, yaml.YAMLError) as error:
-            left_out[folder] = f"unreadable: {' '.join(str(error).split())[:200]}"
+        except Exception as error:  # a folder that no run has written may hold anything
+            left_out[folder] = escaped(f"unreadable: {' '.join(str(error).split())[:200]}")
     if not runs:
         why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
         raise DataError(f"No finished run is in {', '.join(map(str, folders))}.{why}")
@@ -86,18 +87,31 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
 
 
 def _read_run(folder: Path, config: dict[str, Any]) -> Run:
-    curves = read_curves(folder / "metrics.csv")
+    """A finished run, whose names and words can be printed, and whose numbers can be squared and summed."""
+    curves = read_curves(folder / "metrics.csv").rename(columns=escaped)
+    curves = curves.where(curves.abs() < LARGEST)[curves.index < LARGEST]
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
     metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
-    metrics |= {name: float(value) for name, value in json.loads((folder / "metrics.json").read_text()).items()}
+    final = json.loads((folder / "metrics.json").read_text())
+    metrics |= {escaped(name): float(value) for name, value in final.items()}
     if SPEED in metrics and "iteration" in metrics:
         metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
+    if large := [name for name, value in metrics.items() if not abs(value) < LARGEST]:
+        raise DataError(f"{large[0]} is {metrics[large[0]]}")
+    if not isinstance(config["method._target_"], str) or not isinstance(config["data._target_"], str):
+        raise DataError("the class of its method or of its data is no name")
     overrides, choices = [], {}
     if (folder / ".hydra" / "hydra.yaml").is_file():
         hydra = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text())["hydra"]
         overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
-    asked = tuple(text.split("=")[0].lstrip("+~") for text in overrides)
-    return Run(folder, config, choices, asked, metrics, curves)
+    asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in overrides)
+    choices = {key: value if value is None else escaped(str(value)) for key, value in choices.items()}
+    return Run(folder, {escaped(key): _plain(value) for key, value in config.items()}, choices, asked, metrics, curves)
+
+
+def _plain(value: Any) -> float | str:
+    """A setting as a number that is no larger than floats are, or as a text."""
+    return value if isinstance(value, int | float) and float(value) is not None else escaped(str(value))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -204,14 +205,22 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
         A note.
         <BLANKLINE>
     """
-    parts, escapes = [], str.maketrans({"|": r"\|", "\n": "<br>"})
+    parts = []
     for data, table in by_data.items():
         lines = [list(table), ["---", *["---:"] * (table.shape[1] - 1)], *table.to_numpy().tolist()]
-        parts += [
-            f"## {data}",
-            "\n".join(f"| {' | '.join(cell.translate(escapes) for cell in line)} |" for line in lines),
-        ]
-    return "\n\n".join([*parts, *notes]) + "\n"
+        parts += [f"## {_literal(data)}", "\n".join(f"| {' | '.join(map(_literal, line))} |" for line in lines)]
+    return "\n\n".join([*parts, *map(_literal, notes)]) + "\n"
+
+
+def _literal(text: str) -> str:
+    r"""A text in which Markdown sees no markup, cell border, link or HTML.
+
+    Example:
+        >>> print(_literal("a|b *c* <d>[e](f)"))
+        a\|b \*c\* &lt;d&gt;[e]\(f)
+    """
+    marks = {mark: f"\\{mark}" for mark in "|*`\\"}
+    return escape(text, quote=False).translate(str.maketrans(marks | {"\n": "<br>"})).replace("](", r"]\(")
 
 
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
