@@ -3,6 +3,7 @@
 import base64
 import io
 import itertools
+import json
 import math
 import os
 import re
@@ -20,6 +21,8 @@ from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.charts import costs, draw_curves, draw_grid, find_grids
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, summarise, tables
+from eblvm_lit.utils import quantities
+from eblvm_lit.utils.quantities import quantity
 from eblvm_lit.utils.run_files import flatten
 from helpers.run_folders import Simple, groups_of, run_folder
 from helpers.shell import configured
@@ -321,6 +324,7 @@ STRANGE = {
     "a metric without a value": ("metrics.json", "1.0", "null"),
     "metrics in a list": ("metrics.json", '{"test/fisher": 1.0}', "[1.0]"),
     "no speed": ("metrics.json", "{", '{"iteration": 3, "train/iterations_per_second": 0, '),
+    "a direction that is none": ("quantities.json", "1", "7"),
     "curves of words": ("metrics.csv", "2.0", "two"),
     "no text": ("metrics.csv", "iteration", "\x00"),
     "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
@@ -346,12 +350,27 @@ ODD = {
 }
 
 
+def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored(simple, monkeypatch):
+    for method, value in (("dsm", 1.0), ("ssm", 2.0)):
+        metrics = {f"test/{name}": value for name in ("probe_accuracy", "probe_accuracy_pixels", "own", "accuracy")}
+        folder = simple(method, method, metrics=metrics)
+        known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
+        (folder / "quantities.json").write_text(json.dumps(known))
+    monkeypatch.setattr(quantities, "KNOWN", {})  # no metric is imported by a report
+    groups = groups_of(simple.root)
+    best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]
+    starred = {metric: method for (metric, method), mark in best.items() if mark}
+    assert starred == {"test/probe_accuracy": "ssm", "test/own": "dsm"}
+
+
 @pytest.fixture
 def odd_runs(simple):
     """The folder of all of these, and a good run."""
     curves = {"val/loss": {1: 2.0, 2: 2.0, 3: 2.0}}
     for i, (name, (file, before, after)) in enumerate((STRANGE | ODD).items()):
-        path = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i) / file
+        folder = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i)
+        (folder / "quantities.json").write_text('{"test/fisher": [-1, ""]}')
+        path = folder / file
         assert before in path.read_text(), name
         path.write_text(path.read_text().replace(before, after, 1))
     (simple.root / "a broken picture" / "figures").mkdir()

@@ -23,10 +23,10 @@ from rich.text import Text
 
 from eblvm_lit.cli.instantiate import config_folders
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.utils.command_line import override
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
+from eblvm_lit.utils.quantities import direction, quantity
 
 if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
     from eblvm_lit.cli.build import Parts
@@ -36,9 +36,6 @@ __all__ = [
     *("CheckOutputFolder", "next_steps", "prepare_folder", "quiet", "shortest", "show_config", "show_results"),
     "start_line",
 ]
-
-# Units of metrics, by words of their names.
-UNITS = {"second": "iterations/s", "mib": "MiB above the parameters", "likelihood": "nats", "kl": "nats", "z": "nats"}
 
 
 def quiet() -> None:
@@ -129,9 +126,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=_place):
-        words = name.rpartition("/")[2].split("_")
-        unit = next((UNITS[word] for word in UNITS if word in words), "")
-        table.add_row(Text(name), significant(metrics[name]), unit)
+        table.add_row(Text(name), significant(metrics[name]), quantity(name).unit)
     show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
 
 

@@ -21,8 +21,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.utils.incidental import is_incidental
+from eblvm_lit.utils.quantities import direction, learn
 from eblvm_lit.utils.run_files import flatten
 
 __all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
@@ -87,6 +87,9 @@ class Sweep(Callback):
         if config.sweep.resume:
             _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
+            from eblvm_lit.reports.runs import declare_all  # takes seconds, for which errors need not wait
+
+            declare_all()
             way = direction(config.optimized_metric or "")
             if not way:
                 sys.exit(
@@ -151,6 +154,8 @@ def _reason(folder: Path, name: str) -> str:
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
+    for folder in folders:  # jobs may have run in other processes
+        learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text()) for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()

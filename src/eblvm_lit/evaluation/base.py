@@ -12,16 +12,19 @@ from torch import Tensor, nn
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Declares
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class Metric(ABC):
+class Metric(Declares, ABC):
     """Numbers about a method and a split of its data.
 
-    A metric takes the parts that it needs from :attr:`Method.parts`, and returns nothing where one is missing.
+    A metric takes the parts that it needs from :attr:`Method.parts`, and returns nothing where one is missing. Its
+    class declares which way each of its numbers is better, and their units: see
+    :class:`~eblvm_lit.utils.quantities.Declares`. A number that is not declared has neither.
 
     Attributes:
         collective: Whether several processes compute it together; other metrics are computed by one of them.
@@ -29,7 +32,7 @@ class Metric(ABC):
 
     collective = False
 
-    def prepare(self, method: Method, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:

@@ -24,11 +24,17 @@ from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, Step, TrainState
 from eblvm_lit.networks.layers import statistics_over
 from eblvm_lit.optimizers.stateful import StatefulOptimizer
+from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["Method"]
 
 
-class Method(pl.LightningModule, ABC):
+class Method(
+    Declares,
+    pl.LightningModule,
+    ABC,
+    emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
+):
     """The base of all methods. A subclass writes its algorithm as :meth:`iteration`, in the paper's order and letters.
 
     One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only

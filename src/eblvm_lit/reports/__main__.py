@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from eblvm_lit.errors import ConfigError, EblvmError, escaped
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.reports.comparison import compare
 from eblvm_lit.reports.runs import group_runs, read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, show, summarise, tables, to_markdown
 from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["main", "report"]
 

@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, frame, new_figure, open_frame, save, styled_text
 from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import SECONDS, Group, setting_name
 from eblvm_lit.reports.table import ARROWS, summarise
 from eblvm_lit.utils.incidental import LENGTH_AND_TESTS, is_incidental
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["Grid", "draw", "draw_costs", "draw_curves", "draw_grid", "find_grids", "mean_curve"]
 

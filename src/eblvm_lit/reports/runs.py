@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,11 +15,14 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from eblvm_lit import evaluation
 from eblvm_lit.errors import ConfigError, DataError, escaped
+from eblvm_lit.training import callbacks
 from eblvm_lit.utils.incidental import COPIES, is_incidental
+from eblvm_lit.utils.quantities import learn
 from eblvm_lit.utils.run_files import flatten, read_curves
 
-__all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
+__all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_runs", "read_runs", "setting_name"]
 
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
@@ -86,12 +91,21 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
     return runs, left_out
 
 
+def declare_all() -> None:
+    """Import all that declares numbers, for runs that have not stored what is known of theirs; it takes seconds."""
+    for package in (evaluation, callbacks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+
+
 def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     """A finished run, whose names and words can be printed, and whose numbers can be squared and summed."""
     curves = read_curves(folder / "metrics.csv").rename(columns=escaped)
     curves = curves.where(curves.abs() < LARGEST)[curves.index < LARGEST]
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
     metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
+    if not learn(folder):
+        declare_all()
     final = json.loads((folder / "metrics.json").read_text())
     metrics |= {escaped(name): float(value) for name, value in final.items()}
     if SPEED in metrics and "iteration" in metrics:

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import LAST, SPEED, Group
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["ARROWS", "choose_metrics", "find_published", "footnotes", "show", "summarise", "tables", "to_markdown"]
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.training.loggers.base import run_names
 from eblvm_lit.utils.io import copy_whole
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["Checkpoints"]
 
@@ -33,7 +33,7 @@ class Checkpoints(pl.Callback):
         save_dir: The run's folder.
         monitor: Metric that picks the best.
         mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
-            :func:`~eblvm_lit.evaluation.directions.direction` says.
+            :func:`~eblvm_lit.utils.quantities.direction` says.
         every: Write the last checkpoint every so many iterations; null: at validations only.
         keep: How many earlier last checkpoints are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``; null
             keeps all of them.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.training.provenance import Job, environment
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["WandbRun"]
 
