@@ -356,6 +356,7 @@ def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored
         folder = simple(method, method, metrics=metrics)
         known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
         (folder / "quantities.json").write_text(json.dumps(known))
+    monkeypatch.setattr(quantities, "STORED", {})
     monkeypatch.setattr(quantities, "KNOWN", {})  # no metric is imported by a report
     groups = groups_of(simple.root)
     best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]

@@ -60,17 +60,19 @@ def test_words_of_a_name_say_nothing(name):
 
 def test_a_user_s_class_declares_its_own_and_a_report_learns_them_from_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(quantities, "KNOWN", dict(quantities.KNOWN))
+    monkeypatch.setattr(quantities, "STORED", {})
     assert not learn(tmp_path)
 
     class Mine(Declares, emits={"mine": Quantity(-1, "K")}):
         pass
 
     assert quantity("val/mine") == (-1, "K")
-    stored = {"test/mine": quantity("test/mine"), "test/fisher": [1, ""], "test/else": [1, "s"]}
+    stored = {"test/mine": quantity("test/mine"), "test/fisher": [1, ""], "test/else{[*": [1, "s"]}
     (tmp_path / "quantities.json").write_text(json.dumps(stored))
     monkeypatch.setattr(quantities, "KNOWN", {"fisher": Quantity(-1)})
     assert learn(tmp_path)
-    assert [quantity(name) for name in ("val/mine", "val/else", "val/fisher")] == [(-1, "K"), (1, "s"), (-1, "")]
-    (tmp_path / "quantities.json").write_text('{"test/mine": [7, ""]}')
-    with pytest.raises(IndexError):
-        learn(tmp_path)
+    assert [quantity(name) for name in ("val/mine", "val/else{[*", "val/fisher")] == [(-1, "K"), (1, "s"), (-1, "")]
+    for way in ("7", "-2", "null", '"up"'):
+        (tmp_path / "quantities.json").write_text(f'{{"test/mine": [{way}, ""]}}')
+        with pytest.raises(ValueError, match="not in tuple"):
+            learn(tmp_path)

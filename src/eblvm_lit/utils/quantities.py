@@ -28,8 +28,9 @@ class Quantity(NamedTuple):
     unit: str = ""
 
 
-UNKNOWN = Quantity()  # what no class that has been imported declares
-KNOWN: dict[str, Quantity] = {}
+UNKNOWN = Quantity()
+KNOWN: dict[str, Quantity] = {}  # by declared name
+STORED: dict[str, Quantity] = {}  # by the name of a run's metric, which may hold any characters
 WORDS: list[dict[str, str]] = []  # for the fields {...} of declared names
 
 
@@ -53,7 +54,7 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """What is known of a number; ``UNKNOWN`` where no class that has been imported declares it.
+    """What is known of a number; ``UNKNOWN`` where no imported class declares it and no run has stored it.
 
     Args:
         name: Its name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
@@ -62,7 +63,7 @@ def quantity(name: str) -> Quantity:
         keys = [key.format(**words) for words in WORDS] if "{" in key else [key]
         if any(fnmatchcase(one, other) for one in (_own(name), name) for other in keys):
             return known
-    return UNKNOWN
+    return STORED.get(_own(name), UNKNOWN)
 
 
 def direction(name: str) -> int:
@@ -78,7 +79,7 @@ def learn(folder: Path) -> bool:
     """
     stored = json.loads((folder / FILE).read_text()) if (folder / FILE).is_file() else {}
     for name, (way, unit) in stored.items():
-        KNOWN.setdefault(_own(escaped(name)), Quantity((-1, 0, 1)[way + 1], escaped(unit)))
+        STORED[_own(escaped(name))] = Quantity((-1, 0, 1).index(way) - 1, escaped(unit))
     return bool(stored)
 
 
