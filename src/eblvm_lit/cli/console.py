@@ -22,7 +22,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from eblvm_lit.cli.instantiate import config_folders
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, escaped
 from eblvm_lit.utils.command_line import override
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
@@ -126,7 +126,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=_place):
-        table.add_row(Text(name), significant(metrics[name]), quantity(name).unit)
+        table.add_row(Text(escaped(name)), significant(metrics[name]), quantity(name).unit)
     show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
 
 

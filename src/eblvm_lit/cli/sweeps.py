@@ -21,6 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from eblvm_lit.errors import escaped
 from eblvm_lit.utils.incidental import is_incidental
 from eblvm_lit.utils.quantities import direction, learn
 from eblvm_lit.utils.run_files import flatten
@@ -166,7 +167,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     for folder, texts, found in zip(folders, overrides, metrics, strict=True):
         settings = " ".join(text for text in texts if text not in common)
         numbers = [f"{found[name]:.5g}" if name in found else "" for name in columns]
-        table.add_row(*map(Text, (str(folder.relative_to(root)), settings, *numbers)))
+        table.add_row(*map(Text, map(escaped, (str(folder.relative_to(root)), settings, *numbers))))
     console = Console(highlight=False)
     console.print(table)
     compare = f"python -m eblvm_lit.reports {shlex.quote(str(root))}"
