@@ -1,7 +1,9 @@
 """Whole runs in several processes: what they leave, how they stop and how they go on."""
 
+import ctypes
+import os
 import signal
-import threading
+import sys
 import time
 from types import SimpleNamespace
 
@@ -50,23 +52,31 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
     assert all(gone(started.pid(rank)) for rank in (0, 1))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
 def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
-    """As while they meet at the start, in the background of a shell."""
+    """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
 
     def wait(cfg):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while not all((tmp_path / f"pid_{rank}").exists() for rank in (0, 1)):
             time.sleep(0.02)
         (tmp_path / "paused").touch()
-        threading.Event().wait()
+        ctypes.PyDLL(None).pause()
 
-    def prepare():
-        processes.GRACE, run.run = 0.0, wait
-
-    started = Launch(tmp_path, *PCD, prepare=prepare)
+    started = Launch(tmp_path, *PCD, prepare=lambda: setattr(run, "run", wait))
     started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
+
+
+def test_a_process_whose_parent_was_gone_before_it_began_ends(monkeypatch):
+    ended = []
+    monkeypatch.setattr(processes.sys, "platform", "none")
+    monkeypatch.setattr(os, "_exit", ended.append)
+    for pid, codes in ((os.getppid(), []), (0, [1])):
+        monkeypatch.setattr(processes.multiprocessing, "parent_process", lambda pid=pid: SimpleNamespace(pid=pid))
+        processes._end_with_parent()
+        assert ended == codes
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

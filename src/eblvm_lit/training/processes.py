@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import os
 import signal
-import threading
-import time
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +29,7 @@ __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
-# Seconds in which a process whose parent is gone may write a checkpoint: torch asks it to stop by SIGINT.
-GRACE = 10.0
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 class LostProcessError(EblvmError):
@@ -122,7 +121,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
     """What each process does."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _end_with_parent()
     os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
@@ -133,12 +132,14 @@ def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone.
+    """Let the system end this process when the one that started it is gone, or end it here if that is gone already.
 
-    SIGINT, which torch has sent then, ends a process neither while it waits for others inside of a library, nor where a
-    shell started the run in the background: there it is ignored. It is not sent where the parent was gone before.
+    SIGINT, which torch lets it send, does not end a process that meets the others at a start, because the connection
+    to a process that is gone holds the interpreter for minutes, nor one that a shell started in the background, where
+    SIGINT is ignored. The last checkpoint is intact.
     """
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        time.sleep(GRACE)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid != os.getppid():
         os._exit(1)
