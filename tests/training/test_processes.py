@@ -1,7 +1,6 @@
 """Whole runs in several processes: what they leave, how they stop and how they go on."""
 
 import ctypes
-import os
 import signal
 import sys
 import time
@@ -67,16 +66,6 @@ def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_i
     started = Launch(tmp_path, *PCD, prepare=lambda: setattr(run, "run", wait))
     started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
-
-
-def test_a_process_whose_parent_was_gone_before_it_began_ends(monkeypatch):
-    ended = []
-    monkeypatch.setattr(processes.sys, "platform", "none")
-    monkeypatch.setattr(os, "_exit", ended.append)
-    for pid, codes in ((os.getppid(), []), (0, [1])):
-        monkeypatch.setattr(processes.multiprocessing, "parent_process", lambda pid=pid: SimpleNamespace(pid=pid))
-        processes._end_with_parent()
-        assert ended == codes
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

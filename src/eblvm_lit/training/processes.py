@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +21,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
 from eblvm_lit.training.callbacks.preemption import stopping_signals
 from eblvm_lit.utils.command_line import pasteable
+from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 class LostProcessError(EblvmError):
@@ -90,6 +87,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    os.environ[STARTING] = "1"
     try:
         return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
     except SignalException as stop:
@@ -97,6 +95,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     except ChildFailedError as error:
         raise (_in_one_sentence(error, resume) or error) from None
     finally:  # the agent keeps the signals that it handles
+        del os.environ[STARTING]
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
@@ -121,7 +120,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
     """What each process does."""
-    _end_with_parent()
+    end_with_parent()
     os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
@@ -129,17 +128,3 @@ def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log:
     elif hydra_log:
         configure_log(OmegaConf.create(hydra_log))
     return function(OmegaConf.create(cfg))
-
-
-def _end_with_parent() -> None:
-    """Let the system end this process when the one that started it is gone, or end it here if that is gone already.
-
-    SIGINT, which torch lets it send, does not end a process that meets the others at a start, because the connection
-    to a process that is gone holds the interpreter for minutes, nor one that a shell started in the background, where
-    SIGINT is ignored. The last checkpoint is intact.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid != os.getppid():
-        os._exit(1)
