@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from eblvm_lit.errors import ConfigError, EblvmError, escaped
 from eblvm_lit.reports.comparison import compare
@@ -65,7 +65,9 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     folder = Path(out)
     paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
     write_text(paths[0], to_markdown(by_data, notes + lines))
-    write_text(paths[1], summary.drop(columns=["group", "text"]).map(_no_formula).to_csv(index=False))
+    # an apostrophe, because spreadsheets compute texts that begin like a formula
+    cells = summary.map(lambda cell: re.sub(r"^(?=[=+@-])", "'", cell) if isinstance(cell, str) else cell)
+    write_text(paths[1], cells.drop(columns=["group", "text"]).to_csv(index=False))
     show(by_data, notes + lines)
     from eblvm_lit.reports.charts import draw  # matplotlib takes seconds to import: the table is printed before
     from eblvm_lit.reports.page import render
@@ -74,16 +76,6 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     paths += [file for files in charts.values() for path in files for file in (path, path.with_suffix(".pdf"))]
     write_text(paths[2], render(groups, left_out, by_data, notes, charts))
     return paths
-
-
-def _no_formula(cell: Any) -> Any:
-    """A cell that no spreadsheet computes: a text that begins like a formula gets an apostrophe, numbers stay.
-
-    Example:
-        >>> _no_formula("=1+1"), _no_formula("dsm"), _no_formula(-1.5)
-        ("'=1+1", 'dsm', -1.5)
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -120,12 +120,17 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
         overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
     asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in overrides)
     choices = {key: value if value is None else escaped(str(value)) for key, value in choices.items()}
-    return Run(folder, {escaped(key): _plain(value) for key, value in config.items()}, choices, asked, metrics, curves)
-
-
-def _plain(value: Any) -> float | str:
-    """A setting as a number that is no larger than floats are, or as a text."""
-    return value if isinstance(value, int | float) and float(value) is not None else escaped(str(value))
+    return Run(
+        folder,
+        {  # numbers, no larger than floats are, and texts
+            escaped(key): value if isinstance(value, int | float) and float(value) == value else escaped(str(value))
+            for key, value in config.items()
+        },
+        choices,
+        asked,
+        metrics,
+        curves,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -219,8 +220,7 @@ def _literal(text: str) -> str:
         >>> print(_literal("a|b *c* <d>[e](f)"))
         a\|b \*c\* &lt;d&gt;[e]\(f)
     """
-    marks = {mark: f"\\{mark}" for mark in "|*`\\"}
-    return escape(text, quote=False).translate(str.maketrans(marks | {"\n": "<br>"})).replace("](", r"]\(")
+    return re.sub(r"[|*`\\]|(?<=\])\(", r"\\\g<0>", escape(text, quote=False)).replace("\n", "<br>")
 
 
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ import sys
 __all__ = ["STARTING", "end_with_parent"]
 
 STARTING = "EBLVM_LIT_STARTING"  # set in the environment of the processes of a run, which import the package first
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def end_with_parent() -> None:
@@ -22,7 +21,7 @@ def end_with_parent() -> None:
     SIGINT is ignored. The last checkpoint is intact.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid != os.getppid():
         os._exit(1)

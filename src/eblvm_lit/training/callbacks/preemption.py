@@ -27,8 +27,12 @@ def stopping_signals() -> list[signal.Signals]:
         >>> signal.SIGTERM in stopping_signals()
         True
     """
-    found = [number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")]
-    return [number for number in found if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN]
+    return [
+        number
+        for number in signal.Signals
+        if number.name in ("SIGTERM", "SIGINT", "SIGUSR1")
+        or (number.name == "SIGHUP" and signal.getsignal(number) != signal.SIG_IGN)
+    ]
 
 
 class Preemption(pl.Callback):
