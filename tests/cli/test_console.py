@@ -2,13 +2,16 @@
 
 import re
 import shlex
+import warnings
 
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from torch.nn.parallel import DistributedDataParallel
 
 from eblvm_lit.cli.build import build
-from eblvm_lit.cli.console import CheckOutputFolder, next_steps
+from eblvm_lit.cli.console import CheckOutputFolder, next_steps, quiet, show_results
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.utils import progress
@@ -61,3 +64,22 @@ def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
         CheckOutputFolder().on_run_start(config)
         found.append(config.hydra.run.dir.rpartition("/")[2])
     assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
+
+
+def test_several_processes_warn_of_nothing_that_users_can_change():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            quiet()
+            DistributedDataParallel(torch.nn.Linear(1, 1), broadcast_buffers=False)  # as Lightning calls it
+    finally:
+        torch.distributed.destroy_process_group()
+    assert [str(warning.message) for warning in told] == []
+
+
+def test_names_of_metrics_send_nothing_to_the_terminal_but_themselves(tmp_path, capsys):
+    show_results({"test/\x1b[31mred": 1.0, "test/log_likelihood": 2.0}, tmp_path)
+    said = capsys.readouterr().out
+    assert r"test/\x1b[31mred" in said
+    assert all(c.isprintable() or c == "\n" for c in said)

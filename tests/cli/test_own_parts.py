@@ -71,6 +71,7 @@ def test_the_example_trains_with_all_of_its_parts(example):
     assert [row["iteration"] for row in curves(run) if "val/parameter_norm" in row] == [2, 4]
     assert (run / "figures" / "score_field.png").exists()
     assert json.loads((run / "metrics.json").read_text())["test/score_norm"] > 0
+    assert json.loads((run / "quantities.json").read_text())["test/score_norm"] == [0, "per unit of v"]
 
 
 @pytest.mark.usefixtures("folder", "unrendered")

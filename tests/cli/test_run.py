@@ -52,7 +52,7 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
-    assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
+    assert found == {"metrics.json", "quantities.json", "metrics.csv", "train.log"} | pictures | saved
     metrics = json.loads((folder / "metrics.json").read_text())
     assert all(significant(metrics[name]) in said for name in metrics)  # the results table
     assert "noise_std: 0.05" in said  # the configuration's tree

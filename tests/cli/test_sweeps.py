@@ -40,7 +40,8 @@ def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert earlier_metrics(tiny(folder, *DSM)) is earlier_checkpoint(tiny(folder, *DSM)) is None  # not asked
     monkeypatch.setattr(run, "build", lambda cfg: pytest.fail("it was run again"))
-    assert train(folder, *DSM, RESUME, "show_config=false") == metrics
+    free = ("show_config=false", "threads=1", "callbacks.checkpoints.keep=2", "cache_dir=elsewhere", "tf32=true")
+    assert train(folder, *DSM, RESUME, *free) == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     with pytest.raises(SystemExit, match="holds results of other settings"):
         earlier_metrics(tiny(folder, *DSM, "seed=2", RESUME))
@@ -186,6 +187,29 @@ def test_the_direction_of_a_search_follows_from_its_metric_and_the_command_line_
         assert config.hydra.sweeper.direction == way
     with pytest.raises(SystemExit, match="optimized_metric"):
         Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/own", sweeper={"direction": "minimize"}))
+
+
+def test_a_seed_that_all_processes_of_one_search_would_share_is_refused(tmp_path):
+    shared = {"direction": "minimize", "storage": "sqlite:///search.db", "sampler": {"seed": None}}
+    Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/loss", sweeper=shared))
+    for sweeper in ({**shared, "storage": None, "sampler": {"seed": 0}}, {**shared, "sampler": {}}):
+        Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/loss", sweeper=sweeper))
+    with pytest.raises(SystemExit, match=r"same points.*leave the seed out"):
+        Sweep().on_multirun_start(sweep_config(tmp_path, metric="val/loss", sweeper={**shared, "sampler": {"seed": 0}}))
+
+
+@pytest.mark.slow
+def test_two_processes_that_share_a_search_propose_different_points(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs pip install -e '.[optuna]'")
+    search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
+    shared = (f"hydra.sweeper.storage=sqlite:///{tmp_path}/search.db", "hydra.sweeper.study_name=lr")
+    tried = ("optimizer.lr=tag(log,interval(1e-4,1e-1))", "hydra.sweeper.n_trials=3", "optimized_metric=val/loss")
+    for name in ("one", "other"):  # both propose at random: fewer trials than TPE has before it learns
+        place = f"hydra.sweep.dir={tmp_path / name}"
+        code, told = run_script("train.py", *search, *shared, *tried, place, folder=tmp_path)
+        assert code == 0, told
+    files = [*tmp_path.glob("*/?/config.yaml")]
+    assert len({OmegaConf.load(file).optimizer.lr for file in files}) == len(files) == 6
 
 
 @pytest.mark.slow

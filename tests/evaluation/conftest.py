@@ -1,7 +1,14 @@
 """What tests of metrics of images share."""
 
+import functools
+
 import pytest
 import torch
+
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.criteria.base import SampleCriterion
+from eblvm_lit.reports.runs import declare_all
+from eblvm_lit.utils.quantities import UNKNOWN, quantity
 
 
 def no_network(*args, **options):
@@ -12,3 +19,32 @@ def no_network(*args, **options):
 def offline(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+
+
+def subclasses(kind):
+    """All classes below one."""
+    return {below for child in kind.__subclasses__() for below in (child, *subclasses(child))}
+
+
+def declared(function):
+    """A metric's function, all of whose numbers the tests find declared."""
+
+    @functools.wraps(function)
+    def called(*args, **options):
+        found = function(*args, **options)
+        assert [name for name in found if quantity(name) is UNKNOWN] == []
+        return found
+
+    return called
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_number_is_declared():
+    """Every name that a metric gives in these tests has a direction, or is declared to have none."""
+    declare_all()
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (*subclasses(Metric), *subclasses(SampleCriterion)):
+            for name in {"compute", "evaluate"} & vars(kind).keys():
+                if kind.__module__.startswith("eblvm_lit."):
+                    patch.setattr(kind, name, declared(vars(kind)[name]))
+        yield

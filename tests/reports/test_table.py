@@ -3,7 +3,9 @@
 import base64
 import io
 import itertools
+import json
 import math
+import os
 import re
 
 import numpy as np
@@ -19,6 +21,8 @@ from eblvm_lit.reports.__main__ import main, report
 from eblvm_lit.reports.charts import costs, draw_curves, draw_grid, find_grids
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.reports.table import choose_metrics, find_published, footnotes, summarise, tables
+from eblvm_lit.utils import quantities
+from eblvm_lit.utils.quantities import quantity
 from eblvm_lit.utils.run_files import flatten
 from helpers.run_folders import Simple, groups_of, run_folder
 from helpers.shell import configured
@@ -44,6 +48,19 @@ def test_runs_that_differ_in_seed_and_folders_alone_are_one_group(simple):
     simple("again", seed=0)
     groups = groups_of(simple.root)
     assert any("dsm, lr=0.1 have the same seed" in note for note in footnotes(groups, summarise(groups, [])))
+
+
+def test_two_seeds_that_differ_in_what_is_incidental_are_one_setting(tmp_path):
+    first = run_folder(tmp_path / "0", "seed=0", metrics={"test/fisher": 1.0})
+    free = ("compile=false", "threads=2", "tf32=true", "iterations_per_batch=7", "trainer.accelerator=cpu")
+    free += ("callbacks.checkpoints.keep=3", "cache_dir=elsewhere", "summary=false", "sweep.resume=true")
+    run_folder(tmp_path / "1", "seed=1", *free, metrics={"test/fisher": 3.0})
+    (group,) = groups_of(tmp_path)
+    (cell,) = summarise([group], ["test/fisher"]).itertuples()
+    assert (group.label, cell.n, cell.mean, cell.best) == ("bidsm", 2, 2.0, "")
+    for i, key in enumerate(("trainer.max_steps=9", "eval_weights=ema", "init_from=a", "method.n_lower_steps=2")):
+        other = run_folder(tmp_path / f"other{i}", key, metrics={"test/fisher": 1.0})
+        assert len(groups_of(first, other)) == 2
 
 
 def test_labels_say_what_tells_groups_apart_and_images_of_two_sizes_are_two_data_sets(simple):
@@ -293,3 +310,103 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
     assert not re.search(r"https?:|url\(|@import", re.sub(r'"data:image[^"]*"', "", text))
     assert "0.1050 ± 0.0071" in text
     assert "5_10_0</code>: unfinished" in text
+
+
+LARGE = "9" * 400
+# Runs that nobody has trained: what stands in a file of each, by its name and the text that it replaces.
+STRANGE = {
+    "a class that is a number": ("config.yaml", "_target_: x.dsm", "_target_: 5"),
+    "a tree that contains itself": ("config.yaml", "method:", "method: &m\n  again: *m"),
+    "a setting of 400 digits": ("config.yaml", "lr: 0.1", f"lr: {LARGE}"),
+    "a key that is a list": ("config.yaml", "seed: 7", "? [seed]\n: 7"),
+    "a metric of 400 digits": ("metrics.json", "1.0", LARGE),
+    "a metric that overflows": ("metrics.json", "1.0", "1e308"),
+    "a metric without a value": ("metrics.json", "1.0", "null"),
+    "metrics in a list": ("metrics.json", '{"test/fisher": 1.0}', "[1.0]"),
+    "no speed": ("metrics.json", "{", '{"iteration": 3, "train/iterations_per_second": 0, '),
+    "a direction that is none": ("quantities.json", "1", "7"),
+    "curves of words": ("metrics.csv", "2.0", "two"),
+    "no text": ("metrics.csv", "iteration", "\x00"),
+    "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
+    "commands that are numbers": (".hydra/hydra.yaml", "- method=dsm", "- 5"),
+}
+# Strange as well, and readable: what they say is shown, as text.
+ODD = {
+    "a date": ("config.yaml", "seed: 7", "seed: 7\nstarted: 2026-01-01"),
+    "bytes": ("config.yaml", "seed: 7", "seed: 7\nraw: !!binary AAAA"),
+    "a set": ("config.yaml", "seed: 7", "seed: !!set {7}"),
+    "a seed in words": ("config.yaml", "seed: 7", "seed: seven"),
+    "infinity": ("config.yaml", "lr: 0.1", "lr: .inf"),
+    "not a number": ("config.yaml", "lr: 0.1", "lr: .nan"),
+    "curves that overflow": ("metrics.csv", "2.0", "1e308"),
+    "late curves": ("metrics.csv", "\n2,", "\n1e308,"),
+    "a choice that is a number": (".hydra/hydra.yaml", "method: dsm", "method: 5"),
+    "control": ("metrics.json", "test/fisher", "test/\\u001b[31mred\\u0007"),
+    "half a character": ("metrics.json", "test/fisher", "test/\\ud800"),
+    "a formula": (".hydra/hydra.yaml", "method: dsm", "method: '=cmd(1)'"),
+    "markup": (".hydra/hydra.yaml", "method: dsm", "method: '<b>|[x](y)'"),
+    "a long name": ("metrics.json", "test/fisher", f"test/{'long' * 99}"),
+    "a broken picture": ("config.yaml", "lr: 0.1", "lr: 0.5"),
+}
+
+
+def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored(simple, monkeypatch):
+    for method, value in (("dsm", 1.0), ("ssm", 2.0)):
+        metrics = {f"test/{name}": value for name in ("probe_accuracy", "probe_accuracy_pixels", "own", "accuracy")}
+        folder = simple(method, method, metrics=metrics)
+        known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
+        (folder / "quantities.json").write_text(json.dumps(known))
+    monkeypatch.setattr(quantities, "STORED", {})
+    monkeypatch.setattr(quantities, "KNOWN", {})  # no metric is imported by a report
+    groups = groups_of(simple.root)
+    best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]
+    starred = {metric: method for (metric, method), mark in best.items() if mark}
+    assert starred == {"test/probe_accuracy": "ssm", "test/own": "dsm"}
+
+
+@pytest.fixture
+def odd_runs(simple):
+    """The folder of all of these, and a good run."""
+    curves = {"val/loss": {1: 2.0, 2: 2.0, 3: 2.0}}
+    for i, (name, (file, before, after)) in enumerate((STRANGE | ODD).items()):
+        folder = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i)
+        (folder / "quantities.json").write_text('{"test/fisher": [-1, ""]}')
+        path = folder / file
+        assert before in path.read_text(), name
+        path.write_text(path.read_text().replace(before, after, 1))
+    (simple.root / "a broken picture" / "figures").mkdir()
+    (simple.root / "a broken picture" / "figures" / "density.png").write_bytes(b"\x89PNG\r\n")
+    simple("good", "cd", metrics={"test/fisher": 3.0})
+    latin = simple("latin", "cd", metrics={"test/fisher": 5.0}, seed=1)
+    os.rename(os.fsencode(latin), os.fsencode(latin) + b"-\xe9\x1b[31m")
+    return simple.root
+
+
+def test_strange_runs_are_named_and_left_out_and_what_odd_ones_say_is_text(odd_runs, tmp_path, capsys):
+    main([str(odd_runs), "--out", str(tmp_path / "out")])
+    markdown, page = ((tmp_path / "out" / name).read_text() for name in ("table.md", "report.html"))
+    said = capsys.readouterr().out
+    for text in (said, markdown, page):
+        assert all(c.isprintable() or c == "\n" for c in text)
+    for name in STRANGE:
+        assert f"{name}: unreadable: " in said, name
+        assert f"{name}</code>: unreadable: " in page, name
+    assert not [name for name in ODD if f"{name}: un" in said]
+    assert "| cd | 2 | 4.0 ± 1.4" in markdown
+    assert r"\x1b[31mred\x07" in said
+    assert r"test/\\x1b[31mred\\x07" in markdown
+    assert r"&lt;b&gt;\|[x]\(y)" in markdown
+    assert "<b>" not in markdown
+    rows = pd.read_csv(tmp_path / "out" / "table.csv", keep_default_na=False)
+    assert "'=cmd(1)" in set(rows["method"])
+    assert not [cell for cell in rows.select_dtypes(object).to_numpy().ravel() if str(cell).startswith(("=", "+", "@"))]
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(simple, tmp_path):
+    simple("run")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "taken" / "table.csv").mkdir(parents=True)
+    for place in ("file", "file/below", "taken"):
+        with pytest.raises(SystemExit, match=r"^ERROR: .*could not be written \(.*\): choose a folder"):
+            main([str(simple.root), "--out", str(tmp_path / place)])
+    assert (tmp_path / "file").read_text() == "mine"

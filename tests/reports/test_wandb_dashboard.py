@@ -1,11 +1,15 @@
 """The dashboard of the project and the searches for W&B's agents, as far as they go without a network."""
 
+import runpy
+from types import SimpleNamespace
+
 import pytest
 from omegaconf import OmegaConf
 
-from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.reports import wandb_dashboard as dashboard
+from eblvm_lit.utils.quantities import direction
 from helpers.shell import CONF, ROOT, configure
+
+dashboard = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "wandb_dashboard.py")))
 
 
 def test_panels_are_of_metrics_with_a_direction_and_of_figures_and_keys_that_there_are():

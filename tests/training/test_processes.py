@@ -1,6 +1,9 @@
 """Whole runs in several processes: what they leave, how they stop and how they go on."""
 
+import ctypes
 import signal
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -48,13 +51,31 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
     assert all(gone(started.pid(rank)) for rank in (0, 1))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
-def test_a_signal_stops_all_processes_at_one_iteration(straight, tmp_path):
-    started = Launch(tmp_path, *PCD, pause=9)
-    started.send(signal.SIGTERM, rank=None)
-    assert started.wait() == 143, started.said
+def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
+    """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
+
+    def wait(cfg):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        while not all((tmp_path / f"pid_{rank}").exists() for rank in (0, 1)):
+            time.sleep(0.02)
+        (tmp_path / "paused").touch()
+        ctypes.PyDLL(None).pause()
+
+    started = Launch(tmp_path, *PCD, prepare=lambda: setattr(run, "run", wait))
+    started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
-    assert "Stopped by SIGTERM; resume with the same command and ckpt=" in started.said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@forking
+def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, tmp_path):
+    started = Launch(tmp_path, *PCD, pause=9)
+    started.send(number, rank=None)
+    assert started.wait() == code, started.said
+    assert all(gone(started.pid(rank)) for rank in (0, 1))
+    assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
     train(started.run, *RUN, *PCD, "ckpt=last")  # with one device
     assert close(started.run, straight)

@@ -9,9 +9,10 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 
-class ScoreNorm(ExampleMetric):
+class ScoreNorm(ExampleMetric, emits={"score_norm": Quantity(0, "per unit of v")}):
     """The mean norm of the score, of energies with a free energy."""
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

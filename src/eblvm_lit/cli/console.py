@@ -22,11 +22,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from eblvm_lit.cli.instantiate import config_folders
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.errors import ConfigError, escaped
 from eblvm_lit.utils.command_line import override
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
+from eblvm_lit.utils.quantities import direction, quantity
 
 if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
     from eblvm_lit.cli.build import Parts
@@ -37,14 +37,11 @@ __all__ = [
     "start_line",
 ]
 
-# Units of metrics, by words of their names.
-UNITS = {"second": "iterations/s", "mib": "MiB above the parameters", "likelihood": "nats", "kl": "nats", "z": "nats"}
-
 
 def quiet() -> None:
-    """Hide Lightning's tips about devices, a deprecated call of its own, and Pillow's doubts about large images."""
+    """Hide Lightning's tips about devices, two deprecated calls, and Pillow's doubts about large images."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*treespec.*deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
     warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
 
 
@@ -130,9 +127,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=_place):
-        words = name.rpartition("/")[2].split("_")
-        unit = next((UNITS[word] for word in UNITS if word in words), "")
-        table.add_row(Text(name), significant(metrics[name]), unit)
+        table.add_row(Text(escaped(name)), significant(metrics[name]), quantity(name).unit)
     show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
 
 

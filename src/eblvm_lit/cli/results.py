@@ -22,6 +22,7 @@ from eblvm_lit.training.callbacks.log_curves import LogCurves
 from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
 from eblvm_lit.training.loggers.base import log_figures, log_results
 from eblvm_lit.utils.io import write_json
+from eblvm_lit.utils.quantities import FILE, quantity
 
 __all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "evaluated", "final_metrics", "write_results"]
 
@@ -136,4 +137,5 @@ def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, logger
                 if isinstance(figure, ResultPicture):
                     figure.metrics = metrics
             log_figures(loggers, callback.draw(parts.method, parts.data), int(metrics["iteration"]))
+    write_json(path.with_name(FILE), {name: quantity(name) for name in metrics})
     write_json(path, metrics)

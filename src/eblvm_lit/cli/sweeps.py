@@ -20,7 +20,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.errors import escaped
+from eblvm_lit.utils.incidental import is_incidental
+from eblvm_lit.utils.quantities import direction, learn
 from eblvm_lit.utils.run_files import flatten
 from eblvm_lit.utils.untrusted import read_yaml
 
@@ -29,7 +31,6 @@ __all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_
 log = logging.getLogger(__name__)
 
 MOST_METRICS = 3  # of the table
-INCIDENTAL = ("sweep.", "resume.", "show_config", "summary")
 
 
 def in_sweep() -> bool:
@@ -61,7 +62,7 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
     differ = sorted(
         key
         for key in before.keys() | now.keys()
-        if before.get(key) != now.get(key) and now.get(key) != "auto" and not key.startswith(INCIDENTAL)
+        if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
     )
     if differ:  # the whole sweep is in the wrong folder
         sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
@@ -82,17 +83,25 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Find the folder of the earlier start, and the direction of a search."""
+        """Find the folder of the earlier start and the direction of a search; refuse a seed that processes share."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
+            from eblvm_lit.reports.runs import declare_all  # takes seconds, for which errors need not wait
+
+            declare_all()
             way = direction(config.optimized_metric or "")
             if not way:
                 sys.exit(
                     "ERROR: A search needs optimized_metric=NAME, such as val/loss, and hydra.sweeper.direction=... ."
                 )
             _set(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+        if None not in (config.hydra.sweeper.get("storage"), OmegaConf.select(config, "hydra.sweeper.sampler.seed")):
+            sys.exit(
+                "ERROR: All processes that share the study of hydra.sweeper.storage would propose the same points by "
+                "one hydra.sweeper.sampler.seed: leave the seed out, so that each process draws its own."
+            )
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""
@@ -146,6 +155,8 @@ def _reason(folder: Path, name: str) -> str:
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
+    for folder in folders:  # jobs may have run in other processes
+        learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [read_yaml(folder / ".hydra" / "overrides.yaml") for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
@@ -156,7 +167,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     for folder, texts, found in zip(folders, overrides, metrics, strict=True):
         settings = " ".join(text for text in texts if text not in common)
         numbers = [f"{found[name]:.5g}" if name in found else "" for name in columns]
-        table.add_row(*map(Text, (str(folder.relative_to(root)), settings, *numbers)))
+        table.add_row(*map(Text, map(escaped, (str(folder.relative_to(root)), settings, *numbers))))
     console = Console(highlight=False)
     console.print(table)
     compare = f"python -m eblvm_lit.reports {shlex.quote(str(root))}"

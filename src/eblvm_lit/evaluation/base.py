@@ -13,17 +13,19 @@ from torch import Tensor, nn
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.applicable import MayNotApply
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Declares
 
 __all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class Metric(MayNotApply):
+class Metric(Declares, MayNotApply):
     """Numbers about a method and a split of its data.
 
     A metric takes the parts that it needs from :attr:`Method.parts`. Where one is missing, :meth:`applies` says so, or
-    it returns nothing.
+    it returns nothing. Its class declares which way each of its numbers is better, and their units: see
+    :class:`~eblvm_lit.utils.quantities.Declares`. A number that is not declared has neither.
 
     Attributes:
         collective: Whether several processes compute it together; other metrics are computed by one of them.

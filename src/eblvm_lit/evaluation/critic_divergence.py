@@ -10,13 +10,21 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.critics import Critic
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["CriticDivergence"]
 
 ROWS = 1000
 
 
-class CriticDivergence(ExampleMetric):
+class CriticDivergence(
+    ExampleMetric,
+    emits={
+        "fisher_divergence": Quantity(),  # a lower bound: the higher the better the critic, the lower the model
+        "fisher_divergence_true": Quantity(),  # of the given model, and the same for all critics
+        "fisher_divergence_relative_error": Quantity(-1),
+    },
+):
     r"""The mean of a critic's bracket, ``fisher_divergence``; for methods that train a critic.
 
     Where the distribution of the data is given and the model has a tractable marginal, it also gives the exact

@@ -14,11 +14,15 @@ from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.evaluation.likelihood import ESTIMATED
 from eblvm_lit.evaluation.visible_quadrature import VisibleQuadrature
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["EstimatedLogLikelihood", "jackknife"]
 
 
-class EstimatedLogLikelihood(ExampleMetric):
+class EstimatedLogLikelihood(
+    ExampleMetric,
+    emits={"log_likelihood_standard_error": Quantity(0, "nats")},
+):
     r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`, where ``LogLikelihood`` does not apply.
 
     log Z is found by quadrature where v is of one or two dimensions and F is tractable, else by annealed importance

@@ -10,11 +10,15 @@ from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["FisherScore"]
 
 
-class FisherScore(ExampleMetric):
+class FisherScore(
+    ExampleMetric,
+    emits={"fisher": Quantity(-1)},
+):
     r"""Mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
 
     .. math:: \frac1n \sum_i \tfrac12 \|s(v_i)\|^2 + \nabla_v \cdot s(v_i)

@@ -23,6 +23,7 @@ from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.optimizers.sgd import SGD
 from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
 from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["HypergradientBias"]
 
@@ -35,7 +36,14 @@ def _norm(a: Params) -> float:
     return float(torch.linalg.vector_norm(flatten(a)))
 
 
-class HypergradientBias(ExampleMetric):
+class HypergradientBias(
+    ExampleMetric,
+    emits={  # points of curves, which are no results by themselves
+        "optimum_kl": Quantity(0, "nats"),
+        "hypergradient_bias_*": Quantity(),
+        "phi_distance_*": Quantity(),
+    },
+):
     r"""The relative error of the unrolled hypergradient, over grids of K and N.
 
     .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;

@@ -22,6 +22,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.bism import BiSM
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["HypergradientError"]
 
@@ -31,7 +32,14 @@ ROWS = 20  # examples of a quadrature at a time
 N_TERMS = 100  # of the conjugate gradients of the exact hypergradient
 
 
-class HypergradientError(Metric):
+class HypergradientError(
+    Metric,
+    emits={
+        name + suffix: Quantity(way)
+        for name, way in (("hypergradient_cosine", 1), ("hypergradient_error", -1), ("hypergradient_noise", 0))
+        for suffix in ("", "_lower")
+    },
+):
     r"""The hypergradient that a bi-level method takes now, against exact ones.
 
     .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad

@@ -13,6 +13,7 @@ from eblvm_lit.energies.grbm import GRBM, GaussianBernoulliEnergy
 from eblvm_lit.evaluation.ais import AIS, AISEstimate
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ESTIMATED", "LogLikelihood", "exact_log_partition"]
 
@@ -46,7 +47,18 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
         return math.inf  # the precision is not positive definite
 
 
-class LogLikelihood(ExampleMetric):
+class LogLikelihood(
+    ExampleMetric,
+    emits={
+        "log_likelihood": Quantity(1, "nats"),
+        "log_z": Quantity(0, "nats"),
+        "log_z_standard_error": Quantity(0, "nats"),
+        "ais_effective_sample_size": Quantity(),
+        "learned_log_z": Quantity(0, "nats"),
+        "learned_log_z_error": Quantity(0, "nats"),  # it has a sign: the best is zero
+        "learned_log_likelihood": Quantity(0, "nats"),  # the smaller c is by mistake, the higher
+    },
+):
     r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
     log Z is exact where the latents can be enumerated or a closed form exists; else a GRBM's is estimated by annealed

@@ -13,6 +13,7 @@ from eblvm_lit.evaluation.ais import AIS
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["LogPartitionSandwich"]
 
@@ -23,7 +24,14 @@ NAMES = (  # of the three numbers of an estimate, for each side
 )
 
 
-class LogPartitionSandwich(ExampleMetric):
+class LogPartitionSandwich(
+    ExampleMetric,
+    emits={
+        **{name: Quantity(0, "nats") for side in SIDES for name in (side, f"{side}_standard_error")},
+        "forward_ais_effective_sample_size": Quantity(),
+        "backward_ais_effective_sample_size": Quantity(),
+    },
+):
     r"""The stochastic sandwich of log Z, by annealed importance sampling in both directions.
 
     .. math:: E[\log \hat Z_{\text{forward}}] \le \log Z \le E[\log \hat Z_{\text{backward}}]

@@ -16,6 +16,7 @@ from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
@@ -64,7 +65,10 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
     return (gaussian.log_prob(centres[:, None, None] + reach[..., None] * disc).exp() * areas * reach**2).sum((1, 2))
 
 
-class Modes(Metric):
+class Modes(
+    Metric,
+    emits={"modes": Quantity(1), "samples_at_modes": Quantity(1), "rarest_mode": Quantity(1)},
+):
     r"""How many modes of a mixture of Gaussians are found by samples of the model, and how many samples are near one.
 
     A sample belongs to a mode if it is within 3 standard deviations of its centre. A mode counts as found if it has at

@@ -17,6 +17,7 @@ from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
 from eblvm_lit.evaluation.free_energy_bound import has_outlier_score, outlier_score
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = [
     "Constant",
@@ -156,7 +157,10 @@ def check_images(event_shape: Sequence[int], name: str) -> None:
         )
 
 
-class OutOfDistribution(ExampleMetric):
+class OutOfDistribution(
+    ExampleMetric,
+    emits={"auroc_*": Quantity(1), "aupr_*": Quantity(1), "fpr95_*": Quantity(-1)},
+):
     r"""Detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
     F is the free energy where it is tractable; elsewhere the bound :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` of the

@@ -19,6 +19,7 @@ from eblvm_lit.energies.quadrature import MAX_LATENTS, QuadratureMarginal
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric, in_float64
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
@@ -63,7 +64,14 @@ class PlaneGrid(NamedTuple):
         return cls(points, float((high - low).prod()) / n_cells**2, distance < 1 / scale, distance > OUTER)
 
 
-class PlaneQuadrature(Metric):
+class PlaneQuadrature(
+    Metric,
+    emits={
+        "quadrature_log_likelihood": Quantity(1, "nats"),
+        "kl": Quantity(-1, "nats"),
+        "mode_weights_error": Quantity(-1),
+    },
+):
     r"""KL(p_data || p) and the mean log-likelihood of a model of the plane, whose Z is a sum over a grid.
 
     .. math:: \log Z = \log \sum_s a\, e^{-F(v_s)}, \quad

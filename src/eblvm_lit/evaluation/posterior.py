@@ -11,13 +11,17 @@ from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.evaluation.latent_distributions import posterior_divergences
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PosteriorDivergence"]
 
 ROWS = 100
 
 
-class PosteriorDivergence(ExampleMetric):
+class PosteriorDivergence(
+    ExampleMetric,
+    emits={"posterior_kl": Quantity(-1, "nats"), "posterior_fisher": Quantity(-1)},
+):
     r"""Divergences of q(h|v) from p(h|v), averaged over v.
 
     .. math:: \mathrm{KL} = E_q [\log q(h|v) + E(v, h)] - F(v), \quad

@@ -16,13 +16,17 @@ from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["LinearProbe"]
 
 NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduced")
 
 
-class LinearProbe(Metric):
+class LinearProbe(
+    Metric,
+    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},  # pixels are the same for all methods
+):
     r"""Accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
 
     .. math:: f(v) = E_q[h|v], \quad \hat y(v) = \arg\max_k\, w_k^\top f(v) + b_k

@@ -13,13 +13,17 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ReconstructionError"]
 
 ROWS = 100
 
 
-class ReconstructionError(ExampleMetric):
+class ReconstructionError(
+    ExampleMetric,
+    emits={"rmse": Quantity(-1)},
+):
     r"""The root mean squared error of a generator's reconstructions, ``rmse``, per value of v.
 
     .. math:: \sqrt{E_v \|G(\mu(v)) - v\|^2 / \dim v}

@@ -21,6 +21,7 @@ from eblvm_lit.evaluation.latent_distributions import (
     latent_distribution,
 )
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
 
@@ -88,7 +89,10 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
     return torch.linalg.matrix_norm(coupling, ord=2) * shift, vages
 
 
-class ScoreBias(ExampleMetric):
+class ScoreBias(
+    ExampleMetric,
+    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},  # points and slopes of curves
+):
     r"""Biases of VaES and VaGES at one v against the divergences of q from p, all in closed form.
 
     q starts as p(h|v), and its parameters are then perturbed with noise of growing size t. For each t, averaged over

@@ -12,13 +12,17 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64
 from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.ksd import median_distance, stein_kernel
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["SteinDiscrepancy"]
 
 ROWS = 200
 
 
-class SteinDiscrepancy(ExampleMetric):
+class SteinDiscrepancy(
+    ExampleMetric,
+    emits={"ksd": Quantity(-1)},
+):
     r"""``ksd``: the U-statistic of the squared discrepancy, over all pairs of different examples.
 
     .. math:: \frac{1}{n (n - 1)} \sum_{i \ne j} u(v_i, v_j)

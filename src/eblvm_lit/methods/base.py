@@ -24,13 +24,19 @@ from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, Step, TrainState
 from eblvm_lit.networks.layers import statistics_over
 from eblvm_lit.optimizers.stateful import StatefulOptimizer
+from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
 PRIOR_STATISTICS = "prior_statistics"  # the place in checkpoints of what Method.load_prior_statistics takes
 
 
-class Method(pl.LightningModule, ABC):
+class Method(
+    Declares,
+    pl.LightningModule,
+    ABC,
+    emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
+):
     """The base of all methods. A subclass writes its algorithm as :meth:`iteration`, in the paper's order and letters.
 
     One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eblvm_lit.errors import ConfigError, EblvmError
-from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.errors import ConfigError, EblvmError, escaped
 from eblvm_lit.reports.comparison import compare
 from eblvm_lit.reports.runs import group_runs, read_runs
 from eblvm_lit.reports.table import choose_metrics, footnotes, show, summarise, tables, to_markdown
+from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["main", "report"]
 
@@ -59,19 +61,20 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     columns = choose_metrics(groups, metrics)
     summary = summarise(groups, columns)
     by_data, notes = tables(groups, summary) | compare(groups, summary), footnotes(groups, summary)
-    lines = [f"{path}: {reason}." for path, reason in left_out.items()]
+    lines = [escaped(f"{path}: {reason}.") for path, reason in left_out.items()]
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
-    paths[0].write_text(to_markdown(by_data, notes + lines))
-    summary.drop(columns=["group", "text"]).to_csv(paths[1], index=False)
+    write_text(paths[0], to_markdown(by_data, notes + lines))
+    # an apostrophe, because spreadsheets compute texts that begin like a formula
+    cells = summary.map(lambda cell: re.sub(r"^(?=[=+@-])", "'", cell) if isinstance(cell, str) else cell)
+    write_text(paths[1], cells.drop(columns=["group", "text"]).to_csv(index=False))
     show(by_data, notes + lines)
     from eblvm_lit.reports.charts import draw  # matplotlib takes seconds to import: the table is printed before
     from eblvm_lit.reports.page import render
 
     charts = draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
     paths += [file for files in charts.values() for path in files for file in (path, path.with_suffix(".pdf"))]
-    paths[2].write_text(render(groups, left_out, by_data, notes, charts))
+    write_text(paths[2], render(groups, left_out, by_data, notes, charts))
     return paths
 
 
@@ -83,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
     n = sum(path.suffix == ".png" for path in paths)
-    print(f"\nWritten to {given.out}: report.html, table.md, table.csv and {n} figures as PNG and PDF.")
+    print(f"\nWritten to {escaped(given.out)}: report.html, table.md, table.csv and {n} figures as PNG and PDF.")
 
 
 if __name__ == "__main__":

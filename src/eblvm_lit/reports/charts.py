@@ -16,11 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, frame, new_figure, open_frame, save, styled_text
 from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import SECONDS, Group, setting_name
 from eblvm_lit.reports.table import ARROWS, summarise
+from eblvm_lit.utils.incidental import LENGTH_AND_TESTS, is_incidental
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["Grid", "draw", "draw_costs", "draw_curves", "draw_grid", "find_grids", "mean_curve"]
 
@@ -29,8 +30,6 @@ QUALITIES = (
     *("test/log_likelihood", "test/kl", "test/fisher", "test/fid", "test/fd_classifier"),
     "val/hypergradient_error",
 )
-# Heat maps are of settings of the method and its parts; the length of a run or a seed of the data says nothing of it.
-OTHER_PARTS = re.compile(r"^(trainer|data|callbacks|logger|sampler|n_validations)\b")
 
 
 def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
@@ -47,7 +46,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[
     found: dict[str, dict[Path, str]] = {"Heat maps": {}, "Curves": {}, "Cost": {}}
 
     def keep(heading: str, figure: Figure, caption: str, *names: str) -> None:
-        stem = folder / re.sub(r"[^\w-]+", "_", "_".join(names)).strip("_")
+        stem = folder / re.sub(r"[^\w-]+", "_", "_".join(name[:100] for name in names)).strip("_")
         found[heading][save(figure, stem, ("png", "pdf"), dpi=300)[0]] = caption
 
     for i, grid in enumerate(find_grids(groups)):
@@ -169,12 +168,17 @@ def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
     """Find the sweeps over two numbers of a method, such as N and K of BiSM (Bao et al. 2020, Table 3).
 
     Of more swept numbers, the two with the most values span the grids, one for each choice of the others. A sweep that
-    changes one setting at a time fills less than half of a grid, and has none.
+    changes one setting at a time fills less than half of a grid, and has none. The data, the length of a run and its
+    tests are not settings of the method.
     """
     for data, method in dict.fromkeys((group.data, group.method) for group in groups):
         rivals = [group for group in groups if (group.data, group.method) == (data, method)]
         keys = dict.fromkeys(key for group in rivals for key in group.keys)
-        values = {key: {group.value(key) for group in rivals} for key in keys if not OTHER_PARTS.search(key)}
+        values = {
+            key: {group.value(key) for group in rivals}
+            for key in keys
+            if not is_incidental(key, "data", *LENGTH_AND_TESTS)
+        }
         swept = {key: len(found) for key, found in values.items() if len(found) > 1 and all(map(_is_number, found))}
         if len(swept) < 2:
             continue

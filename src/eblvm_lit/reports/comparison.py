@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 from scipy import stats
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.reports.runs import Group
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["compare", "difference", "interval"]
 

@@ -7,6 +7,7 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pandas as pd
 from jinja2 import Environment, select_autoescape
 from PIL import Image
 
+from eblvm_lit.errors import escaped
 from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
@@ -45,11 +47,11 @@ def render(
     environment = Environment(autoescape=select_autoescape(default_for_string=True))  # what runs are named is text
     environment.filters["embedded"] = _embedded
     return environment.from_string((files(__package__) / "page.html.j2").read_text()).render(
-        root=root,
+        root=escaped(root),
         n_runs=sum(len(group.runs) for group in groups),
         tables=tables,
         notes=notes,
-        left_out={os.path.relpath(folder, root): reason for folder, reason in left_out.items()},
+        left_out={escaped(os.path.relpath(folder, root)): reason for folder, reason in left_out.items()},
         charts=charts,
         galleries={label: pictures for label, pictures in galleries.items() if pictures},
         costs=_costs(groups, root),
@@ -59,7 +61,11 @@ def render(
 def _figures(group: Group) -> dict[str, str]:
     """The figures of the first run of a group by name, small."""
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
-    return {path.stem.replace("_", " "): _embedded(path, 1200) for path in paths[:MOST_PICTURES]}
+    found: dict[str, str] = {}
+    for path in paths[:MOST_PICTURES]:
+        with suppress(OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # a damaged picture is left out
+            found[escaped(path.stem.replace("_", " "))] = _embedded(path, 1200)
+    return found
 
 
 def _embedded(path: Path, widest: int) -> str:
@@ -75,7 +81,7 @@ def _costs(groups: Sequence[Group], root: str) -> pd.DataFrame:
     """Time, memory and machine of each run, as far as it recorded them."""
     rows = [
         {
-            "run": os.path.relpath(run.folder, root),
+            "run": escaped(os.path.relpath(run.folder, root)),
             "data": group.data,
             "method": group.label,
             "seed": run.config.get("seed"),

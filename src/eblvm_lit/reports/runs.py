@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,23 +14,20 @@ from typing import Any
 
 import pandas as pd
 
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit import evaluation
+from eblvm_lit.errors import ConfigError, DataError, escaped
+from eblvm_lit.training import callbacks
+from eblvm_lit.utils.incidental import COPIES, is_incidental
+from eblvm_lit.utils.quantities import learn
 from eblvm_lit.utils.run_files import flatten, read_curves
 from eblvm_lit.utils.untrusted import read_yaml
 
-__all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
+__all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_runs", "read_runs", "setting_name"]
 
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
-# Settings that change where a run reads and writes or how fast it is, and not its results.
-INCIDENTAL = re.compile(
-    r"(^|\.)(seed|root|run_dir|save_dir|outputs_dir|cache_dir|csv_path|folder|dirpath|ckpt|show_config|summary|sweep"
-    r"|resume|progress|enable_progress_bar|enable_model_summary|log_every_n_steps|profiler|at_validation"
-    r"|allow_packages|optimized_metric|iterations_per_batch|threads|logger)(\.|$)"
-    r"|^marginal_model(\.|$)"  # another view of the model
-    r"|^callbacks\.(figures|curves|nonfinite|preemption|checkpoints\.every)(\.|$)"
-)
+LARGEST = 1e100  # larger numbers have no variance in float64
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
@@ -56,7 +55,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """What the results may depend on, except the seed."""
-        return {path: value for path, value in self.config.items() if not INCIDENTAL.search(path)}
+        return {path: value for path, value in self.config.items() if not is_incidental(path, *COPIES)}
 
 
 def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]]:
@@ -84,27 +83,54 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
                 runs.append(_read_run(folder, config))
             else:
                 left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
-        except (OSError, ValueError, LookupError, AttributeError, TypeError, DataError) as error:
-            left_out[folder] = f"unreadable: {' '.join(str(error).split())[:200]}"
+        except Exception as error:  # a folder that no run has written may hold anything
+            left_out[folder] = escaped(f"unreadable: {' '.join(str(error).split())[:200]}")
     if not runs:
         why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
         raise DataError(f"No finished run is in {', '.join(map(str, folders))}.{why}")
     return runs, left_out
 
 
+def declare_all() -> None:
+    """Import all that declares numbers, for runs that have not stored what is known of theirs; it takes seconds."""
+    for package in (evaluation, callbacks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+
+
 def _read_run(folder: Path, config: dict[str, Any]) -> Run:
-    curves = read_curves(folder / "metrics.csv")
+    """A finished run, whose names and words can be printed, and whose numbers can be squared and summed."""
+    curves = read_curves(folder / "metrics.csv").rename(columns=escaped)
+    curves = curves.where(curves.abs() < LARGEST)[curves.index < LARGEST]
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
     metrics = {f"{name}{LAST}": curve.dropna().tail(3).mean() for name, curve in validated.items()}
-    metrics |= {name: float(value) for name, value in json.loads((folder / "metrics.json").read_text()).items()}
+    if not learn(folder):
+        declare_all()
+    final = json.loads((folder / "metrics.json").read_text())
+    metrics |= {escaped(name): float(value) for name, value in final.items()}
     if SPEED in metrics and "iteration" in metrics:
         metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
+    if large := [name for name, value in metrics.items() if not abs(value) < LARGEST]:
+        raise DataError(f"{large[0]} is {metrics[large[0]]}")
+    if not isinstance(config["method._target_"], str) or not isinstance(config["data._target_"], str):
+        raise DataError("the class of its method or of its data is no name")
     overrides, choices = [], {}
     if (folder / ".hydra" / "hydra.yaml").is_file():
         hydra = read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]
         overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
-    asked = tuple(text.split("=")[0].lstrip("+~") for text in overrides)
-    return Run(folder, config, choices, asked, metrics, curves)
+    asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in overrides)
+    choices = {key: value if value is None else escaped(str(value)) for key, value in choices.items()}
+    return Run(
+        folder,
+        {  # numbers, no larger than floats are, and texts
+            escaped(key): value if isinstance(value, int | float) and float(value) == value else escaped(str(value))
+            for key, value in config.items()
+        },
+        choices,
+        asked,
+        metrics,
+        curves,
+    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +222,7 @@ def _keys(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]
     asked = dict.fromkeys(key for other in rivals for run in other.runs for key in run.asked)
-    keys = [key for key in asked if key not in ("data", "data.size", "method") and not INCIDENTAL.search(key)]
+    keys = [key for key in asked if key not in ("data", "data.size", "method") and not is_incidental(key, *COPIES)]
     keys = [key for key in keys if len({other.value(key) for other in rivals}) > 1 or _is_rare(group, key, on_data)]
     if len({tuple(other.value(key) for key in keys) for other in rivals}) < len(rivals):
         columns = {tuple(other.value(key) for other in rivals) for key in keys}

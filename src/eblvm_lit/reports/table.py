@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -16,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import LAST, SPEED, Group
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["ARROWS", "choose_metrics", "find_published", "footnotes", "show", "summarise", "tables", "to_markdown"]
 
@@ -204,14 +206,21 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
         A note.
         <BLANKLINE>
     """
-    parts, escapes = [], str.maketrans({"|": r"\|", "\n": "<br>"})
+    parts = []
     for data, table in by_data.items():
         lines = [list(table), ["---", *["---:"] * (table.shape[1] - 1)], *table.to_numpy().tolist()]
-        parts += [
-            f"## {data}",
-            "\n".join(f"| {' | '.join(cell.translate(escapes) for cell in line)} |" for line in lines),
-        ]
-    return "\n\n".join([*parts, *notes]) + "\n"
+        parts += [f"## {_literal(data)}", "\n".join(f"| {' | '.join(map(_literal, line))} |" for line in lines)]
+    return "\n\n".join([*parts, *map(_literal, notes)]) + "\n"
+
+
+def _literal(text: str) -> str:
+    r"""A text in which Markdown sees no markup, cell border, link or HTML.
+
+    Example:
+        >>> print(_literal("a|b *c* <d>[e](f)"))
+        a\|b \*c\* &lt;d&gt;[e]\(f)
+    """
+    return re.sub(r"[|*`\\]|(?<=\])\(", r"\\\g<0>", escape(text, quote=False)).replace("\n", "<br>")
 
 
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:

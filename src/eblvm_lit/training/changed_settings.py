@@ -8,16 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-__all__ = ["changed_settings"]
+from eblvm_lit.utils.incidental import LENGTH_AND_TESTS, is_below, is_incidental
 
-# What may differ without being asked: where a run reads and writes, what it prints and logs, how long it is, how it is
-# tested, and on what it computes.
-INCIDENTAL = (
-    *("ckpt", "run_dir", "outputs_dir", "cache_dir", "show_config", "summary", "allow_packages", "optimized_metric"),
-    *("sweep", "resume", "logger", "callbacks", "trainer", "n_validations", "test_checkpoint", "eval_weights"),
-    *("compile", "method.compile", "iterations_per_batch", "threads", "tf32", "sampler"),
-)
-PLACES = ("root", "cache_dir", "save_dir")  # keys of folders, at any depth
+__all__ = ["changed_settings"]
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
@@ -41,10 +34,10 @@ def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequen
     raw = OmegaConf.to_container(cfg)
 
     def is_told(path: str) -> bool:
-        if path.rpartition(".")[2] in PLACES or any(_is_below(path, key) for key in (*INCIDENTAL, *allowed)):
+        if is_incidental(path, *LENGTH_AND_TESTS, *allowed):
             return False
         sources = _sources(raw, path.split("."))
-        return not any(_is_below(a, b) or _is_below(b, a) for a in sources for b in differing)
+        return not any(is_below(a, b) or is_below(b, a) for a in sources for b in differing)
 
     return {path: f"{before}, not {now}" for path, (before, now) in differing.items() if is_told(path)}
 
@@ -69,8 +62,3 @@ def _sources(node: Any, keys: Sequence[str]) -> list[str]:
             break
         node = node.get(key)
     return re.findall(r"\$\{(\w[\w.]*)\}", str(node)) if not isinstance(node, Mapping) else []
-
-
-def _is_below(path: str, other: str) -> bool:
-    """Whether a path is another one, or below it."""
-    return f"{path}.".startswith(f"{other}.")

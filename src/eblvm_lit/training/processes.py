@@ -19,7 +19,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
+from eblvm_lit.training.callbacks.preemption import stopping_signals
 from eblvm_lit.utils.command_line import pasteable
+from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
@@ -80,11 +82,12 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend, config.rdzv_endpoint = "c10d", "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # torch 2.9; without SIGHUP, which nohup has ignored
-        config.signals_to_handle = "SIGTERM,SIGINT,SIGUSR1"
+    if hasattr(config, "signals_to_handle"):  # torch 2.9
+        config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    os.environ[STARTING] = "1"
     try:
         return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]
     except SignalException as stop:
@@ -92,6 +95,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     except ChildFailedError as error:
         raise (_in_one_sentence(error, resume) or error) from None
     finally:  # the agent keeps the signals that it handles
+        del os.environ[STARTING]
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
@@ -116,6 +120,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
     """What each process does."""
+    end_with_parent()
     os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():

@@ -9,7 +9,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.core import fast_paths
 from eblvm_lit.methods.base import Method
-from eblvm_lit.training.callbacks.preemption import InterruptedRunError
+from eblvm_lit.training.callbacks.preemption import InterruptedRunError, stopping_signals
 from helpers.launching import RUN, Launch
 from helpers.shell import checkpoint, curves, same_state, train
 
@@ -41,8 +41,12 @@ def send_at(iteration, number, during="training_step", rank=0, patch=setattr):
 
 @pytest.mark.parametrize(
     ("during", "iteration", "number", "code", "saved"),
-    [("training_step", 8, signal.SIGUSR1, 138, 9), ("validation_step", 12, signal.SIGINT, 130, 12)],
-    ids=["in an iteration", "in a validation"],
+    [
+        ("training_step", 8, signal.SIGUSR1, 138, 9),
+        ("validation_step", 12, signal.SIGINT, 130, 12),
+        ("training_step", 4, signal.SIGHUP, 129, 5),
+    ],
+    ids=["in an iteration", "in a validation", "a terminal that closes"],
 )
 def test_a_signal_saves_stops_and_loses_nothing(during, iteration, number, code, saved, straight, tmp_path):
     handler = signal.getsignal(number)
@@ -57,6 +61,19 @@ def test_a_signal_saves_stops_and_loses_nothing(during, iteration, number, code,
     train(tmp_path, *DSM, "ckpt=last")
     assert same_state(tmp_path, straight)
     assert curves(tmp_path) == curves(straight)
+
+
+def test_what_nohup_ignores_stays_ignored(straight, tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            send_at(8, signal.SIGHUP, patch=patch.setattr)
+            train(tmp_path, *DSM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.SIGHUP not in stopping_signals()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert same_state(tmp_path, straight)
 
 
 def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, monkeypatch):

@@ -9,12 +9,15 @@ from torch import Tensor
 
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.utils.quantities import Declares
 
 __all__ = ["RowCriterion", "SampleCriterion"]
 
 
-class SampleCriterion(ABC):
+class SampleCriterion(Declares, ABC):
     """A function of the features of samples and of data.
+
+    Its class declares what is known of its numbers as metrics do; ``{suffix}`` stands for that of a network's titles.
 
     Attributes:
         needs_rows: Whether it needs the features themselves, and not only their mean and covariance.

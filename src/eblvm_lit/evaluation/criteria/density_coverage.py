@@ -5,11 +5,15 @@ from __future__ import annotations
 from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["DensityCoverage"]
 
 
-class DensityCoverage(NeighbourCriterion):
+class DensityCoverage(
+    NeighbourCriterion,
+    emits={"density{suffix}": Quantity(1), "coverage{suffix}": Quantity(1)},
+):
     r"""``density``: in how many balls of the data a sample is; ``coverage``: which balls hold a sample.
 
     .. math:: \text{density} = \frac1{kM} \sum_{i,j} 1\bigl[|x_i - y_j| \le r_k(y_j)\bigr], \qquad

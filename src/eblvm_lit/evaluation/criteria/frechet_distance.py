@@ -6,11 +6,15 @@ from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
 from eblvm_lit.evaluation.frechet import frechet_distance
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["FrechetDistance"]
 
 
-class FrechetDistance(SampleCriterion):
+class FrechetDistance(
+    SampleCriterion,
+    emits={"{frechet}": Quantity(-1)},
+):
     """``fid`` by features of Inception, ``fd_classifier`` by those of a classifier.
 
     Lower is better. Its upward bias grows as samples get fewer: compare only values of equally many samples.

@@ -5,11 +5,15 @@ from __future__ import annotations
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["InceptionScore"]
 
 
-class InceptionScore(SampleCriterion):
+class InceptionScore(
+    SampleCriterion,
+    emits={"{inception_score}": Quantity(1), "{inception_score}_std": Quantity()},
+):
     r"""``inception_score``: how confident a classifier is of each sample, and how diverse its classes are.
 
     .. math:: \exp\, E_x\, \mathrm{KL}\bigl(p(y|x) \,\|\, E_x\, p(y|x)\bigr)

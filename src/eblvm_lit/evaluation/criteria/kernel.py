@@ -9,11 +9,15 @@ from torch import Tensor
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["KernelDistance"]
 
 
-class KernelDistance(SampleCriterion):
+class KernelDistance(
+    SampleCriterion,
+    emits={"{kernel}": Quantity(-1), "{kernel}_std": Quantity()},
+):
     r"""``kid``: the unbiased squared maximum mean discrepancy, and ``kid_std``, its deviation over random subsets.
 
     .. math:: \frac{1}{m (m - 1)} \sum_{i \ne j} \bigl(k(x_i, x_j) + k(y_i, y_j)\bigr)

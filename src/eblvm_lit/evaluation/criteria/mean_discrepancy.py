@@ -10,6 +10,7 @@ from eblvm_lit.evaluation.criteria.base import RowCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
 from eblvm_lit.objectives.ksd import median_distance
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
 
@@ -17,7 +18,10 @@ ELEMENTS = 2**20  # pairs at a time: 8 MiB, three times as fast as 128
 N_FOR_MEDIAN = 2000  # examples whose distances give the bandwidth
 
 
-class MeanDiscrepancy(RowCriterion):
+class MeanDiscrepancy(
+    RowCriterion,
+    emits={"mmd{suffix}": Quantity(-1)},
+):
     r"""``mmd``: the unbiased estimate of the squared discrepancy, of M samples and N examples.
 
     .. math:: \frac{\sum_{i \ne j} k(x_i, x_j)}{M (M - 1)} + \frac{\sum_{i \ne j} k(y_i, y_j)}{N (N - 1)}

@@ -5,11 +5,15 @@ from __future__ import annotations
 from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PrecisionRecall"]
 
 
-class PrecisionRecall(NeighbourCriterion):
+class PrecisionRecall(
+    NeighbourCriterion,
+    emits={"precision{suffix}": Quantity(1), "recall{suffix}": Quantity(1)},
+):
     r"""``precision``: the fraction of samples that are in a ball of the data; ``recall``: of data in a ball of samples.
 
     .. math:: \text{precision} = \frac1M \sum_i 1\bigl[\exists j: |x_i - y_j| \le r_k(y_j)\bigr], \qquad

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.utils.quantities import WORDS
 
 __all__ = ["FeatureExtractor", "Features", "Titles"]
 
@@ -57,6 +58,10 @@ class FeatureExtractor(ABC):
     batch_size: int
     classifies: bool = True
     fingerprint: str = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        WORDS.extend([cls.titles._asdict()] if hasattr(cls, "titles") else [])
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:

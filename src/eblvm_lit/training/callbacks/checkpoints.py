@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from eblvm_lit.training.loggers.base import run_names
 from eblvm_lit.utils.io import copy_whole
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["Checkpoints"]
 
@@ -33,13 +33,13 @@ class Checkpoints(pl.Callback):
         save_dir: The run's folder.
         monitor: Metric that picks the best.
         mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
-            :func:`~eblvm_lit.evaluation.directions.direction` says.
+            :func:`~eblvm_lit.utils.quantities.direction` says.
         every: Write the last checkpoint every so many iterations; null: at validations only.
         keep: How many earlier last checkpoints are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``; null
             keeps all of them.
 
     Raises:
-        ConfigError: Without a mode for a metric of unknown direction.
+        ConfigError: When training starts, without a mode for a metric of unknown direction.
     """
 
     def __init__(
@@ -51,9 +51,7 @@ class Checkpoints(pl.Callback):
         every: int | None = None,
         keep: int | None = 0,
     ) -> None:
-        self.sign = {"min": -1, "max": 1}.get(mode, direction(monitor))
-        if not self.sign:
-            raise ConfigError(f"callbacks.checkpoints.monitor={monitor} needs callbacks.checkpoints.mode=min or max.")
+        self.sign = {"min": -1, "max": 1}.get(mode)
         self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep
         self.last_path, self.best_path = self.folder / "last.ckpt", self.folder / "best.ckpt"
         self.best: dict[str, float] | None = None
@@ -78,7 +76,12 @@ class Checkpoints(pl.Callback):
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Copy the last and the best checkpoint of the run that is resumed: this run's folder has both from here on."""
+        """Find the direction; of a resumed run, copy both checkpoints: this run's folder has them from here on."""
+        self.sign = self.sign or direction(self.monitor)  # now that all metrics of the run are there
+        if not self.sign:
+            raise ConfigError(
+                f"callbacks.checkpoints.monitor={self.monitor} needs callbacks.checkpoints.mode=min or max."
+            )
         if trainer.ckpt_path is None:
             return
         resumed = Path(trainer.ckpt_path)

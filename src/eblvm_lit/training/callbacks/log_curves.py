@@ -8,11 +8,20 @@ import pytorch_lightning as pl
 import torch
 
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["LogCurves"]
 
 
-class LogCurves(pl.Callback):
+class LogCurves(
+    Declares,
+    pl.Callback,
+    emits={
+        "iterations_per_second": Quantity(1, "iterations/s"),
+        "peak_memory_mib": Quantity(-1, "MiB above the parameters"),
+        "train/*_lr": Quantity(),
+    },
+):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
     It does so every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. It also logs

@@ -15,14 +15,28 @@ from eblvm_lit.errors import InterruptedRunError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["Preemption"]
+__all__ = ["Preemption", "stopping_signals"]
 
-# Batch systems send SIGTERM or SIGUSR1, a terminal sends SIGINT.
-SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
+
+def stopping_signals() -> list[signal.Signals]:
+    """The signals that stop a run: batch systems send SIGTERM or SIGUSR1, terminals SIGINT, or SIGHUP when they close.
+
+    Where SIGHUP is ignored, as nohup asks for, it stays ignored.
+
+    Example:
+        >>> signal.SIGTERM in stopping_signals()
+        True
+    """
+    return [
+        number
+        for number in signal.Signals
+        if number.name in ("SIGTERM", "SIGINT", "SIGUSR1")
+        or (number.name == "SIGHUP" and signal.getsignal(number) != signal.SIG_IGN)
+    ]
 
 
 class Preemption(pl.Callback):
-    """On SIGTERM, SIGINT or SIGUSR1, finishes the iteration, writes ``checkpoints/last.ckpt`` and stops the run.
+    """On SIGTERM, SIGINT, SIGUSR1 or SIGHUP, finishes the iteration, writes a checkpoint and stops the run.
 
     The handler only sets a flag: Lightning's own handler acts inside of the signal, where several processes deadlock.
     After each batch, all processes ask whether one of them was told to stop. A second SIGINT does what it
@@ -52,7 +66,7 @@ class Preemption(pl.Callback):
         """Handle signals from here on, instead of Lightning."""
         self.received, self._method, pl_module.stopping = 0, pl_module, False
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._receive) for number in stopping_signals()}
 
     def _restore(self) -> None:
         while self._before:

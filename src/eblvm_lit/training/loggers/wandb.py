@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.evaluation.directions import direction
 from eblvm_lit.training.provenance import Job, environment
+from eblvm_lit.utils.quantities import direction
 
 __all__ = ["WandbRun"]
 
@@ -50,6 +51,7 @@ class WandbRun(WandbLogger):
     ) -> None:
         job = Job.current()
         tags = [*dict.fromkeys([*tags, *filter(None, [job.experiment, *job.choices.values()])])]
+        mode = mode or ("offline" if offline else os.environ.get("WANDB_MODE"))
         super().__init__(
             name or (job.name and job.name[:128]),
             save_dir,
@@ -59,8 +61,10 @@ class WandbRun(WandbLogger):
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
-            mode=mode or ("offline" if offline else None),  # Lightning's sets a variable that outlives this run
+            mode=mode,  # Lightning's "offline" sets a variable that outlives this run
+            settings={"quiet": True, "silent": mode == "offline"},  # else it prints up to thirty lines a job
         )
+        self._wandb_init.pop("anonymous", None)  # Lightning's default, of which W&B warns
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()
 

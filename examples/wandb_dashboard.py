@@ -1,4 +1,4 @@
-"""The W&B dashboard: python -m eblvm_lit.reports.wandb_dashboard --entity TEAM [--project NAME]."""
+"""The W&B dashboard: python examples/wandb_dashboard.py --entity TEAM [--project NAME]."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from eblvm_lit.evaluation.directions import direction
+from eblvm_lit.reports.runs import declare_all
+from eblvm_lit.utils.quantities import direction
 
-__all__ = ["best", "build", "main"]
-
+declare_all()
 RESULTS = (
     *("test/log_likelihood", "test/fisher", "test/posterior_fisher", "test/fid", "test/inception_score"),
     *("test/auroc_svhn", "test/rmse", "test/probe_accuracy"),
@@ -58,7 +58,7 @@ def build(entity: str, project: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Create the dashboard on W&B, and print its address."""
-    parser = argparse.ArgumentParser(prog="python -m eblvm_lit.reports.wandb_dashboard", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entity", required=True, help="user or team that owns the project")
     parser.add_argument("--project", default="eblvm_lit")
     options = parser.parse_args(arguments)

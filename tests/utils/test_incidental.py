@@ -1,0 +1,30 @@
+"""The settings that do not matter, for each of those that ask."""
+
+import pytest
+
+from eblvm_lit.utils.incidental import COPIES, LENGTH_AND_TESTS, is_incidental
+
+# Whether a key may differ between runs that a report pools, from a job that has finished, and from a checkpoint.
+KEYS = {
+    "threads": (True, True, True),
+    "method.compile": (True, True, True),
+    "callbacks.checkpoints.keep": (True, True, True),
+    "outliers.svhn.root": (True, True, True),
+    "seed": (True, False, False),
+    "method.seed": (True, False, False),
+    "marginal_model.h_dim": (True, False, False),
+    "trainer.max_steps": (False, False, True),
+    "callbacks.checkpoints.monitor": (False, False, True),
+    "callbacks.ema.decay": (False, False, True),
+    "trainer.precision": (False, False, True),
+    "optimizer.lr": (False, False, False),
+    "init_from": (False, False, False),
+    "data.seeds": (False, False, False),
+    "thread": (False, False, False),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_one_list_serves_reports_sweeps_and_resumed_runs_and_they_differ_where_they_must(key):
+    found = is_incidental(key, *COPIES), is_incidental(key), is_incidental(key, *LENGTH_AND_TESTS)
+    assert found == KEYS[key]
