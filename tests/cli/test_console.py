@@ -11,6 +11,7 @@ from eblvm_lit.cli.build import build
 from eblvm_lit.cli.console import CheckOutputFolder, next_steps
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from helpers.launching import run_script
@@ -26,7 +27,8 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_
     log = (tmp_path / "lr=0.1 b" / "train.log").read_text()
     assert all(line in log for line in (first, *last))
     steps = dict(line.split(maxsplit=1) for line in last)
-    assert steps["compare"] == "python -m eblvm_lit.reports outputs"
+    assert shlex.split(steps["compare"]) == ["python", "-m", "eblvm_lit.reports", "lr=0.1 b"]
+    assert [run.folder.name for run in read_runs([tmp_path / shlex.split(steps["compare"])[3]])[0]] == ["lr=0.1 b"]
     word = shlex.split(steps["evaluate"])[2]
     assert OverridesParser.create().parse_override(word).value() == "lr=0.1 b"
     assert {word, "trainer.max_steps=12"} <= {*shlex.split(steps["resume"])}

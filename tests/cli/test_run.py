@@ -49,9 +49,9 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     assert "trainer.precision=16-mixed" in (tmp_path / "sweep" / "0" / "train.log").read_text()
     assert not (tmp_path / "sweep" / "0" / "metrics.json").exists()
     folder = tmp_path / "sweep" / "1"
-    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
-    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
+    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml", "command.yaml"}
     assert found == {"metrics.json", "metrics.csv", "train.log"} | pictures | saved
     metrics = json.loads((folder / "metrics.json").read_text())
     assert all(significant(metrics[name]) in said for name in metrics)  # the results table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -41,6 +42,12 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     try:
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.exit(
+            f"ERROR: {error.strerror}: make room, or choose another place by hydra.run.dir=... or hydra.sweep.dir=... ."
+        )
     except HydraException as error:
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
 

@@ -24,6 +24,7 @@ from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.eval_mode import posterior_mean
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.utils.io import write_json, write_text, write_whole
+from eblvm_lit.utils.run_files import read_command
 
 if TYPE_CHECKING:
     from eblvm_lit.cli.trained_run import TrainedRun
@@ -111,8 +112,8 @@ def _config(run: TrainedRun) -> dict[str, Any]:
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
     config["callbacks"] = {name: node for name, node in whole.get("callbacks", {}).items() if name == "evaluation"}
-    if run.folder and (file := run.folder / ".hydra" / "overrides.yaml").is_file():
-        words = [str(word) for word in OmegaConf.load(file) if not ELSEWHERE.search(str(word))]
+    if run.folder and (command := read_command(run.folder)):
+        words = [str(word) for word in command["overrides"] if not ELSEWHERE.search(str(word))]
         config["command"] = shlex.join(["python", "train.py", *words])
     return _portable(config)
 

@@ -22,9 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from eblvm_lit.evaluation.directions import direction
-from eblvm_lit.utils.run_files import flatten
+from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.run_files import COMMAND, flatten, read_command
 
-__all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
+__all__ = [
+    *("Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "set_key", "typed_command", "worst_value"),
+]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,18 @@ def in_sweep() -> bool:
         False
     """
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def typed_command() -> dict[str, Any]:
+    """The command line of this run, as :func:`~eblvm_lit.utils.run_files.read_command` gives it; without Hydra, empty.
+
+    Example:
+        >>> typed_command()
+        {}
+    """
+    if not HydraConfig.initialized():
+        return {}
+    return {"overrides": [*HydraConfig.get().overrides.task], "choices": {**HydraConfig.get().runtime.choices}}
 
 
 def worst_value() -> float | None:
@@ -85,19 +100,26 @@ class Sweep(Callback):
         """Find the folder of the earlier start, and the direction of a search."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
-            _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
+            set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
             way = direction(config.optimized_metric or "")
             if not way:
                 sys.exit(
                     "ERROR: A search needs optimized_metric=NAME, such as val/loss, and hydra.sweeper.direction=... ."
                 )
-            _set(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+            set_key(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Write the command of a job into its folder, unless another start has used it: the table names all jobs."""
+        folder = Path(config.hydra.runtime.output_dir)
+        if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
+            write_text(folder / COMMAND, yaml.safe_dump(typed_command()))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""
         root = Path(config.hydra.sweep.dir)
-        folders = sorted((path.parent for path in root.glob("**/.hydra")), key=lambda path: (len(path.name), path))
+        found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
+        folders = sorted(found, key=lambda path: (len(path.name), path))
         _show(folders, root, config.get("optimized_metric"))
         missing = [folder for folder in folders if not (folder / "metrics.json").is_file()]
         if missing:
@@ -110,7 +132,7 @@ class Sweep(Callback):
             print(f"WARNING: {text}", file=sys.stderr)
 
 
-def _set(config: DictConfig, key: str, value: str) -> None:
+def set_key(config: DictConfig, key: str, value: str) -> None:
     """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
@@ -147,7 +169,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
-    overrides = [yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text()) for folder in folders]
+    overrides = [read_command(folder)["overrides"] for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
     there = {name for found in metrics for name in found}
     tests = sorted((-direction(name), name) for name in there if name.startswith("test/") and direction(name))

@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.run_files import flatten, read_curves
+from eblvm_lit.utils.run_files import flatten, read_command, read_curves
 
 __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "group_runs", "read_runs", "setting_name"]
 
@@ -39,7 +39,7 @@ class Run:
     Attributes:
         folder: The run folder.
         config: The resolved configuration by dotted path, without null and empty values.
-        choices: The chosen option of each configuration group; empty for a run that Hydra did not start.
+        choices: The chosen option of each configuration group; empty for a run of Python.
         asked: The keys of its command line.
         metrics: The final metrics, the seconds of the iterations, and the mean of the last three validations of each
             validated metric.
@@ -99,12 +99,9 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     metrics |= {name: float(value) for name, value in json.loads((folder / "metrics.json").read_text()).items()}
     if SPEED in metrics and "iteration" in metrics:
         metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
-    overrides, choices = [], {}
-    if (folder / ".hydra" / "hydra.yaml").is_file():
-        hydra = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text())["hydra"]
-        overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
-    asked = tuple(text.split("=")[0].lstrip("+~") for text in overrides)
-    return Run(folder, config, choices, asked, metrics, curves)
+    command = read_command(folder)
+    asked = tuple(text.split("=")[0].lstrip("+~") for text in command.get("overrides", []))
+    return Run(folder, config, command.get("choices", {}), asked, metrics, curves)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
-from eblvm_lit.utils.command_line import pasteable
+from eblvm_lit.training.provenance import resume_command
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
 
@@ -83,7 +83,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     if hasattr(config, "signals_to_handle"):  # torch 2.9; without SIGHUP, which nohup has ignored
         config.signals_to_handle = "SIGTERM,SIGINT,SIGUSR1"
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
-    resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
+    resume = f"{resume_command(cfg.run_dir)}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     try:
         return elastic_launch(config, _work)(function, OmegaConf.to_container(cfg, resolve=True), hydra_log)[0]

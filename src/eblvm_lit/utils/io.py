@@ -14,6 +14,7 @@ from typing import IO, Any
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = [
+    "PARTIAL",
     "copy_whole",
     "json_text",
     "refuse_url",
@@ -22,6 +23,8 @@ __all__ = [
     "write_text",
     "write_whole",
 ]
+
+PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"  # what a process leaves that is killed while it writes
 
 
 @contextmanager
@@ -44,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # the process id, because several runs may write the same file of a shared cache
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.eblvm_lit.tmp")
     try:
         yield partial
         os.replace(partial, path)

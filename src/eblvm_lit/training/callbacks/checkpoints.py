@@ -77,11 +77,19 @@ class Checkpoints(pl.Callback):
         """Restore the values of the last validation: a run that resumes at its end has no further one."""
         self.validation = dict(checkpoint.get("validation", {}))
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Copy the last and the best checkpoint of the run that is resumed: this run's folder has both from here on."""
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Copy the checkpoints of the run that is resumed also where no iteration was left."""
+        self._take_over(trainer)
+
+    def _take_over(self, trainer: pl.Trainer) -> None:
+        """Copy the last and the best checkpoint of the run that is resumed: this run's folder has both from here on.
+
+        It is called when the first minibatch is done: until then the run may be refused.
+        """
         if trainer.ckpt_path is None:
             return
         resumed = Path(trainer.ckpt_path)
+        trainer.ckpt_path = None
         best = next(filter(self._is_best, (resumed.with_name("best.ckpt"), resumed)), None)
         if best is None and self.best is not None:
             log.warning(
@@ -122,6 +130,7 @@ class Checkpoints(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is due; not before a validation, which a resumed run would skip."""
+        self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:
             self._save_last(trainer)
