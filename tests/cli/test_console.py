@@ -1,12 +1,16 @@
 """What a run prints, at its start and at its end, and that it is printed at once and kept in the log file."""
 
+import errno
+import os
 import re
 import shlex
 
+import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from eblvm_lit.cli import commands
 from eblvm_lit.cli.build import build
 from eblvm_lit.cli.console import CheckOutputFolder, next_steps
 from eblvm_lit.energies.grbm import GRBM
@@ -63,3 +67,56 @@ def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
         CheckOutputFolder().on_run_start(config)
         found.append(config.hydra.run.dir.rpartition("/")[2])
     assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
+
+
+def sweep(folder, resume=False, named=True):
+    """What Hydra knows of a sweep."""
+    overrides = [f"hydra.sweep.dir={folder}"] if named else []
+    return OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(folder)}, "overrides": {"hydra": overrides}}, "sweep": {"resume": resume}}
+    )
+
+
+def test_sweeps_of_one_second_take_folders_of_their_own_and_so_do_their_jobs(tmp_path):
+    for name in ("12-00-00", "12-00-00_1"):
+        config = sweep(tmp_path / "12-00-00", named=False)
+        CheckOutputFolder().on_multirun_start(config)
+        assert config.hydra.sweep.dir == str(tmp_path / name)
+        assert config.hydra.overrides.hydra == [f"hydra.sweep.dir='{tmp_path / name}'"]  # jobs are composed anew
+
+
+def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
+    (tmp_path / "multirun.yaml").write_text("hydra: {}\n")
+    with pytest.raises(SystemExit, match=r"holds a sweep already: resume it with sweep\.resume=true"):
+        CheckOutputFolder().on_multirun_start(sweep(tmp_path))
+    CheckOutputFolder._claims.close()
+    CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+    with pytest.raises(SystemExit, match="is in use by another process"):
+        CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+    CheckOutputFolder._claims.close()  # as the end of the process does
+    assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
+    CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+
+
+def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
+    def fail(code):
+        def main(**options):
+            raise OSError(code, os.strerror(code))
+
+        return main
+
+    monkeypatch.setattr("hydra.main", fail(errno.ENOSPC))
+    with pytest.raises(SystemExit, match=r"^ERROR: No space left on device: make room, or choose another place by"):
+        commands.train()
+    monkeypatch.setattr("hydra.main", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        commands.train()
+
+
+def test_a_run_in_the_folder_of_all_runs_is_compared_with_them_and_another_by_its_own_folder(tmp_path, monkeypatch):
+    config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    for folder, outputs, compared in (("o/a/b", "o", "o"), ("elsewhere/b", "o", "elsewhere/b"), ("o2", "o", "o2")):
+        cfg = tiny(tmp_path / folder, "method=dsm", f"outputs_dir={tmp_path / outputs}")
+        assert next_steps(cfg, build(cfg).method)[-1] == f"compare  python -m eblvm_lit.reports {tmp_path / compared}"

@@ -147,6 +147,7 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
+        "enable_autolog_hparams": False,  # it would save the loggers' files before the run has begun
         "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
         "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],

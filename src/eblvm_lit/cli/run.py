@@ -96,16 +96,16 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     """Check the configuration, build its parts, decode the data, and choose the precision."""
     check_config(cfg)
     adapt(cfg)
+    resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
+    if is_first() and not cfg.sweep.resume:
+        refuse_other_run(Path(cfg.run_dir), resume_from)
     parts = build(cfg, LIBRARIES)
     if cfg.test_checkpoint in ("best", "both") and "checkpoints" not in parts.callbacks:
         raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
     if cfg.eval_weights != "raw" and "ema" not in parts.callbacks:
         raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
-    resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
-    if is_first():
-        if not cfg.sweep.resume:
-            refuse_other_run(Path(cfg.run_dir), resume_from)
-        parts.data.setup()  # the first process downloads and decodes for all
+    if is_first():  # the first process downloads and decodes for all
+        parts.data.setup()
     wanted = cfg.trainer.precision
     before = stored_precision(load_checkpoint(resume_from)) if resume_from and wanted == "auto" else None
     cfg.trainer.precision, reason = choose_precision(wanted, parts.method, root_device(cfg)[0], before)
@@ -231,7 +231,8 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     try:
         for logger in loggers:
             logger.log_hyperparams({**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
-        with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=stored.get("tf32")):
+        tf32 = stored.get("tf32")
+        with claimed(folder), explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=tf32):
             parts.method.to(device)
             metrics = final_metrics(parts, checkpoint, cfg.ckpt, stored.eval_weights)
             write_results(folder / "evaluation.json", metrics, parts, loggers)

@@ -139,19 +139,20 @@ def set_key(config: DictConfig, key: str, value: str) -> None:
         config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
+def _asked(task: list[str]) -> list[str]:
+    """The overrides of a sweep or a job, without those that say how it is started."""
+    return [text for text in task if not text.lstrip("+").startswith("sweep.")]
+
+
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
     """The named folder, or the newest one beside it (DATE/TIME), of a sweep with the same command line."""
-
-    def asked(task: list[str]) -> list[str]:
-        return [text for text in task if not text.lstrip("+").startswith("sweep.")]
-
-    wanted = asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
+    wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
         return own  # one command serves the first start and all others
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
-        if asked(yaml.safe_load(path.read_text())["hydra"]["overrides"]["task"]) == wanted:
+        if _asked(yaml.safe_load(path.read_text())["hydra"]["overrides"]["task"]) == wanted:
             return path.parent
     place = own if named else own.parent.parent
     sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; hydra.sweep.dir=FOLDER names one.")
@@ -169,7 +170,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
-    overrides = [read_command(folder)["overrides"] for folder in folders]
+    overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
     there = {name for found in metrics for name in found}
     tests = sorted((-direction(name), name) for name in there if name.startswith("test/") and direction(name))
