@@ -38,7 +38,7 @@ def test_without_locks_a_folder_is_used_all_the_same(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folders.fcntl, "flock", refuse)
     with claimed(tmp_path), claimed(tmp_path):
-        pass
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):

@@ -42,14 +42,14 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     try:
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
-    except OSError as error:
+    except HydraException as error:
+        sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
+    except OSError as error:  # after those of Hydra, some of which are also of this class
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         sys.exit(
             f"ERROR: {error.strerror}: make room, or choose another place by hydra.run.dir=... or hydra.sweep.dir=... ."
         )
-    except HydraException as error:
-        sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
 
 
 def train() -> None:

@@ -66,8 +66,7 @@ class CheckOutputFolder(Callback):
         with _exiting():
             folder = _make(config, "sweep")
             set_key(config, "hydra.sweep.dir", str(folder))
-            if _is_first():
-                self._claims.enter_context(claimed(folder))
+            self._claims.enter_context(claimed(folder))
             if (folder / "multirun.yaml").is_file() and not OmegaConf.select(config, "sweep.resume"):
                 raise ConfigError(
                     f"{folder} holds a sweep already: resume it with sweep.resume=true, or choose another folder by "
@@ -75,16 +74,13 @@ class CheckOutputFolder(Callback):
                 )
 
 
-def _is_first() -> bool:
-    """As Lightning's rank_zero_only, which takes seconds to import."""
-    return not any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-
-
 def _make(config: DictConfig, kind: str) -> Path:
     """Make the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has made it."""
     typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
     named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
-    return (prepare_folder if named or not _is_first() else new_folder)(config.hydra[kind].dir)
+    # Lightning's rank_zero_only reads the same, but takes seconds to import
+    later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return (prepare_folder if named or later else new_folder)(config.hydra[kind].dir)
 
 
 @contextmanager

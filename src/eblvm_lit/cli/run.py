@@ -78,8 +78,8 @@ def run(cfg: DictConfig, command: Mapping[str, Any]) -> dict[str, float]:
     parts, resume_from = _prepare(cfg)
     if is_first() and cfg.show_config:
         show_config(cfg)
-    begin = partial(_take_folder, cfg, command) if is_first() else lambda: None
-    trainer = build_trainer(cfg, parts, cache(begin))  # which is done once
+    # once, by the first process
+    trainer = build_trainer(cfg, parts, cache(partial(_take_folder, cfg, command)) if is_first() else lambda: None)
     try:
         if resume_from is not None:
             _resume(cfg, parts, trainer, resume_from)
@@ -123,7 +123,7 @@ def _take_folder(cfg: DictConfig, command: Mapping[str, Any]) -> None:
     for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
         leftover.unlink()  # of a process that was killed while it wrote
     if command:
-        write_text(folder / COMMAND, yaml.safe_dump(dict(command)))
+        write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
     write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
 
 

@@ -113,7 +113,7 @@ class Sweep(Callback):
         """Write the command of a job into its folder, unless another start has used it: the table names all jobs."""
         folder = Path(config.hydra.runtime.output_dir)
         if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
-            write_text(folder / COMMAND, yaml.safe_dump(typed_command()))
+            write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""

@@ -120,7 +120,8 @@ class Checkpoints(pl.Callback):
         if self.keep == 0 or not trainer.is_global_zero:
             return
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
-        known = {int(path.stem.partition("_")[2]): path for path in self.folder.glob("iteration_*.ckpt")}
+        kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
+        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # others are the user's
         earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones are of a run that was ahead
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
