@@ -45,7 +45,7 @@ SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the co
 TABLES = ("papers", "choosing", "options", "python", "performance")
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
-    *("[", "cd", "cp", "git", "kill", "ls", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
+    *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
 }
 DIFFERENCES = "## Where we differ from the released code on purpose"

@@ -1,19 +1,24 @@
 """What a run prints, at its start and at its end, and that it is printed at once and kept in the log file."""
 
+import errno
+import os
 import re
 import shlex
 import warnings
 
+import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from torch.nn.parallel import DistributedDataParallel
 
+from eblvm_lit.cli import commands
 from eblvm_lit.cli.build import build
 from eblvm_lit.cli.console import CheckOutputFolder, next_steps, quiet, show_results
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.ais import AIS
+from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from helpers.launching import run_script
@@ -29,7 +34,8 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_
     log = (tmp_path / "lr=0.1 b" / "train.log").read_text()
     assert all(line in log for line in (first, *last))
     steps = dict(line.split(maxsplit=1) for line in last)
-    assert steps["compare"] == "python -m eblvm_lit.reports outputs"
+    assert shlex.split(steps["compare"]) == ["python", "-m", "eblvm_lit.reports", "lr=0.1 b"]
+    assert [run.folder.name for run in read_runs([tmp_path / shlex.split(steps["compare"])[3]])[0]] == ["lr=0.1 b"]
     word = shlex.split(steps["evaluate"])[2]
     assert OverridesParser.create().parse_override(word).value() == "lr=0.1 b"
     assert {word, "trainer.max_steps=12"} <= {*shlex.split(steps["resume"])}
@@ -83,3 +89,56 @@ def test_names_of_metrics_send_nothing_to_the_terminal_but_themselves(tmp_path, 
     said = capsys.readouterr().out
     assert r"test/\x1b[31mred" in said
     assert all(c.isprintable() or c == "\n" for c in said)
+
+
+def sweep(folder, resume=False, named=True):
+    """What Hydra knows of a sweep."""
+    overrides = [f"hydra.sweep.dir={folder}"] if named else []
+    return OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(folder)}, "overrides": {"hydra": overrides}}, "sweep": {"resume": resume}}
+    )
+
+
+def test_sweeps_of_one_second_take_folders_of_their_own_and_so_do_their_jobs(tmp_path):
+    for name in ("12-00-00", "12-00-00_1"):
+        config = sweep(tmp_path / "12-00-00", named=False)
+        CheckOutputFolder().on_multirun_start(config)
+        assert config.hydra.sweep.dir == str(tmp_path / name)
+        assert config.hydra.overrides.hydra == [f"hydra.sweep.dir='{tmp_path / name}'"]  # jobs are composed anew
+
+
+def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
+    (tmp_path / "multirun.yaml").write_text("hydra: {}\n")
+    with pytest.raises(SystemExit, match=r"holds a sweep already: resume it with sweep\.resume=true"):
+        CheckOutputFolder().on_multirun_start(sweep(tmp_path))
+    CheckOutputFolder._claims.close()
+    CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+    with pytest.raises(SystemExit, match="is in use by another process"):
+        CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+    CheckOutputFolder._claims.close()  # as the end of the process does
+    assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
+    CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
+
+
+def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
+    def fail(code):
+        def main(**options):
+            raise OSError(code, os.strerror(code))
+
+        return main
+
+    monkeypatch.setattr("hydra.main", fail(errno.ENOSPC))
+    with pytest.raises(SystemExit, match=r"^ERROR: No space left on device: make room, or choose another place by"):
+        commands.train()
+    monkeypatch.setattr("hydra.main", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        commands.train()
+
+
+def test_a_run_in_the_folder_of_all_runs_is_compared_with_them_and_another_by_its_own_folder(tmp_path, monkeypatch):
+    config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    for folder, outputs, compared in (("o/a/b", "o", "o"), ("elsewhere/b", "o", "elsewhere/b"), ("o2", "o", "o2")):
+        cfg = tiny(tmp_path / folder, "method=dsm", f"outputs_dir={tmp_path / outputs}")
+        assert next_steps(cfg, build(cfg).method)[-1] == f"compare  python -m eblvm_lit.reports {tmp_path / compared}"

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -16,15 +17,16 @@ from eblvm_lit.cli.build import build
 from eblvm_lit.core.functional import params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.optimizers import adam
+from eblvm_lit.utils.folders import claimed
 from eblvm_lit.utils.numbers import significant
 from helpers import iterating
-from helpers.launching import run_script
+from helpers.launching import run_script, run_scripts
 from helpers.processes import BATCH, iterate, make
-from helpers.shell import checkpoint, curves, evaluate, of_checkpoint, same, same_state, tiny, train
+from helpers.shell import checkpoint, curves, evaluate, files, of_checkpoint, same, same_state, tiny, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 
@@ -49,9 +51,9 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     assert "trainer.precision=16-mixed" in (tmp_path / "sweep" / "0" / "train.log").read_text()
     assert not (tmp_path / "sweep" / "0" / "metrics.json").exists()
     folder = tmp_path / "sweep" / "1"
-    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".hydra" not in p.parts}
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     pictures = {f"figures/{name}.png" for name in ("density", "samples", "curves")}
-    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml"}
+    saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml", "command.yaml"}
     assert found == {"metrics.json", "quantities.json", "metrics.csv", "train.log"} | pictures | saved
     metrics = json.loads((folder / "metrics.json").read_text())
     assert all(significant(metrics[name]) in said for name in metrics)  # the results table
@@ -139,6 +141,103 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
 
 
+# --- what a refused start leaves as it was ------------------------------------------------------------------
+
+# What is asked for in the folder of a finished run of DSM, and why it is refused.
+REFUSED = {
+    (): "holds a run already: resume it with ckpt=last",
+    ("init_from=grbm_digits",): "holds a run already",
+    ("seed=7", "ckpt=last"): "seed=1234, not 7",
+    ("method=cd", "ckpt=last"): "was written by .*, but this run is",
+    ("objective=sm", "ckpt=last"): "objective=DSM, not",
+    ("model.h_dim=7", "ckpt=last"): "other sizes",
+    ("trainer.max_steps=6", "ckpt=last"): "beyond trainer.max_steps=6",
+    ("+trainer.nonsense=1", "ckpt=last"): "no key 'nonsense'",
+    ("trainer.precision=16-mixed", "ckpt=last"): "16-mixed",
+    ("trainer.devices=1000", "trainer.accelerator=gpu", "ckpt=last"): "trainer: ",
+    ("logger=wandb", "+logger.wandb.nonsense=1", "ckpt=last"): "no key 'nonsense'",
+    ("ckpt=elsewhere.ckpt",): "no checkpoint at elsewhere.ckpt",
+}
+
+
+def test_a_start_that_is_refused_changes_no_byte_of_the_folder(tmp_path):
+    train(tmp_path, "method=dsm")
+    before = files(tmp_path)
+    assert {"metrics.json", "config.yaml", "metrics.csv", "checkpoints/last.ckpt"} <= before.keys()
+    for words, reason in REFUSED.items():
+        with pytest.raises(EblvmError, match=reason):
+            train(tmp_path, "method=dsm", *words)
+        assert files(tmp_path) == before, words
+
+
+def test_neither_does_one_that_is_typed(tmp_path):
+    run = ("debug=fast", "data=line_blobs", "method=dsm", "callbacks.figures=null", "hydra.run.dir=run")
+    (said,) = run_scripts("train.py", [run], tmp_path)
+    before = files(tmp_path / "run")
+    assert {"command.yaml", "train.log"} <= before.keys(), said
+    words = [("method=cd", "ckpt=last"), ("nonsense=1", "ckpt=last")]
+    refused = run_scripts("train.py", [(*run, *these) for these in words], tmp_path)
+    refused += run_scripts("evaluate.py", [("ckpt=run", "eval_weights=ema", "hydra.run.dir=run")], tmp_path)
+    for text, reason in zip(refused, ("was written by", "no key 'nonsense'", "holds no averages"), strict=True):
+        assert re.search(f"ERROR: .*{reason}", text), text
+    assert files(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("where", ["on_fit_start", "training_step"])
+def test_what_is_refused_as_late_as_in_the_first_iteration_changes_nothing_either(where, tmp_path, monkeypatch):
+    def refuse(*given):
+        raise ConfigError("too late")
+
+    long = ("method=dsm", "callbacks.checkpoints.every=5", "callbacks.checkpoints.keep=null")
+    train(tmp_path, *long)
+    before = files(tmp_path)
+    monkeypatch.setattr(Method, where, refuse)
+    for ckpt in ("last.ckpt", "iteration_5.ckpt"):
+        with pytest.raises(ConfigError, match="too late"):
+            train(tmp_path, *long, "trainer.max_steps=20", f"ckpt={tmp_path}/checkpoints/{ckpt}")
+        assert files(tmp_path) == before
+    with pytest.raises(ConfigError, match="too late"):
+        train(tmp_path / "new", *long)
+    assert files(tmp_path / "new") == {}
+
+
+def test_a_begun_or_finished_run_is_recognised_without_checkpoints_and_resumed_from_none_of_another(tmp_path):
+    bare = (
+        "method=dsm",
+        "callbacks.checkpoints=null",
+        "test_checkpoint=last",
+        "trainer.max_steps=2",
+        "n_validations=1",
+    )
+    train(tmp_path / "bare", *bare)
+    before = files(tmp_path / "bare")
+    train(tmp_path / "other", "method=dsm", "trainer.max_steps=2", "n_validations=1")
+    for words in ((), (f"ckpt={tmp_path / 'other'}",), ("ckpt=last",)):
+        with pytest.raises(ConfigError, match=r"bare holds a run already: choose another folder by hydra\.run\.dir"):
+            train(tmp_path / "bare", *bare, *words)
+        assert files(tmp_path / "bare") == before
+    (tmp_path / "bare" / "metrics.json").unlink()  # it has only begun
+    with pytest.raises(ConfigError, match="bare holds a run already"):
+        train(tmp_path / "bare", *bare)
+
+
+def test_only_what_the_writer_of_a_run_has_left_is_removed(tmp_path):
+    ours = [".last.ckpt.12.eblvm_lit.tmp", "checkpoints/.last.ckpt.12.eblvm_lit.tmp"]
+    theirs = [".a.tmp", ".a.json.12.tmp", "project/.a.json.12.eblvm_lit.tmp", "checkpoints/.b.tmp", "figures/.d.tmp/x"]
+    for name in (*ours, *theirs, ".c.12.eblvm_lit.tmp/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    train(tmp_path, "method=dsm", "trainer.max_steps=1", "n_validations=1")
+    left = {name for name in files(tmp_path) if "tmp" in name}
+    assert left == {*theirs, ".c.12.eblvm_lit.tmp/x"}
+
+
+def test_a_run_refuses_a_folder_that_another_process_uses(tmp_path):
+    with claimed(tmp_path), pytest.raises(ConfigError, match="is in use by another process"):
+        train(tmp_path, "method=dsm")
+    assert files(tmp_path) == {}
+
+
 # --- what is counted --------------------------------------------------------------------------------------
 
 
@@ -182,6 +281,9 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
     assert all(torch.equal(after[name], before[name]) for name in networks)
     with pytest.raises(ConfigError, match="size mismatch"):
         train(tmp_path / "other", *still, "method=dsm", "model.h_dim=7")
+    gaussian = ("method=dsm", "model=gaussian", "model.h_dim=3")  # tensors of the same names and shapes
+    with pytest.raises(ConfigError, match=r"it has GRBM\(.*\), this run GaussianLatentModel\("):
+        train(tmp_path / "gaussian", *still, *gaussian)
     with pytest.raises(ConfigError, match="init_from"):
         train(tmp_path / "none", "trainer.max_steps=1", "init_from=bidvl_mnist", "method=fisher_critic")
 

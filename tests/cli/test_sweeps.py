@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from eblvm_lit.cli.sweeps import Sweep, earlier_checkpoint, earlier_metrics
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
+from eblvm_lit.utils.run_files import read_command
 from helpers.launching import run_script
 from helpers.shell import checkpoint, curves, same_state, tiny, train
 
@@ -134,8 +136,8 @@ def test_a_sweep_that_cannot_be_found_is_a_sentence_and_a_named_one_is_taken(tmp
 
 def test_a_sweep_ends_with_a_table_of_its_jobs_and_the_reasons_of_failed_ones(tmp_path, capsys):
     for job in (0, 1, 10):
-        (tmp_path / str(job) / ".hydra").mkdir(parents=True)
-        OmegaConf.save(["method=dsm", f"seed={job}"], tmp_path / str(job) / ".hydra" / "overrides.yaml")
+        (tmp_path / str(job)).mkdir()
+        OmegaConf.save({"overrides": ["method=dsm", f"seed={job}"]}, tmp_path / str(job) / "command.yaml")
     metrics = {"test/fisher": -1.5, "test/log_z": 3.0, "val/loss": 0.25, "iteration": 9}
     (tmp_path / "0" / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "10" / "train.log").write_text("[time][eblvm_lit.cli.cli][ERROR] The loss is nan.\n")
@@ -164,13 +166,16 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     finished, left_out = read_runs([folder])
     assert [run.folder.name for run in finished] == ["0"]
     assert [path.name for path in left_out] == ["1"]
-    files = [folder / "0" / name for name in ("metrics.json", "metrics.csv", "config.yaml", "checkpoints/last.ckpt")]
+    names = ("metrics.json", "metrics.csv", "config.yaml", "checkpoints/last.ckpt", "command.yaml", "train.log")
+    files = [folder / "0" / name for name in names]
     before = [path.stat().st_mtime_ns for path in files]
     assert (checkpoint(folder / "1")["global_step"], len(curves(folder / "1"))) == (8, 8)
     code, said = run_script("train.py", *SWEEP, RESUME, folder=tmp_path)
     assert code == 0, said
     assert list(tmp_path.glob("multirun/*/*")) == [folder]
     assert [path.stat().st_mtime_ns for path in files] == before
+    assert {"seed=1", "sweep.resume=True"} <= {*read_command(folder / "1")["overrides"]}
+    assert re.search(r"(?m)^ *1 +seed=1 +-?\d", said), "the table has what the job is, not how it was started"
     assert f"{folder / '0'} has finished before" in said
     assert f"Resuming from iteration 8 of {folder / '1'}" in said
     assert checkpoint(folder / "1")["global_step"] == len(curves(folder / "1")) == 12

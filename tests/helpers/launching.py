@@ -17,7 +17,7 @@ from eblvm_lit.cli import cli, run
 from eblvm_lit.training import processes
 from helpers.shell import ROOT, tiny
 
-__all__ = ["RUN", "Forked", "Launch", "gone", "run_script"]
+__all__ = ["RUN", "Forked", "Launch", "gone", "run_script", "run_scripts"]
 
 # Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
 RUN = (
@@ -90,6 +90,30 @@ def run_script(script, *args, folder):
     process = Forked(_script, str(ROOT / script), args, Path(folder))
     process.wait(300)
     return process.returncode, (Path(folder) / "said").read_text()
+
+
+def _scripts(path, commands, folder):
+    _speak_into(folder / "said")
+    os.chdir(folder)
+
+    def one_after_the_other():
+        for args in commands:
+            sys.argv = [path, *args]
+            try:
+                runpy.run_path(path, run_name="__main__")
+            except SystemExit as leaving:
+                print(leaving.code)
+            print("---", flush=True)
+
+    _leave(one_after_the_other)
+
+
+def run_scripts(script, commands, folder):
+    """Run a script once for each command, all in one process: what each of them printed."""
+    process = Forked(_scripts, str(ROOT / script), commands, Path(folder))
+    process.wait(300)
+    assert process.returncode == 0, (Path(folder) / "said").read_text()
+    return (Path(folder) / "said").read_text().split("---\n")[:-1]
 
 
 def _first(folder, cfg, prepare):

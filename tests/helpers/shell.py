@@ -74,6 +74,11 @@ def evaluate(folder, ckpt, *overrides):
     return run.evaluate(configure(f"ckpt={ckpt}", f"run_dir={folder}", *overrides, name="evaluate"))
 
 
+def files(folder):
+    """The bytes of all files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
 def of_checkpoint(metrics):
     """Final metrics without those of the run itself, which a checkpoint does not know."""
     return {k: v for k, v in metrics.items() if not k.startswith("train/")}

@@ -64,8 +64,11 @@ def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
 @pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10])])
 def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, tmp_path):
     options = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}", "n_validations=1")
-    train(tmp_path / "run", *options)
     folder = tmp_path / "run" / "checkpoints"
+    train(tmp_path / "run", *options, "trainer.max_steps=4")
+    (folder / "iteration_2_mine.ckpt").touch()  # a file of the user's
+    train(tmp_path / "run", *options, "ckpt=last")
+    (folder / "iteration_2_mine.ckpt").unlink()  # it is still there
     assert {path.name for path in folder.iterdir()} == {
         f"{name}.ckpt" for name in ("last", "best", *(f"iteration_{i}" for i in kept))
     }

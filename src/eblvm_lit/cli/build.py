@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import LambdaCallback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
@@ -123,8 +124,14 @@ def _bare_trainer(cfg: DictConfig) -> pl.Trainer:
     )
 
 
-def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
+def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
     """Build Lightning's trainer with the options that this package needs, and set the block size of the data.
+
+    Args:
+        cfg: The configuration.
+        parts: The parts of the run.
+        begin: Called after each minibatch and at the end, before the other callbacks. Whatever may refuse the run comes
+            before the first call: checks, Lightning's restoring, compilation.
 
     Raises:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
@@ -132,6 +139,7 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
     trainer_class = resolve_target(options.pop("_target_"), [*import_packages(cfg.get("allow_packages")), *LIBRARIES])
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
+    watch = LambdaCallback(on_train_batch_end=lambda *_: begin(), on_fit_end=lambda *_: begin())
     own = {
         "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
         "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,
@@ -139,7 +147,8 @@ def build_trainer(cfg: DictConfig, parts: Parts) -> pl.Trainer:
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
-        "callbacks": [StartChecks(), Compiling(), *parts.callbacks.values()],
+        "enable_autolog_hparams": False,  # it would save the loggers' files before the run has begun
+        "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
         "logger": build_loggers(cfg),
         "plugins": [AtomicCheckpointIO()],
     }

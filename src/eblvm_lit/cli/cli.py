@@ -36,7 +36,7 @@ def main(function: Callable[[DictConfig], dict[str, float]], cfg: DictConfig) ->
             raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {', '.join(metrics)}.")
         return None if name is None else metrics[name]
     except InterruptedRunError as error:
-        log.error("%s%s", error, " Resume the sweep with sweep.resume=true." if in_sweep() else "")
+        log.error("%s", error)
         sys.exit(error.exit_code)
     except EblvmError as error:
         log.error("%s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -43,6 +44,12 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
     except HydraException as error:
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
+    except OSError as error:  # after those of Hydra, some of which are also of this class
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.exit(
+            f"ERROR: {error.strerror}: make room, or choose another place by hydra.run.dir=... or hydra.sweep.dir=... ."
+        )
 
 
 def train() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,13 +17,13 @@ from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.sentences import composing, refuse_unread, sentence
 from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.folders import new_folder
 
 __all__ = ["composed", "sampler_config", "train"]
 
 
 def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
-    """The configuration of ``train.py`` with overrides, and a new folder for its results.
+    """The configuration of ``train.py`` with overrides, and a folder for its results, named after the time.
 
     Args:
         overrides: As on the command line, such as ``method=dsm``.
@@ -55,7 +54,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     with open_dict(cfg):
         del cfg["hydra"]
     if not any(override.startswith("run_dir=") for override in overrides):
-        cfg.run_dir = _unused(folder)
+        cfg.run_dir = folder
     refuse_unread(cfg, [override for override in overrides if not override.startswith("hydra")])
     return cfg
 
@@ -83,13 +82,6 @@ def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) ->
         raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None
 
 
-def _unused(folder: str) -> str:
-    """The folder, or one beside it if it holds a run already: two runs may start within one second."""
-    if not (Path(folder) / "config.yaml").exists():
-        return folder
-    return f"{folder}-{datetime.now():%f}"
-
-
 def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> TrainedRun:
     """Train as ``train.py`` does, from Python or a notebook, and return the trained run.
 
@@ -107,10 +99,10 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     cfg = composed(overrides, config_dir=config_dir)
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
+    if not any(override.startswith(("run_dir=", "hydra.run.dir=")) for override in overrides):
+        cfg.run_dir = str(new_folder(cfg.run_dir))
     folder, which = cfg.run_dir, "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
     with isolate_rng():  # a run sets the seeds of torch, NumPy and Python: those of the caller go on as they were
-        run.train(cfg)
-    # where Hydra has them after a command
-    write_text(Path(folder) / ".hydra" / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
+        run.train(cfg, {"overrides": list(overrides)})
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from eblvm_lit.cli.instantiate import config_folders
+from eblvm_lit.cli.sweeps import set_key
 from eblvm_lit.errors import ConfigError, escaped
 from eblvm_lit.utils.command_line import override
+from eblvm_lit.utils.folders import claimed, new_folder, prepare_folder
 from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import show
 from eblvm_lit.utils.quantities import direction, quantity
@@ -33,8 +35,7 @@ if TYPE_CHECKING:  # they take seconds, for which errors in the command need not
     from eblvm_lit.methods.base import Method
 
 __all__ = [
-    *("CheckOutputFolder", "next_steps", "prepare_folder", "quiet", "shortest", "show_config", "show_results"),
-    "start_line",
+    *("CheckOutputFolder", "next_steps", "quiet", "shortest", "show_config", "show_results", "start_line"),
 ]
 
 
@@ -45,51 +46,46 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
 
 
-def prepare_folder(path: str | Path) -> Path:
-    """Create a folder that can be written to.
-
-    Raises:
-        ConfigError: If it cannot be.
-    """
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise ConfigError(f"The output folder {folder} cannot be written to ({error.strerror}).") from None
-    return folder
-
-
 class CheckOutputFolder(Callback):
     """A Hydra callback that makes the output folder first: Hydra itself would fail with a traceback."""
 
+    _claims = ExitStack()  # to the end of the process; of the class, because launchers pickle callbacks
+
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
-        first = Path(config.hydra.run.dir)
-        # Lightning's rank_zero_only reads the same, but takes seconds to import
-        later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-        if re.search(r"/\d\d-\d\d-\d\d$", str(first)) and not later:
-            _prepare_or_exit(first.parent)
-            for folder in itertools.chain([first], (first.with_name(f"{first.name}_{i}") for i in itertools.count(1))):
-                try:
-                    folder.mkdir()  # one process alone can
-                    break
-                except FileExistsError:
-                    continue
-            with flag_override(config, ["struct", "readonly"], False):
-                config.hydra.run.dir = str(folder)
-        _prepare_or_exit(config.hydra.run.dir)
+        with _exiting(), flag_override(config, ["struct", "readonly"], False):
+            config.hydra.run.dir = str(_make(config, "run"))
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Make the folder of a sweep."""
-        _prepare_or_exit(config.hydra.sweep.dir)
+        """Make the folder of a sweep in the same way, and keep other processes out of it to the end.
+
+        Hydra writes ``multirun.yaml`` next, by which a sweep is resumed: that of another sweep stays.
+        """
+        with _exiting():
+            folder = _make(config, "sweep")
+            set_key(config, "hydra.sweep.dir", str(folder))
+            self._claims.enter_context(claimed(folder))
+            if (folder / "multirun.yaml").is_file() and not OmegaConf.select(config, "sweep.resume"):
+                raise ConfigError(
+                    f"{folder} holds a sweep already: resume it with sweep.resume=true, or choose another folder by "
+                    "hydra.sweep.dir=... ."
+                )
 
 
-def _prepare_or_exit(path: str | Path) -> None:
-    """Hydra turns exceptions of callbacks into warnings and continues."""
+def _make(config: DictConfig, kind: str) -> Path:
+    """Make the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has made it."""
+    typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
+    named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
+    # Lightning's rank_zero_only reads the same, but takes seconds to import
+    later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return (prepare_folder if named or later else new_folder)(config.hydra[kind].dir)
+
+
+@contextmanager
+def _exiting() -> Iterator[None]:
+    """End the process for an error: Hydra turns exceptions of callbacks into warnings and continues."""
     try:
-        prepare_folder(path)
+        yield
     except ConfigError as error:
         sys.exit(f"ERROR: {error}")
 
@@ -155,12 +151,14 @@ def next_steps(cfg: DictConfig, method: Method) -> list[str]:
     allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
     own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
     words = [word for word in HydraConfig.get().overrides.task if not word.startswith(own)]
+    inside = Path(cfg.run_dir).resolve().is_relative_to(Path(cfg.outputs_dir).resolve())
+    folder = cfg.outputs_dir if inside else shortest(Path(cfg.run_dir))
     n = cfg.trainer.max_steps
     resume = shlex.join([*_program("train"), *places, *words, ckpt, f"trainer.max_steps={2 * n}"])
     return [
         f"evaluate {shlex.join([*_program('evaluate'), *places, ckpt, *allowed])}",
         *([f"resume   {resume}"] if method.rates_at(n, 2 * n) == method.rates_at(n, n) else []),
-        f"compare  python -m eblvm_lit.reports {shlex.quote(cfg.outputs_dir)}",
+        f"compare  python -m eblvm_lit.reports {shlex.quote(folder)}",
     ]
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cache, partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.cli.build import Parts, build, build_loggers, build_trainer, n_processes, root_device
 from eblvm_lit.cli.checkpoint_config import stored_config
-from eblvm_lit.cli.console import next_steps, prepare_folder, quiet, show_config, show_results, start_line
+from eblvm_lit.cli.console import next_steps, quiet, show_config, show_results, start_line
 from eblvm_lit.cli.instantiate import LIBRARIES
 from eblvm_lit.cli.loading import load
 from eblvm_lit.cli.results import estimators, evaluated, final_metrics, write_results
 from eblvm_lit.cli.settings import adapt, check_config
-from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics, in_sweep
+from eblvm_lit.cli.sweeps import earlier_checkpoint, earlier_metrics, in_sweep, typed_command
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
 from eblvm_lit.training.loggers.base import finish_runs, resume_runs
@@ -25,11 +31,13 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 from eblvm_lit.training.precision import choose_precision, stored_precision
 from eblvm_lit.training.processes import check_launch, is_first, run_in_processes, started_outside
 from eblvm_lit.training.provenance import device_name
-from eblvm_lit.training.resume import changed_rates, check_settings, find_checkpoint
+from eblvm_lit.training.resume import changed_rates, check_settings, find_checkpoint, refuse_other_run
 from eblvm_lit.training.start_checks import refuse_processes
-from eblvm_lit.utils.io import write_text
+from eblvm_lit.utils.folders import claimed, prepare_folder
+from eblvm_lit.utils.io import PARTIAL, write_text
 from eblvm_lit.utils.memory import explain_lack_of_memory, keep_freed_memory
 from eblvm_lit.utils.printing import say
+from eblvm_lit.utils.run_files import COMMAND
 from eblvm_lit.utils.torch_settings import find_device, torch_settings
 
 __all__ = ["evaluate", "train"]
@@ -37,11 +45,12 @@ __all__ = ["evaluate", "train"]
 log = logging.getLogger(__name__)
 
 
-def train(cfg: DictConfig) -> dict[str, float]:
+def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Train, evaluate the selected checkpoint, and write all results to ``cfg.run_dir``.
 
     Args:
         cfg: The configuration composed from ``conf/config.yaml``.
+        command: The overrides that it was composed from, for the records of the run; None: Hydra knows them.
 
     Returns:
         The final metrics, which are also in ``metrics.json``.
@@ -54,26 +63,25 @@ def train(cfg: DictConfig) -> dict[str, float]:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
         return metrics
-    if is_first():
-        _open_folder(cfg, Path(cfg.run_dir))
-    if (n := n_processes(cfg)) > 1:
-        check_launch(cfg.trainer.num_nodes)
-        if not started_outside():
-            parts, _ = _prepare(cfg)  # once for all processes
-            refuse_processes(parts.method, parts.data, n)
-            return run_in_processes(n, run, cfg)
-    return run(cfg)
+    run_here = partial(run, command=typed_command() if command is None else command)
+    with claimed(prepare_folder(cfg.run_dir)) if is_first() else nullcontext():
+        if (n := n_processes(cfg)) > 1:
+            check_launch(cfg.trainer.num_nodes)
+            if not started_outside():
+                parts, _ = _prepare(cfg)  # once for all processes
+                refuse_processes(parts.method, parts.data, n)
+                return run_in_processes(n, run_here, cfg)
+        return run_here(cfg)
 
 
-def run(cfg: DictConfig) -> dict[str, float]:
+def run(cfg: DictConfig, command: Mapping[str, Any]) -> dict[str, float]:
     """Train in this process, which may be one of several."""
     quiet()
     parts, resume_from = _prepare(cfg)
-    if is_first():
-        if cfg.show_config:
-            show_config(cfg)
-        write_text(Path(cfg.run_dir) / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-    trainer = build_trainer(cfg, parts)
+    if is_first() and cfg.show_config:
+        show_config(cfg)
+    # once, by the first process
+    trainer = build_trainer(cfg, parts, cache(partial(_take_folder, cfg, command)) if is_first() else lambda: None)
     try:
         if resume_from is not None:
             _resume(cfg, parts, trainer, resume_from)
@@ -90,6 +98,9 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     """Check the configuration, build its parts, decode the data, and choose the precision."""
     check_config(cfg)
     adapt(cfg)
+    resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
+    if is_first() and not cfg.sweep.resume:
+        refuse_other_run(Path(cfg.run_dir), resume_from)
     parts = build(cfg, LIBRARIES)
     if cfg.test_checkpoint in ("best", "both") and "checkpoints" not in parts.callbacks:
         raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
@@ -97,7 +108,6 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
         raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
     if is_first():  # the first process downloads and decodes for all
         parts.data.setup()
-    resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     wanted = cfg.trainer.precision
     before = stored_precision(load_checkpoint(resume_from)) if resume_from and wanted == "auto" else None
     cfg.trainer.precision, reason = choose_precision(wanted, parts.method, root_device(cfg)[0], before)
@@ -107,21 +117,16 @@ def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     return parts, resume_from
 
 
-def _open_folder(cfg: DictConfig, folder: Path) -> None:
-    """Make the folder of a run, or refuse that of another one.
-
-    Raises:
-        ConfigError: If the folder contains checkpoints and the run does not resume, or it cannot be written to.
-    """
-    resumes = cfg.ckpt is not None or cfg.sweep.resume
-    if not resumes and (folder / "checkpoints" / "last.ckpt").is_file():
-        raise ConfigError(
-            f"{folder} holds a run already: resume it with ckpt=last, or choose another folder by hydra.run.dir=... ."
-        )
-    prepare_folder(folder)
+def _take_folder(cfg: DictConfig, command: Mapping[str, Any]) -> None:
+    """Write the records of a run that has begun; until then its folder is as it was, because it may be refused."""
+    folder = Path(cfg.run_dir)
     (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
-    for leftover in folder.rglob(".*.tmp"):  # of a process that was killed while it wrote
-        leftover.unlink()
+    places = (folder, folder / "checkpoints", folder / "figures")
+    for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
+        leftover.unlink()  # of a process that was killed while it wrote
+    if command:
+        write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
 
 
 def _fit(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> dict[str, float]:
@@ -174,12 +179,25 @@ def _begin_with(cfg: DictConfig, parts: Parts) -> None:
     common = {name: network for name, network in parts.method.networks().items() if name in trained}
     if not common:
         raise ConfigError(f"init_from={cfg.init_from} has no network of this method.")
-    try:
-        for name, network in common.items():
+    for name, network in common.items():
+        try:
             network.load_state_dict(trained[name].state_dict())
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise ConfigError(f"init_from={cfg.init_from} is of another model: {reason}") from None
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise ConfigError(f"init_from={cfg.init_from} is of another model: {reason}") from None
+        for theirs, own in zip_longest(map(_described, trained[name].modules()), map(_described, network.modules())):
+            if theirs != own:
+                raise ConfigError(f"init_from={cfg.init_from} is of another model: it has {theirs}, this run {own}.")
+
+
+def _described(module: torch.nn.Module) -> str:
+    """The class of a module and what it shows of its settings, without its parts.
+
+    Example:
+        >>> _described(torch.nn.Sequential(torch.nn.ELU())), _described(torch.nn.ELU())
+        ('Sequential()', 'ELU(alpha=1.0)')
+    """
+    return f"{type(module).__name__}({module.extra_repr()})"
 
 
 def _upload(trainer: pl.Trainer, folder: Path) -> None:
@@ -215,7 +233,8 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     try:
         for logger in loggers:
             logger.log_hyperparams({**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)})
-        with explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=stored.get("tf32")):
+        tf32 = stored.get("tf32")
+        with claimed(folder), explain_lack_of_memory(["lower data.eval_batch_size"]), torch_settings(tf32=tf32):
             parts.method.to(device)
             metrics = final_metrics(parts, checkpoint, cfg.ckpt, stored.eval_weights)
             write_results(folder / "evaluation.json", metrics, parts, loggers)

@@ -25,6 +25,7 @@ from eblvm_lit.core.tensors import part
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import PRIOR_STATISTICS
 from eblvm_lit.utils.io import write_json, write_text, write_whole
+from eblvm_lit.utils.run_files import read_command
 from eblvm_lit.utils.untrusted import read_yaml
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def _config(run: TrainedRun) -> dict[str, Any]:
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
     config["callbacks"] = {name: node for name, node in whole.get("callbacks", {}).items() if name == "evaluation"}
-    if run.folder and (file := run.folder / ".hydra" / "overrides.yaml").is_file():
-        words = [str(word) for word in read_yaml(file) if not ELSEWHERE.search(str(word))]
+    if run.folder and (command := read_command(run.folder)):
+        words = [str(word) for word in command["overrides"] if not ELSEWHERE.search(str(word))]
         config["command"] = shlex.join(["python", "train.py", *words])
     return _portable(config)
 

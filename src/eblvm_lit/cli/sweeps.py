@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -22,11 +23,14 @@ from rich.text import Text
 
 from eblvm_lit.errors import escaped
 from eblvm_lit.utils.incidental import is_incidental
+from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.quantities import direction, learn
-from eblvm_lit.utils.run_files import flatten
+from eblvm_lit.utils.run_files import COMMAND, flatten, read_command
 from eblvm_lit.utils.untrusted import read_yaml
 
-__all__ = ["Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "worst_value"]
+__all__ = [
+    *("Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "set_key", "typed_command", "worst_value"),
+]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,18 @@ def in_sweep() -> bool:
         False
     """
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def typed_command() -> dict[str, Any]:
+    """The command line of this run, as :func:`~eblvm_lit.utils.run_files.read_command` gives it; without Hydra, empty.
+
+    Example:
+        >>> typed_command()
+        {}
+    """
+    if not HydraConfig.initialized():
+        return {}
+    return {"overrides": [*HydraConfig.get().overrides.task], "choices": {**HydraConfig.get().runtime.choices}}
 
 
 def worst_value() -> float | None:
@@ -86,7 +102,7 @@ class Sweep(Callback):
         """Find the folder of the earlier start and the direction of a search; refuse a seed that processes share."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
-            _set(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
+            set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
             from eblvm_lit.reports.runs import declare_all  # takes seconds, for which errors need not wait
 
@@ -96,17 +112,24 @@ class Sweep(Callback):
                 sys.exit(
                     "ERROR: A search needs optimized_metric=NAME, such as val/loss, and hydra.sweeper.direction=... ."
                 )
-            _set(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
+            set_key(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
         if None not in (config.hydra.sweeper.get("storage"), OmegaConf.select(config, "hydra.sweeper.sampler.seed")):
             sys.exit(
                 "ERROR: All processes that share the study of hydra.sweeper.storage would propose the same points by "
                 "one hydra.sweeper.sampler.seed: leave the seed out, so that each process draws its own."
             )
 
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Write the command of a job into its folder, unless another start has used it: the table names all jobs."""
+        folder = Path(config.hydra.runtime.output_dir)
+        if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
+            write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
+
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
         """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""
         root = Path(config.hydra.sweep.dir)
-        folders = sorted((path.parent for path in root.glob("**/.hydra")), key=lambda path: (len(path.name), path))
+        found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
+        folders = sorted(found, key=lambda path: (len(path.name), path))
         _show(folders, root, config.get("optimized_metric"))
         missing = [folder for folder in folders if not (folder / "metrics.json").is_file()]
         if missing:
@@ -119,26 +142,27 @@ class Sweep(Callback):
             print(f"WARNING: {text}", file=sys.stderr)
 
 
-def _set(config: DictConfig, key: str, value: str) -> None:
+def set_key(config: DictConfig, key: str, value: str) -> None:
     """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
+def _asked(task: list[str]) -> list[str]:
+    """The overrides of a sweep or a job, without those that say how it is started."""
+    return [text for text in task if not text.lstrip("+").startswith("sweep.")]
+
+
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
     """The named folder, or the newest one beside it (DATE/TIME), of a sweep with the same command line."""
-
-    def asked(task: list[str]) -> list[str]:
-        return [text for text in task if not text.lstrip("+").startswith("sweep.")]
-
-    wanted = asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
+    wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
         return own  # one command serves the first start and all others
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
-        if asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
+        if _asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
             return path.parent
     place = own if named else own.parent.parent
     sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; hydra.sweep.dir=FOLDER names one.")
@@ -158,7 +182,7 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     for folder in folders:  # jobs may have run in other processes
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
-    overrides = [read_yaml(folder / ".hydra" / "overrides.yaml") for folder in folders]
+    overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]
     common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
     there = {name for found in metrics for name in found}
     tests = sorted((-direction(name), name) for name in there if name.startswith("test/") and direction(name))

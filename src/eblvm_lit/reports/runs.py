@@ -19,7 +19,7 @@ from eblvm_lit.errors import ConfigError, DataError, escaped
 from eblvm_lit.training import callbacks
 from eblvm_lit.utils.incidental import COPIES, is_incidental
 from eblvm_lit.utils.quantities import learn
-from eblvm_lit.utils.run_files import flatten, read_curves
+from eblvm_lit.utils.run_files import flatten, read_command, read_curves
 from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_runs", "read_runs", "setting_name"]
@@ -38,7 +38,7 @@ class Run:
     Attributes:
         folder: The run folder.
         config: The resolved configuration by dotted path, without null and empty values.
-        choices: The chosen option of each configuration group; empty for a run that Hydra did not start.
+        choices: The chosen option of each configuration group; empty for a run of Python.
         asked: The keys of its command line.
         metrics: The final metrics, the seconds of the iterations, and the mean of the last three validations of each
             validated metric.
@@ -114,12 +114,11 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
         raise DataError(f"{large[0]} is {metrics[large[0]]}")
     if not isinstance(config["method._target_"], str) or not isinstance(config["data._target_"], str):
         raise DataError("the class of its method or of its data is no name")
-    overrides, choices = [], {}
-    if (folder / ".hydra" / "hydra.yaml").is_file():
-        hydra = read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]
-        overrides, choices = hydra["overrides"]["task"], hydra["runtime"]["choices"]
-    asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in overrides)
-    choices = {key: value if value is None else escaped(str(value)) for key, value in choices.items()}
+    command = read_command(folder)
+    asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in command.get("overrides", []))
+    choices = {
+        key: value if value is None else escaped(str(value)) for key, value in command.get("choices", {}).items()
+    }
     return Run(
         folder,
         {  # numbers, no larger than floats are, and texts

@@ -20,7 +20,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
 from eblvm_lit.training.callbacks.preemption import stopping_signals
-from eblvm_lit.utils.command_line import pasteable
+from eblvm_lit.training.provenance import resume_command
 from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
@@ -85,7 +85,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     if hasattr(config, "signals_to_handle"):  # torch 2.9
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
-    resume = f"resume with the same command and {pasteable('ckpt', f'{cfg.run_dir}/checkpoints/last.ckpt')}."
+    resume = f"{resume_command(cfg.run_dir)}."
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     os.environ[STARTING] = "1"
     try:

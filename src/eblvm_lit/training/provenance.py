@@ -14,8 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from eblvm_lit import __version__
+from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["Job", "device_name", "environment"]
+__all__ = ["Job", "device_name", "environment", "resume_command"]
 
 
 class Job(NamedTuple):
@@ -61,6 +62,17 @@ class Job(NamedTuple):
         experiment = choices.pop("experiment", None)
         sweep = "/".join(Path(hydra.sweep.dir).parts[-2:]) if hydra.mode == RunMode.MULTIRUN else None
         return cls(hydra.job.name, experiment, sweep, " ".join(hydra.overrides.task) or None, choices)
+
+
+def resume_command(folder: str | Path) -> str:
+    """How a stopped run is resumed, in words; a job of a sweep with its sweep.
+
+    Example:
+        >>> resume_command("outputs/a")
+        'resume with the same command and ckpt=outputs/a/checkpoints/last.ckpt, or ckpt=last'
+    """
+    own = f"resume with the same command and {pasteable('ckpt', f'{folder}/checkpoints/last.ckpt')}, or ckpt=last"
+    return "resume the sweep with the same command and sweep.resume=true" if Job.current().sweep else own
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from eblvm_lit.training.changed_settings import changed_settings
 from eblvm_lit.training.checkpoint_io import checkpoint_file
 from eblvm_lit.utils.untrusted import read_yaml
 
-__all__ = ["changed_rates", "check_settings", "find_checkpoint"]
+__all__ = ["changed_rates", "check_settings", "find_checkpoint", "refuse_other_run"]
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
@@ -103,3 +103,22 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         except (OSError, AttributeError, KeyError, DataError):
             continue  # not a run folder
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
+
+
+def refuse_other_run(folder: Path, resume_from: Path | None) -> None:
+    """Refuse a folder in which a run has begun or finished, unless a checkpoint of that run is resumed.
+
+    Args:
+        folder: The folder of the run that starts.
+        resume_from: The checkpoint that it resumes from.
+
+    Raises:
+        ConfigError: If the folder holds another run.
+    """
+    records = [path for name in ("config.yaml", "metrics.json", "checkpoints/*.ckpt") for path in folder.glob(name)]
+    if records and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
+        advice = "choose another folder by hydra.run.dir=... ."
+        raise ConfigError(
+            f"{folder} holds a run already: "
+            + (f"resume it with ckpt=last, or {advice}" if folder / "checkpoints" / "last.ckpt" in records else advice)
+        )

@@ -16,6 +16,7 @@ import numpy as np
 from eblvm_lit.errors import DataError
 
 __all__ = [
+    "PARTIAL",
     "copy_whole",
     "json_text",
     "read_arrays",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"  # what a process leaves that is killed while it writes
 
 
 @contextmanager
@@ -49,7 +52,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # the process id, because several runs may write the same file of a shared cache
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.eblvm_lit.tmp")
     try:
         yield partial
         os.replace(partial, path)

@@ -4,14 +4,48 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 
-__all__ = ["is_worker", "record", "say", "show"]
+from eblvm_lit.utils.run_files import COMMAND
+
+__all__ = ["RunLog", "is_worker", "record", "say", "show"]
 
 # Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
+
+
+class RunLog(logging.FileHandler):
+    """The log file of a run, which gets nothing until the run has begun, unless its folder was unused.
+
+    So a start that is refused leaves the log of an earlier run as it was. A run has begun when ``config.yaml`` has been
+    written since the start, and an evaluation is done when ``evaluation.json`` has been; then all that has waited is
+    written. A log that cannot be written, as on a full disk, ends no run: the terminal has had the lines.
+
+    Args:
+        filename: The file.
+    """
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename, delay=True)
+        used = {path.name for path in Path(filename).parent.glob("*")} - {Path(filename).name, COMMAND}
+        self._before = self._records() if used else None
+        self._waiting: list[logging.LogRecord] = []
+
+    def _records(self) -> list[int]:
+        files = [Path(self.baseFilename).with_name(name) for name in ("config.yaml", "evaluation.json")]
+        return [file.stat().st_mtime_ns for file in files if file.is_file()]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line after those that wait, or let it wait."""
+        self._waiting.append(record)
+        while self._waiting and self._records() != self._before:
+            super().emit(self._waiting.pop(0))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Go on: logging would print a traceback for each line."""
 
 
 def record(text: str) -> None:

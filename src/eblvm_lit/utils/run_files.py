@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eblvm_lit.utils.untrusted import read_yaml
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["flatten", "read_curves"]
+__all__ = ["COMMAND", "flatten", "read_command", "read_curves"]
+
+COMMAND = "command.yaml"
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -30,6 +34,24 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif value is not None:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def read_command(folder: Path) -> dict[str, Any]:
+    """The command line of a run: its ``overrides``, a list, and ``choices``, the option of each group.
+
+    Runs of earlier versions have it in Hydra's files. A run of Python has no choices, and one of nowhere has neither.
+
+    Example:
+        >>> read_command(Path("nowhere"))
+        {}
+    """
+    if (folder / COMMAND).is_file():
+        return read_yaml(folder / COMMAND)
+    if (folder / ".hydra" / "hydra.yaml").is_file():
+        hydra = read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]
+        return {"overrides": hydra["overrides"]["task"], "choices": hydra["runtime"]["choices"]}
+    file = folder / ".hydra" / "overrides.yaml"
+    return {"overrides": read_yaml(file)} if file.is_file() else {}
 
 
 def read_curves(path: Path) -> pd.DataFrame:

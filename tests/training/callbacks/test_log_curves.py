@@ -65,10 +65,10 @@ def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsy
 def test_what_broke_is_named_by_its_iteration_in_its_block_and_never_saved(tmp_path):
     broken = ["method=dsm", "optimizer.lr=1e30", "n_validations=1"]
     with pytest.raises(NonFiniteError, match=r"model level's .* at iteration 2: lower optimizer.lr"):
-        train(tmp_path, *broken, "trainer.log_every_n_steps=10")
+        train(tmp_path / "one", *broken, "trainer.log_every_n_steps=10")
     with pytest.raises(NonFiniteError, match="at iteration 4"):
-        train(tmp_path, *broken, "callbacks.nonfinite.every=100", "callbacks.checkpoints.every=4")
-    assert not (tmp_path / "checkpoints" / "last.ckpt").exists()
+        train(tmp_path / "two", *broken, "callbacks.nonfinite.every=100", "callbacks.checkpoints.every=4")
+    assert not list(tmp_path.rglob("last.ckpt"))
 
 
 def test_a_run_works_without_callbacks_and_loggers(tmp_path):

@@ -76,15 +76,26 @@ class Checkpoints(pl.Callback):
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Find the direction; of a resumed run, copy both checkpoints: this run's folder has them from here on."""
-        self.sign = self.sign or direction(self.monitor)  # now that all metrics of the run are there
+        """Find the direction of the monitored metric, now that all metrics of the run are there."""
+        self.sign = self.sign or direction(self.monitor)
         if not self.sign:
             raise ConfigError(
                 f"callbacks.checkpoints.monitor={self.monitor} needs callbacks.checkpoints.mode=min or max."
             )
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+        """Copy the checkpoints of the run that is resumed also where no iteration was left."""
+        self._take_over(trainer)
+
+    def _take_over(self, trainer: pl.Trainer) -> None:
+        """Copy the last and the best checkpoint of the run that is resumed: this run's folder has both from here on.
+
+        It is called when the first minibatch is done: until then the run may be refused.
+        """
         if trainer.ckpt_path is None:
             return
         resumed = Path(trainer.ckpt_path)
+        trainer.ckpt_path = None
         best = next(filter(self._is_best, (resumed.with_name("best.ckpt"), resumed)), None)
         if best is None and self.best is not None:
             log.warning(
@@ -115,7 +126,8 @@ class Checkpoints(pl.Callback):
         if self.keep == 0 or not trainer.is_global_zero:
             return
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
-        known = {int(path.stem.partition("_")[2]): path for path in self.folder.glob("iteration_*.ckpt")}
+        kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
+        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # others are the user's
         earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones are of a run that was ahead
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
@@ -125,6 +137,7 @@ class Checkpoints(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last state, if it is due; not before a validation, which a resumed run would skip."""
+        self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:
             self._save_last(trainer)

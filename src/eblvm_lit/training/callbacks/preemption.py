@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from eblvm_lit.core.ranks import largest_over_ranks, rank_and_size
 from eblvm_lit.errors import InterruptedRunError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.utils.command_line import pasteable
+from eblvm_lit.training.provenance import resume_command
 
 __all__ = ["Preemption", "stopping_signals"]
 
@@ -80,8 +80,8 @@ class Preemption(pl.Callback):
             trainer.save_checkpoint(self.checkpoint, weights_only=False)
             if leave:
                 raise InterruptedRunError(
-                    f"Stopped by {signal.Signals(number).name} after iteration {trainer.global_step}; resume with the "
-                    f"same command and {pasteable('ckpt', str(self.checkpoint))}, or ckpt=last.",
+                    f"Stopped by {signal.Signals(number).name} after iteration {trainer.global_step}; "
+                    f"{resume_command(self.checkpoint.parent.parent)}.",
                     number,
                 )
 

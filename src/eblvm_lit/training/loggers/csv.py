@@ -102,5 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the file."""
-        self.save()
+        """Write the rows that are not in the file; without any it stays, because the run may have been refused."""
+        if self._unsaved:
+            self.save()

@@ -1,0 +1,92 @@
+"""Folders of runs and sweeps: how they are named, and which process uses them."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["claimed", "new_folder", "prepare_folder"]
+
+
+def prepare_folder(path: str | Path) -> Path:
+    """Create a folder that can be written to.
+
+    Raises:
+        ConfigError: If it cannot be, or the disk is full.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:  # without a name: nothing of it can stay
+            file.write(b"1")
+    except OSError as error:
+        raise ConfigError(
+            f"The output folder {folder} cannot be written to ({error.strerror}): choose a folder that has room and "
+            "can be written to."
+        ) from None
+    return folder
+
+
+def new_folder(path: str | Path) -> Path:
+    """Create a folder that is named after the time, numbered if a run of the same second has it; another one stays.
+
+    Raises:
+        ConfigError: If it cannot be created.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     [new_folder(f"{root}/2026-01-01/12-00-00").name for _ in range(3)]
+        ['12-00-00', '12-00-00_1', '12-00-00_2']
+    """
+    first = Path(path)
+    if not re.fullmatch(r"\d\d-\d\d-\d\d", first.name):
+        return prepare_folder(first)
+    prepare_folder(first.parent)
+    folder = first
+    for i in itertools.count(1):
+        try:
+            folder.mkdir()  # only one process can
+            break
+        except FileExistsError:
+            folder = first.with_name(f"{first.name}_{i}")
+    return prepare_folder(folder)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder inside the block; the kernel ends the claim of a process that dies.
+
+    A file system without locks lets all of them in.
+
+    Raises:
+        ConfigError: If another process has claimed the folder.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, claimed(Path(folder)), claimed(Path(folder)):
+        ...     pass
+        Traceback (most recent call last):
+        eblvm_lit.errors.ConfigError: ... is in use by another process: ...
+    """
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{folder} is in use by another process: wait until that ends, or choose another folder."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(held)
