@@ -96,6 +96,7 @@ PRIVATE = {
     # Lightning's loggers take the id of the run in their constructors, before the checkpoint that holds it is read
     "training/loggers/mlflow.py": {"_run_id"},
     "training/loggers/wandb.py": {"_id", "_wandb_init"},
+    "utils/orphans.py": {"_exit"},  # of os, which documents it: no handler is to run in a process without a parent
     "cli/instantiate.py": {"_get_parent"},  # whether a node is the root, which decides what its missing keys are called
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public, in spite of the underscore

@@ -111,11 +111,11 @@ def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     (tmp_path / "multirun.yaml").write_text("hydra: {}\n")
     with pytest.raises(SystemExit, match=r"holds a sweep already: resume it with sweep\.resume=true"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path))
-    CheckOutputFolder._claims.close()
+    CheckOutputFolder.claims.close()
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
     with pytest.raises(SystemExit, match="is in use by another process"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
-    CheckOutputFolder._claims.close()  # as the end of the process does
+    CheckOutputFolder.claims.close()  # as the end of the process does
     assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
 

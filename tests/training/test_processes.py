@@ -56,7 +56,7 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
     """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
 
-    def wait(cfg):
+    def wait(cfg, command):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while not all((tmp_path / f"pid_{rank}").exists() for rank in (0, 1)):
             time.sleep(0.02)

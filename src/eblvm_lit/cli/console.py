@@ -49,7 +49,7 @@ def quiet() -> None:
 class CheckOutputFolder(Callback):
     """A Hydra callback that makes the output folder first: Hydra itself would fail with a traceback."""
 
-    _claims = ExitStack()  # to the end of the process; of the class, because launchers pickle callbacks
+    claims = ExitStack()  # to the end of the process; of the class, because launchers pickle callbacks
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
@@ -64,7 +64,7 @@ class CheckOutputFolder(Callback):
         with _exiting():
             folder = _make(config, "sweep")
             set_key(config, "hydra.sweep.dir", str(folder))
-            self._claims.enter_context(claimed(folder))
+            self.claims.enter_context(claimed(folder))
             if (folder / "multirun.yaml").is_file() and not OmegaConf.select(config, "sweep.resume"):
                 raise ConfigError(
                     f"{folder} holds a sweep already: resume it with sweep.resume=true, or choose another folder by "
