@@ -1,8 +1,6 @@
 """Data modules: what they hold, in which order it comes, and how bad data are refused."""
 
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,10 +19,9 @@ from eblvm_lit.data.frey_face import TRAIN_MEAN, TRAIN_STD, FreyFace
 from eblvm_lit.data.toy import Checkerboard
 from eblvm_lit.errors import DataError
 from helpers.image_files import write_frey, write_images
-from helpers.shell import CONF, ROOT, configure
+from helpers.shell import CONF, SHARED, configure
 from helpers.stand_in import loaded
 
-SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 BLOBS = [DiamondBlobs, TriangleBlobs, LineBlobs, TwoBlobs, TwentyFiveGaussians]
 TOYS = [Checkerboard, *BLOBS, SwissRoll, Moons, Circle, Rings, TwoSpirals]
 

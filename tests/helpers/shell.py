@@ -19,6 +19,8 @@ from eblvm_lit.training.loggers.csv import read_curves
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
+# Real data, where they lie beside the checkout.
+SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 # Real data that need no file, in batches the last of which is short (1400 = 21 x 64 + 56).
 TINY = (

@@ -131,6 +131,7 @@ def _place(name: str) -> tuple[bool | str, ...]:
     """The place of a metric in a table.
 
     Example:
+        >>> from eblvm_lit.evaluation.fisher_score import FisherScore  # declares fisher
         >>> names = ["ais_effective_sample_size", "fisher", "fid", "log_likelihood_standard_error", "log_likelihood"]
         >>> sorted(names, key=_place)[:4]
         ['fid', 'log_likelihood', 'log_likelihood_standard_error', 'fisher']
