@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from eblvm_lit.cli.annotations import check_values, typed_key
 from eblvm_lit.cli.instantiate import refuse_interpolations
-from eblvm_lit.cli.results import WEIGHTS
+from eblvm_lit.cli.settings import EVALUATION
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["redirect", "stored_config"]
@@ -26,8 +28,10 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
 
     Raises:
         DataError: If the checkpoint lacks a required part.
-        ConfigError: For an interpolation, unknown weights, or metrics or figures without the callback for them.
+        ConfigError: For an interpolation, a value of another type, or metrics or figures without the callback for them.
     """
+    asked = {name: cfg[name] for name in EVALUATION if name in cfg}
+    check_values(asked, EVALUATION, functools.partial(typed_key, cfg, ""))
     if not {"data", "method", "callbacks", "seed"} <= plain.keys():
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
     refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
@@ -40,8 +44,6 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     if cfg.seed is not None:
         stored.seed = stored.method.seed = cfg.seed
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
-    if stored.eval_weights not in WEIGHTS:
-        raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
     redirect(stored, {"save_dir": cfg.run_dir, "cache_dir": cfg.cache_dir})
     _choose(stored, cfg)
     if cfg.data_root is not None:  # also of the outlier sets in the metrics

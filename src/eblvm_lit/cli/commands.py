@@ -41,7 +41,9 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     try:
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
+        if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
+            raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
 
 

@@ -49,6 +49,7 @@ def train(cfg: DictConfig) -> dict[str, float]:
         EblvmError: For everything the user can correct.
     """
     quiet()
+    check_config(cfg)
     if cfg.sweep.resume:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
@@ -86,7 +87,6 @@ def run(cfg: DictConfig) -> dict[str, float]:
 
 def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     """Check the configuration, build its parts, decode the data, and choose the precision."""
-    check_config(cfg)
     adapt(cfg)
     parts = build(cfg, LIBRARIES)
     if cfg.test_checkpoint in ("best", "both") and "checkpoints" not in parts.callbacks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.divergences.fisher import Fisher
@@ -42,7 +43,7 @@ class PosteriorDivergence(ExampleMetric):
         ['posterior_kl']
     """
 
-    def __init__(self, *, n_particles: int = 10) -> None:
+    def __init__(self, *, n_particles: PositiveInt = 10) -> None:
         self.n_particles = n_particles
 
     @torch.no_grad()

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.bidvl.losses import Adversarial
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan
 from helpers.iterating import start
@@ -74,14 +74,18 @@ def test_running_statistics_are_those_of_torchs_own_passes_over_data_and_samples
     torch.testing.assert_close(buffers, wanted)
 
 
+def built(name, **options):
+    return instantiate({"_target_": f"eblvm_lit.methods.bidvl.{name}", **options}, "method")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: bidvl(n_lower_steps=0), "n_lower_steps"),
+        (lambda: built("method.BiDVL", n_lower_steps=0), "n_lower_steps .BiDVL. must be greater than 0, not 0"),
         (lambda: bidvl(loss=bidvl_networks.LOSSES["joint"]), "joint energy"),
         (lambda: bidvl(generator=generator(h_dim=5)), "h_dim"),
         (lambda: sngan(generator=generator(v_shape=[3, 8, 8])), "v_shape"),
-        (lambda: Adversarial(critic_loss="wasserstein"), "hinge"),
+        (lambda: built("losses.Adversarial", critic_loss="wasserstein"), "'hinge'.*, not 'wasserstein'"),
         (lambda: bidvl().check_batch_size(1), "no single example over"),
     ],
 )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, vjp
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -108,7 +109,7 @@ class GeneratorMethod(Method):
         generator: nn.Module,
         energy: Energy | None = None,
         posterior: GaussianPosterior | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
