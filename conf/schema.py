@@ -14,6 +14,9 @@ from typing import Any
 import yaml
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
+from eblvm_lit.cli.annotations import argument_types
+from eblvm_lit.cli.settings import RUN, TRAINER
+
 CONF = Path(__file__).parent
 INTERPOLATION = {"type": "string", "pattern": r"\$\{"}
 GROUPS = sorted({path.parent.name for path in CONF.glob("*/*.yaml")} - {"hydra", "experiment"})
@@ -39,10 +42,11 @@ def of_class(target: str) -> dict[str, dict[str, Any]]:
     text = (inspect.getdoc(cls) or "").partition("Args:\n")[2].partition("\n\n")[0] if own else ""
     lines = re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w+: |\Z)", text)
     described = {key: " ".join(rest.split()) for key, rest in lines}
+    types = argument_types(cls) if own else {}
     found = {}
-    for key, parameter in inspect.signature(cls, eval_str=own).parameters.items():
+    for key, parameter in inspect.signature(cls).parameters.items():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            found[key] = of_annotation(parameter.annotation) if own else {}
+            found[key] = of_annotation(types[key]) if key in types else {}
             found[key] |= {"description": described[key]} if key in described else {}
     return found
 
@@ -54,7 +58,9 @@ def grow(node: dict[str, Any], value: Any) -> None:
     known = node.setdefault("properties", {})
     for key, schema in of_class(value["_target_"]).items() if "_target_" in value else ():
         before = known.setdefault(key, deepcopy(schema))
-        if before.get("anyOf") != schema.get("anyOf"):  # they differ in what they take
+        if "anyOf" in before and "anyOf" in schema:  # what either takes
+            before["anyOf"] += [other for other in schema["anyOf"] if other not in before["anyOf"]]
+        else:
             before.pop("anyOf", None)
     for key, part in value.items():
         child = known.setdefault(str(key), {})
@@ -107,6 +113,11 @@ def schema() -> dict[str, Any]:
             package = "" if "@package _global_" in read(path)[0] else path.parent.name
             for place in sorted(places[package] or {package}):
                 include(path, place)
+    trainer = {**TRAINER, "devices": int | str | list[int]}  # of each machine; how many this one can have is no matter
+    for node, settings in ((root, RUN), (at(root, "trainer"), trainer)):
+        for key, annotation in settings.items():
+            child = at(node, key)
+            child |= {} if "properties" in child else of_annotation(annotation)
     for key, comment in re.findall(r"(?m)^(\w+): .+? # (.+)$", read(CONF / "config.yaml")[0]):
         at(root, key)["description"] = comment
     at(root, "defaults").update(choices(places))

@@ -19,7 +19,11 @@ def test_the_schema_is_that_of_the_options_and_constructors(known):
 
 def test_it_knows_keys_types_and_options(known):
     method = known["properties"]["method"]["properties"]
-    assert {"type": "integer"} in method["n_lower_steps"]["anyOf"]
+    assert {"type": "integer", "minimum": 0} in method["n_lower_steps"]["anyOf"]
+    assert {"enum": ["raw", "ema", "both"], "type": "string"} in known["properties"]["eval_weights"]["anyOf"]
+    assert {"type": "integer", "exclusiveMinimum": 0} in known["properties"]["trainer"]["properties"]["max_steps"][
+        "anyOf"
+    ]
     assert {"raw", "ema", "both"} <= {*known["properties"]["eval_weights"]["description"].replace(",", "").split()}
     choices = known["properties"]["defaults"]["items"]["anyOf"][1]["properties"]
     assert "bidsm" in choices["override /method"]["anyOf"][0]["enum"]

@@ -1,8 +1,6 @@
 """Errors for the user: each message is one sentence that says what to do."""
 
-from collections.abc import Collection
-
-__all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "NonFiniteError", "escaped", "one_of"]
+__all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "NonFiniteError", "escaped"]
 
 
 def escaped(text: str) -> str:
@@ -41,20 +39,3 @@ class InterruptedRunError(EblvmError):
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
-
-
-def one_of(name: str, value: str, options: Collection[str]) -> None:
-    """Refuse an option that does not exist.
-
-    Raises:
-        ConfigError: If the value is none of the options.
-
-    Example:
-        >>> one_of("model.head", "cubic", ("quadratic", "squared_norm"))
-        Traceback (most recent call last):
-        ...
-        eblvm_lit.errors.ConfigError: model.head is 'quadratic' or 'squared_norm', not 'cubic'.
-    """
-    if value not in options:
-        *first, last = map(repr, options)
-        raise ConfigError(f"{name} is {', '.join(first)} or {last}, not {value!r}.")

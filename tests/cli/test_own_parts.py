@@ -13,10 +13,11 @@ from PIL import Image
 import eblvm_lit
 from eblvm_lit.cli import sample
 from eblvm_lit.cli.instantiate import import_packages
+from eblvm_lit.cli.settings import check_config
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.reports import __main__ as reports
 from helpers.documents import blocks
-from helpers.shell import ROOT, curves, evaluate, of_checkpoint, train
+from helpers.shell import ROOT, configure, curves, evaluate, of_checkpoint, train
 
 EXAMPLE = ROOT / "examples" / "own_parts"
 SHORT = ("debug=fast", "trainer.max_steps=4", "n_validations=2", "data.batch_size=20")
@@ -129,7 +130,10 @@ def test_a_package_in_the_working_folder_is_found_and_nothing_hides_what_is_inst
 
 FAULTS = {
     "no class": ("def E():\n    pass\n", r"mine\.part\.E"),
-    "another kind": ("class E:\n    pass\n", "E .*ScoreMatching"),
+    "another kind": (
+        "class E:\n    pass\n",
+        r"method.energy \(ScoreMatching\) must be of class Energy, not E: choose one by model=",
+    ),
     "abstract": ("from eblvm_lit.energies.base import Energy\n\n\nclass E(Energy):\n    pass\n", "abstract class E"),
 }
 
@@ -143,3 +147,36 @@ def test_a_package_that_is_nowhere_or_does_not_serve_is_refused_in_a_sentence(fa
     with pytest.raises(ConfigError, match=named) as refusal:
         train(folder / "run", "method=dsm", "method.energy={_target_: mine.part.E}", "allow_packages=[mine]")
     assert "\n" not in str(refusal.value)
+
+
+POINTS = """
+import torch
+from eblvm_lit.energies.base import MarginalEnergy
+
+
+class E(MarginalEnergy):
+    h_dim = 0
+    continuous = True
+
+    def __init__(self, *, v_shape: list[int], width: int = 3):
+        super().__init__()
+        self.event_shape, self.a = tuple(v_shape), torch.nn.Parameter(torch.ones(width))
+
+    def free_energy(self, v):
+        return (v.square() * self.a[0]).sum(-1)
+
+    def energy(self, v, h):
+        return self.free_energy(v)
+"""
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_own_energy_of_points_may_name_its_argument_v_shape_and_has_its_values_checked(folder):
+    write(folder, part=POINTS)
+    own = "model={_target_: mine.part.E, v_shape: '${sizes.v_shape}', width: WIDTH}"
+    words = ["run_dir=none", "method=dsm", "allow_packages=[mine]", "~model", "+" + own]
+    check_config(configure(*[word.replace("WIDTH", "3") for word in words], "method.energy=${model}"))
+    with pytest.raises(ConfigError, match=r"model\.width \(E\) must be a valid integer, not 'wide'"):
+        check_config(configure(*[word.replace("WIDTH", "wide") for word in words], "method.energy=${model}"))
+    with pytest.raises(ConfigError, match=r"The model needs images, and the data are vectors"):
+        check_config(configure("run_dir=none", "method=dsm", "model=deep", "data=moons"))

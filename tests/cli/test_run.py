@@ -47,8 +47,8 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     words = [*jobs, "debug=fast", "data=line_blobs", "method=dsm", "show_config=true"]
     code, said = run_script("train.py", *words, folder=tmp_path)
     assert code == 1
-    assert "ERROR: trainer.precision=16-mixed" in said
-    assert "trainer.precision=16-mixed" in (tmp_path / "sweep" / "0" / "train.log").read_text()
+    assert "ERROR: trainer.precision must be '32-true', '64-true', 'bf16-mixed' or 'auto', not '16-mixed'" in said
+    assert "trainer.precision must be '32-true'" in (tmp_path / "sweep" / "0" / "train.log").read_text()
     assert not (tmp_path / "sweep" / "0" / "metrics.json").exists()
     folder = tmp_path / "sweep" / "1"
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}

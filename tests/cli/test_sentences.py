@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from eblvm_lit.cli import compose
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
@@ -37,9 +38,9 @@ def trained(tmp_path_factory):
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
         (["model.v_dim=63"], r"\(63,\).*\(64,\)"),
-        (["trainer.precision=16-mixed"], "precision=16-mixed.*bf16-mixed"),
+        (["trainer.precision=16-mixed"], "trainer.precision must be .*'bf16-mixed' or 'auto', not '16-mixed'"),
         (["trainer.devices=many"], "trainer.*devices"),
-        (["optimizer.lr=0"], "lr > 0"),
+        (["optimizer.lr=0"], r"optimizer.lr \(Adam\) must be greater than 0, not 0"),
         (["method=vages", "objective=ssm"], "SSM.*objective=dsm"),
         (["callbacks.checkpoints.monitor=val/log_z"], r"callbacks\.checkpoints\.mode"),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
@@ -155,6 +156,37 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
     assert checkpoint(tmp_path)["global_step"] == 10
 
 
+# --- words of the command line ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("method/hypergradient=fixed_point", "Did you mean hypergradient=fixed_point?"),
+        ("method/objective=mdsm", "Did you mean objective=mdsm?"),
+        ("method.optimiser=sgd", "Did you mean optimizer=sgd?"),
+        ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
+        ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
+        ("metod=dsm", "Did you mean method=dsm?"),
+        ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),  # no option of the group
+        ("logger=true", "logger takes the name of an option, not true: csv, mlflow, none,"),
+        ("optimizer=0.01", "optimizer takes the name of an option, not 0.01: adam, sgd."),
+        ("model=null", "model takes the name of an option, not null: coupled_grbm,"),
+        ("seed=3 data=3", "data takes the name of an option, not 3: celeba128,"),
+        (
+            "schedule@optimizer.schedule=null",
+            "schedule@optimizer.schedule takes the name of an option, not null: cosine,",
+        ),
+    ],
+)
+def test_a_suggestion_composes_and_a_group_names_its_options(words, said):
+    with pytest.raises(ConfigError) as refusal:
+        compose.composed(words.split())
+    assert said in str(refusal.value)
+    for suggestion in re.findall(r"Did you mean (\S+)\?", str(refusal.value)):
+        compose.composed([*words.split()[:-1], suggestion])
+
+
 # --- the command line -------------------------------------------------------------------------------------
 
 
@@ -187,6 +219,7 @@ def test_help_and_what_is_missing_are_told_before_torch_is_imported(tmp_path):
     [
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
+        ("train.py", ["logger=true"], "logger takes the name of an option, not true: csv"),
         ("train.py", ["method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
     ],

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.errors import ConfigError
 from helpers.image_files import pixels
@@ -121,4 +122,4 @@ def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
 @pytest.mark.parametrize("options", [{"value_range": "byte"}, {"val_size": 0}, {"val_size": 1.5}], ids=str)
 def test_impossible_options_are_refused(options):
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))}"):
-        Given(**options)
+        instantiate({"_target_": "eblvm_lit.data.torchvision_sets.MNIST", "root": "nowhere", **options}, "data")

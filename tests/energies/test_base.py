@@ -8,6 +8,7 @@ from torch.func import hessian, jacrev, vmap
 
 import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, SUMMED, V_DIM, enumerated_free_energy, randomise
+from eblvm_lit.cli.instantiate import instantiate
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)
@@ -161,8 +162,9 @@ def test_gaussian_model_starts_with_a_proper_joint():
 
 
 def test_unfit_energies_are_refused():
+    options = {"v_dim": 2, "h_dim": 3, "parametrisation": "other"}
     with pytest.raises(eb.ConfigError, match="'code' or 'paper', not 'other'"):
-        eb.GRBM(v_dim=2, h_dim=3, parametrisation="other")
+        instantiate({"_target_": "eblvm_lit.energies.grbm.GRBM", **options}, "model")
     with pytest.raises(eb.ConfigError, match="annealed importance sampling"):
         eb.GRBM(v_dim=2, h_dim=25).log_partition()
 

@@ -5,6 +5,7 @@ import torch
 
 import eblvm_lit as eb
 from cases import H_DIM, V_DIM, binary, randomise
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
@@ -109,5 +110,7 @@ def test_it_is_no_grbm_to_what_needs_independent_latents():
 
 @pytest.mark.parametrize("m", [1, 17])
 def test_too_few_or_too_many_latents_are_refused(m):
-    with pytest.raises(eb.ConfigError, match=f"h_dim from 2 to 16, not {m}"):
-        eb.CoupledGRBM(v_dim=2, h_dim=m)
+    with pytest.raises(
+        eb.ConfigError, match=f"model.h_dim .CoupledGRBM. must be (gr|l).* {2 if m < 2 else 16}, not {m}"
+    ):
+        instantiate({"_target_": "eblvm_lit.energies.coupled_grbm.CoupledGRBM", "v_dim": 2, "h_dim": m}, "model")

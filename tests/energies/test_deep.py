@@ -9,6 +9,7 @@ import torch
 import eblvm_lit as eb
 from cases import VISIBLE_ENERGIES, randomise, tiny_resnet
 from eblvm_lit.cli.build import build
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from helpers.shell import configure
 
@@ -128,5 +129,7 @@ def test_the_published_toy_model(tmp_path):
 
 
 def test_an_unknown_head_is_refused():
-    with pytest.raises(eb.ConfigError, match="squared_norm"):
-        eb.DeepEnergy(network=tiny_resnet(), head="cubic")
+    with pytest.raises(
+        eb.ConfigError, match=r"model\.head \(DeepEnergy\) must be 'quadratic' or 'squared_norm', not 'cubic'"
+    ):
+        instantiate({"_target_": "eblvm_lit.energies.deep.DeepEnergy", "head": "cubic"}, "model")

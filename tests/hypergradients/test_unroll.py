@@ -7,6 +7,7 @@ import torch
 
 import eblvm_lit as eb
 from cases import HYPERGRADIENTS, INFERRED, OBJECTIVES, POSTERIORS, V_DIM
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
@@ -130,12 +131,19 @@ def test_bism_at_the_exact_posterior_is_exact_only_through_phi(case, energy_case
     assert torch.linalg.vector_norm(flat(direct) - exact) > 0.05 * torch.linalg.vector_norm(exact)
 
 
+def built(name, **options):
+    return instantiate({"_target_": f"eblvm_lit.hypergradients.{name}", **options}, "hypergradient")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: eb.Unroll(n_unroll=-1), "-1"),
+        (
+            lambda: built("unroll.Unroll", n_unroll=-1),
+            r"n_unroll \(Unroll\) must be greater than or equal to 0, not -1",
+        ),
         (lambda: eb.Unroll(n_unroll=1, step_size=0.1), "plain"),
-        (lambda: Implicit(solver="other"), "neumann"),
+        (lambda: built("implicit.Implicit", solver="other"), "'cg' or 'neumann', not 'other'"),
     ],
 )
 def test_unfit_hypergradients_are_refused(make, words):

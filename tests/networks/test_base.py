@@ -11,6 +11,7 @@ from torch.nn.functional import elu as torch_elu
 
 import eblvm_lit as eb
 from cases import IMAGE, randomise, tiny_resnet
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 from eblvm_lit.networks.vector_field import VectorField
@@ -134,8 +135,8 @@ def test_shapes_that_do_not_fit_are_refused():
     for shape, words in (([1, 28, 28], "multiples of 8"), ([3, None, None], "data.size")):
         with pytest.raises(eb.ConfigError, match=words):
             eb.ResNet(v_shape=shape, n_blocks=1, channels=4)
-    with pytest.raises(eb.ConfigError, match="channels, height, width"):
-        eb.ImageMLP(v_shape=[64])
+    with pytest.raises(eb.ConfigError, match=r"network.v_shape \(ImageMLP\) must have at least 3 items, not \[64\]"):
+        instantiate({"_target_": "eblvm_lit.networks.image_mlp.ImageMLP", "v_shape": [64]}, "network")
 
 
 def test_mlp_is_linear_layers_with_leaky_rectifiers(float64):

@@ -10,6 +10,7 @@ from torch import nn
 
 import eblvm_lit as eb
 from cases import OBJECTIVES, hermite
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 
@@ -239,4 +240,4 @@ def test_noise_is_white(case):
 
 def test_an_unknown_projection_is_refused():
     with pytest.raises(eb.ConfigError, match="'rademacher' or 'gaussian', not 'other'"):
-        eb.SSM(projection="other")
+        instantiate({"_target_": "eblvm_lit.objectives.ssm.SSM", "projection": "other"}, "objective")

@@ -52,7 +52,7 @@ def test_convolutions_take_bfloat16_where_the_device_has_units(tmp_path, monkeyp
 
 
 def test_half_precision_with_a_loss_scaler_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"trainer\.precision=16-mixed"):
+    with pytest.raises(ConfigError, match=r"trainer\.precision must be .*, not '16-mixed'"):
         train(tmp_path, "method=dsm", "trainer.precision=16-mixed")
 
 

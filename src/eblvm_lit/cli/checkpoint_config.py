@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from eblvm_lit.cli.annotations import check_values, typed_key
 from eblvm_lit.cli.instantiate import refuse_interpolations
-from eblvm_lit.cli.results import WEIGHTS
+from eblvm_lit.cli.settings import EVALUATION
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.training.checkpoint_io import checkpoint_file
 
@@ -27,7 +29,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
 
     Raises:
         DataError: If the checkpoint lacks a required part.
-        ConfigError: For an interpolation, unknown weights, or metrics or figures without the callback for them.
+        ConfigError: For an interpolation, a value of another type, or metrics or figures without the callback for them.
     """
     if (
         not isinstance(plain, dict)
@@ -45,8 +47,9 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     if cfg.seed is not None:
         stored.seed = stored.method.seed = cfg.seed
     stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
-    if stored.eval_weights not in WEIGHTS:
-        raise ConfigError(f"eval_weights is raw, ema or both, not {stored.eval_weights!r}.")
+    asked = {name: cfg[name] for name in EVALUATION if name in cfg}
+    asked["eval_weights"] = stored.eval_weights
+    check_values(asked, EVALUATION, functools.partial(typed_key, cfg, ""))
     redirect(
         stored,
         {

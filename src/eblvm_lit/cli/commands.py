@@ -42,7 +42,9 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     try:
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
+        if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
+            raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
     except OSError as error:  # after those of Hydra, some of which are also of this class
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

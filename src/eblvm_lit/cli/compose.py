@@ -78,7 +78,7 @@ def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) ->
     try:
         with composing():
             return compose(name, [*search, *overrides], return_hydra_config=True)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
         raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import hydra.utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from eblvm_lit.cli.annotations import check_arguments, typed_key
 from eblvm_lit.errors import ConfigError, EblvmError
 
 __all__ = [
@@ -72,17 +74,16 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     """
     plain = to_plain(node, path)
     refuse_interpolations(plain, path)
-    _check(plain, path, packages)
+    part = check_arguments(plain, _resolver(path, packages), functools.partial(typed_key, node, path))
+    if kind is not None and not isinstance(part, kind):
+        raise ConfigError(f"{path} must be a {kind.__name__}, not {type(part).__name__}: see {kind.__module__}.")
     # Hydra 1.4 asks what it may build; 1.3 has no such argument
     whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
     allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
     try:
-        built = hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
+        return hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
     except (InstantiationException, *UNFIT) as error:
         raise _cause(error, plain, path) from error
-    if kind is not None and not isinstance(built, kind):
-        raise ConfigError(f"{path} must be a {kind.__name__}, not {type(built).__name__}: see {kind.__module__}.")
-    return built
 
 
 def refuse_interpolations(node: Any, path: str) -> None:
@@ -104,17 +105,18 @@ def refuse_interpolations(node: Any, path: str) -> None:
         refuse_interpolations(value, place)
 
 
-def _check(node: Any, path: str, packages: Sequence[str]) -> None:
-    """Refuse forbidden targets and Hydra's special keys, at any depth."""
-    for place, key, value in _members(node, path):
-        if key == "_target_":
-            module = resolve_target(value, packages).__module__
-            rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
-            if not {*LIBRARIES} <= {*packages} and not _within(module, ["torch.nn.modules", *rooms, *packages]):
-                raise ConfigError(f"{path} may not name {value!r}, which is no part of a model or not of this kind.")
-        elif isinstance(key, str) and key.startswith("_"):
-            raise ConfigError(f"{path} has a key {key!r} that is not allowed.")
-        _check(value, place, packages)
+def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
+    """A function that gives the class of a ``_target_``, if a configuration may name it at its place."""
+    rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+    is_foreign = not {*LIBRARIES} <= {*packages}
+
+    def resolve(name: str) -> type:
+        target = resolve_target(name, packages)
+        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *rooms, *packages]):
+            raise ConfigError(f"{path} may not name {name!r}, which is no part of a model or not of this kind.")
+        return target
+
+    return resolve
 
 
 def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -205,14 +207,12 @@ def to_plain(node: Any, path: str = "") -> Any:
     if not isinstance(node, DictConfig | ListConfig):
         return node
     try:
-        plain, missing = OmegaConf.to_container(node, resolve=True), OmegaConf.missing_keys(node)
+        return OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        name = f"{path}.{error.full_key}" if path and node._get_parent() is None else error.full_key
+        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.") from None
     except OmegaConfBaseException as error:
         raise unresolved(error, path) from None
-    if missing:
-        name = min(missing)  # relative to the root, which may be the node itself
-        name = f"{path}.{name}" if path and node._get_parent() is None else name
-        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.")
-    return plain
 
 
 def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:

@@ -59,6 +59,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
         EblvmError: For everything the user can correct.
     """
     quiet()
+    check_config(cfg)
     if cfg.sweep.resume:
         adapt(cfg)  # the configuration that an earlier start has stored was adapted, too
     if (metrics := earlier_metrics(cfg)) is not None:
@@ -96,7 +97,6 @@ def run(cfg: DictConfig, command: Mapping[str, Any]) -> dict[str, float]:
 
 def _prepare(cfg: DictConfig) -> tuple[Parts, Path | None]:
     """Check the configuration, build its parts, decode the data, and choose the precision."""
-    check_config(cfg)
     adapt(cfg)
     resume_from = earlier_checkpoint(cfg) or find_checkpoint(cfg)
     if is_first() and not cfg.sweep.resume:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["HYDRA", "composing", "conf_folder", "nearest", "refuse_unread", "sentence"]
+__all__ = ["HYDRA", "choice_of", "composing", "conf_folder", "nearest", "refuse_unread", "sentence"]
 
 # What Hydra's versions ask for: 1.3 acts as 1.1 unless it is told, and later ones warn of the word.
 HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
@@ -78,14 +78,29 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
         key, _, value = error.override.partition("=")
         return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
+    if isinstance(error, ValueError):  # of a group that is given a number, a boolean or null
+        return _no_name(overrides)
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group, option = match[1], match[2]
         options = [name for name in match[3].split() if not name.startswith("_")]  # the others are parts of these
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
-        near = nearest(option, options)
-        hint = f" Did you mean {key}={near}?" if near else ""
+        hint = _hint(key, nearest(option, options), config_name, overrides)
         return f"{group} has no option {option!r}.{hint} The options are {', '.join(options)}."
     return " ".join(message.partition("\nSee https")[0].split())
+
+
+def _no_name(overrides: Sequence[str]) -> str:
+    """What to say of a group that is given something else than names.
+
+    Example:
+        >>> _no_name(["seed=3", "optimizer=0.01"])
+        'optimizer takes the name of an option, not 0.01: adam, sgd.'
+    """
+    for key, _, value in (text.lstrip("+").partition("=") for text in overrides):
+        options = _options(key.partition("@")[0])
+        if options and not {*value.strip("[]").split(",")} <= {*options}:
+            return f"{key} takes the name of an option, not {value}: {', '.join(options)}."
+    return "A group takes the names of its options, and no number, boolean or null: --help lists them."
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
@@ -99,8 +114,57 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
     if known.get(key, key) == key and (conf_folder() / key).is_dir():
         return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
-    near = known.get(nearest(key, known) or "")
-    return f"There is no key {key!r}. " + (f"Did you mean {near}={value}?" if near else "--cfg job shows all keys.")
+    hint = _hint(known.get(nearest(key, known) or ""), value, config_name, overrides)
+    return f"There is no key {key!r}.{hint or ' --cfg job shows all keys.'}"
+
+
+def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
+    """The suggestion of a key with a value, if it composes beside the groups that a command line chooses, or alone."""
+    text = f"{key}={value}"
+    others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
+    works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
+    return f" Did you mean {text}?" if works else ""
+
+
+def _choices(overrides: Sequence[str]) -> list[str]:
+    """Those of the words of a command line that choose from groups."""
+    return [text for text in overrides if _options(text.lstrip("+").partition("=")[0].partition("@")[0])]
+
+
+def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
+    """The configuration of some words of a command line; None if they do not compose."""
+    try:
+        with composing():
+            return compose(config_name, overrides=list(overrides), return_hydra_config=True)
+    except (HydraException, ValueError):
+        return None
+
+
+def choice_of(key: str, value: Any) -> str:
+    """The end of a sentence on what no part is: how such a part is chosen, if a group of conf/ has some.
+
+    Args:
+        key: The place of the part.
+        value: What was given there.
+
+    Example:
+        >>> choice_of("method.hypergradient", "fixed_point"), choice_of("optimizer.schedule", "linear")
+        (': choose it by hypergradient=fixed_point.',
+         ': choose one by schedule@optimizer.schedule=cosine, exponential, step, warmup.')
+        >>> choice_of("method.lower_optimizer", "adam")
+        '.'
+    """
+    text = "\n".join(path.read_text() for path in sorted(conf_folder().rglob("*.yaml")))
+    patterns = (rf"\b(\w+@{re.escape(key)}):", rf"(?m)^ *{key.rpartition('.')[2]}: \$\{{(?:marginal_)?(\w+)\}}")
+    group = next((found[1] for found in (re.search(pattern, text) for pattern in patterns) if found), "")
+    if not (options := _options(group.partition("@")[0])):
+        return "."
+    return f": choose it by {group}={value}." if value in options else f": choose one by {group}={', '.join(options)}."
+
+
+def _options(group: str) -> list[str]:
+    """What a group of conf/ has to choose from; names that begin with _ are of parts of these."""
+    return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
@@ -128,28 +192,25 @@ def nearest(name: str, names: Collection[str]) -> str | None:
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
     """The keys and groups that are read with the options that a command line chooses, as they are written there.
 
-    A group that is placed elsewhere is written ``group@place``.
+    A group that is placed elsewhere is written ``group@place``. Keys of parts, which take no word, are left out.
     """
-    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
-    chosen = [text for text in overrides if text.lstrip("+").partition("=")[0].partition("@")[0] in groups]
-    with composing():
-        try:
-            composed = compose(config_name, overrides=chosen, return_hydra_config=True)
-        except HydraException:  # one of them is wrong, too
-            composed = compose(config_name, return_hydra_config=True)
+    composed: Any = _composed(config_name, _choices(overrides)) or _composed(
+        config_name, []
+    )  # one of them may be wrong
     options = list(composed.hydra.runtime.choices)
     del composed.hydra
-    read = _read(composed, config_name)
-    names = [*_paths(OmegaConf.to_container(composed)), *options]
-    return {name.partition("@")[0]: name for name in names if _top(name.rpartition("@")[2]) in read}
+    read, parts = _read(composed, config_name), {f"${{{name}}}" for name in (*options, "marginal_model")}
+    keys = [key for key, value in _leaves(OmegaConf.to_container(composed)) if value not in parts]
+    return {name.partition("@")[0]: name for name in (*keys, *options) if _top(name.rpartition("@")[2]) in read}
 
 
-def _paths(node: Any, path: str = "") -> Iterator[str]:
-    """The dotted path of every key."""
-    for key, value in node.items() if isinstance(node, Mapping) else ():
-        here = f"{path}.{key}" if path else str(key)
-        yield here
-        yield from _paths(value, here)
+def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted path of every key that has a value, and the value as text."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", str(value)
 
 
 def _top(key: str) -> str:
@@ -191,8 +252,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     trainer: Any = cfg.get("trainer") or {}
     for name in sorted(NOT_TAKEN.keys() & trainer.keys()):
         raise ConfigError(f"trainer.{name} is not taken: use {NOT_TAKEN[name]}.")
-    if isinstance(trainer.get("overfit_batches"), float):
-        raise ConfigError("trainer.overfit_batches is a number of minibatches, and no fraction of them.")
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group

@@ -1,22 +1,69 @@
-"""Settings of a run that no constructor checks, and those that only the files of the data decide."""
+"""Settings of a run that no constructor takes, and those that only the files of the data decide."""
 
 from __future__ import annotations
 
+import functools
 import logging
-from typing import Any
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from eblvm_lit.cli.instantiate import LIBRARIES, import_packages, instantiate, to_plain
-from eblvm_lit.cli.results import WEIGHTS
+from eblvm_lit.cli.annotations import Steps, argument_types, check_arguments, check_values, typed_key
+from eblvm_lit.cli.instantiate import LIBRARIES, import_packages, instantiate, resolve_target, to_plain
+from eblvm_lit.core.ranges import ImageShape, Seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 
-__all__ = ["adapt", "check_config"]
+__all__ = ["EVALUATION", "RUN", "TRAINER", "adapt", "check_config", "check_plain"]
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = ("32-true", "64-true", "bf16-mixed", "auto")
+
+OPTIONAL = ("logger", "sampler", "latent_langevin", "data_energy")
+# The keys at the top of a run's configuration, of which the others must be there.
+RUN: dict[str, Any] = {
+    **dict.fromkeys(("data", "method", "trainer"), dict[str, Any]),
+    **dict.fromkeys(OPTIONAL, dict[str, Any] | None),
+    **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir"), str),
+    **dict.fromkeys(("ckpt", "init_from", "optimized_metric"), str | None),
+    **dict.fromkeys(("summary", "show_config"), bool),
+    "callbacks": dict[str, dict[str, Any] | None],
+    "seed": Seed,
+    "test_checkpoint": Literal["last", "best", "both"],
+    "eval_weights": Literal["raw", "ema", "both"],
+    "max_examples": PositiveInt | None,
+    "n_validations": PositiveInt,
+    "iterations_per_batch": PositiveInt,
+    "compile": bool | Literal["auto"],
+    "threads": PositiveInt | None,
+    "tf32": bool | None,
+    "final_lr": NonNegativeFloat | None,
+    "allow_packages": str | Sequence[str] | None,
+    "resume": dict[str, str | Sequence[str] | None],
+    "sweep": dict[str, bool],
+}
+# The options of Lightning's trainer of which runs do not take all that Lightning does.
+TRAINER: dict[str, Any] = {
+    "max_steps": PositiveInt,
+    "num_nodes": PositiveInt,
+    # more processes fill the memory, with 900 MB each, before any of them begins
+    "devices": Annotated[int, Field(ge=-1, le=8 * (os.cpu_count() or 1))]
+    | Annotated[str, Field(pattern=r"^(auto|-1|\d|\d+(,\d+)+)$")]
+    | Sequence[NonNegativeInt],
+    "precision": Literal["32-true", "64-true", "bf16-mixed", "auto"],  # a loss scaler fits no second gradient
+    "log_every_n_steps": PositiveInt,
+    "overfit_batches": NonNegativeInt,
+}
+# The keys at the top of an evaluation's configuration that change that of the run.
+EVALUATION: dict[str, Any] = {
+    **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
+    "seed": Seed | None,
+    "eval_weights": Literal["raw", "ema", "both"] | None,
+}
 
 
 def adapt(cfg: DictConfig) -> None:
@@ -51,24 +98,38 @@ def adapt(cfg: DictConfig) -> None:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse missing values, a model of images for vectors, and settings that no constructor checks.
+    """Refuse a model of images for vectors, missing values, and what no annotation allows, before anything is built.
 
     Raises:
         ConfigError: Names the first problem.
     """
+    check_values({"allow_packages": to_plain(cfg.get("allow_packages"))}, RUN, functools.partial(typed_key, cfg, ""))
+    resolve = functools.partial(resolve_target, packages=[*import_packages(cfg.get("allow_packages")), *LIBRARIES])
     shape = OmegaConf.select(cfg, "sizes.v_shape")
     for name in ("model", "generator"):
-        if shape is not None and len(shape) == 1 and "'v_shape'" in str(cfg.get(name)):
+        targets = re.findall(r"'_target_': '([\w.]+)'", str(cfg.get(name)))
+        takes_images = any(ImageShape in argument_types(resolve(target)).values() for target in targets)
+        if takes_images and isinstance(shape, ListConfig) and len(shape) == 1:
             raise ConfigError(f"The {name} needs images, and the data are vectors: use images, such as data=mnist.")
-    to_plain(cfg)
-    for name, value in (("trainer.max_steps", cfg.trainer.max_steps), ("n_validations", cfg.n_validations)):
-        if not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name} must be an integer of at least 1, not {value!r}.")
-    _check_choice("trainer.precision", str(cfg.trainer.precision), PRECISIONS)  # a loss scaler fits no second gradient
-    _check_choice("test_checkpoint", cfg.test_checkpoint, ("best", "last", "both"))
-    _check_choice("eval_weights", cfg.eval_weights, tuple(WEIGHTS))
+    check_plain(to_plain(cfg), resolve, functools.partial(typed_key, cfg, ""))
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name}={value} is not supported; use one of {', '.join(choices)}.")
+def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of: Callable[[Steps], str]) -> None:
+    """Check all values that a run reads by their annotations: its settings, its parts and the trainer's options.
+
+    Args:
+        plain: The configuration as plain containers.
+        resolve: Gives the class of a ``_target_``.
+        key_of: Gives the name, for messages, of the place to which some steps lead.
+
+    Raises:
+        ConfigError: Names the first key that is missing, or has a value of another type or range.
+    """
+    check_values(plain, RUN, key_of)
+    if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):
+        raise ConfigError(f"The configuration has no {missing[0]}, which each run reads: leave it in.")
+    for name in ("data", "method", "callbacks", "logger", "sampler", "latent_langevin"):
+        check_arguments(plain.get(name), resolve, key_of, (name,))
+    options = {name: value for name, value in plain["trainer"].items() if name != "_target_"}
+    types = argument_types(resolve(plain["trainer"]["_target_"])) | TRAINER
+    check_values(check_arguments(options, resolve, key_of), types, lambda steps: key_of(("trainer", *steps)))

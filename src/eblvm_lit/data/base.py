@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
+from pydantic import PositiveInt
 from pytorch_lightning import LightningDataModule
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
 from eblvm_lit.errors import ConfigError, DataError
@@ -46,9 +48,6 @@ class ArrayDataModule(LightningDataModule, ABC):
         splits: The arrays, available after :meth:`setup`.
         labels: The labels, row by row, or None. Probes use them; training never does.
 
-    Raises:
-        ConfigError: A batch size is below one.
-
     Example:
         >>> class Ramp(ArrayDataModule):
         ...     event_shape = (1,)
@@ -63,15 +62,12 @@ class ArrayDataModule(LightningDataModule, ABC):
     image_shape: ClassVar[tuple[int, int, int] | None] = None
     bounds: ClassVar[Window | None] = None
 
-    batch_size: int = 100
-    eval_batch_size: int = 1000
-    seed: int = 0
+    batch_size: PositiveInt = 100
+    eval_batch_size: PositiveInt = 1000
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         super().__init__()
-        for name in ("batch_size", "eval_batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"data.{name} must be at least 1, and is {getattr(self, name)}.")
         self.iterations_per_batch = 1
         self.max_examples: int | None = None
         self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
@@ -164,8 +160,13 @@ class ArrayDataModule(LightningDataModule, ABC):
         """An endless stream of shuffled batches that starts at the trainer's iteration.
 
         With ``trainer.overfit_batches`` = n, the first n batches are repeated.
+
+        Raises:
+            ConfigError: If a batch is larger than the training split.
         """
         self.setup()
+        if self.max_examples is None and self.batch_size > (n := len(self.splits.train)):
+            raise ConfigError(f"data.batch_size={self.batch_size} is more than the {n} training examples: choose {n}.")
         self._order = None
         n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
         if n_overfit:

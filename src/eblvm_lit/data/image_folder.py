@@ -13,12 +13,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import PositiveInt
 
+from eblvm_lit.core.ranges import Fraction
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.files import visible
-from eblvm_lit.data.images import ImageDataModule, Images, check_count, count_of
+from eblvm_lit.data.images import ImageDataModule, Images, count_of
 from eblvm_lit.data.prepared_files import decode_image, decode_once, fingerprint, open_image, size_of
-from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.errors import DataError
 
 __all__ = ["ImageFolder"]
 
@@ -61,7 +63,6 @@ class ImageFolder(ImageDataModule):
             the validation images are a fixed random choice.
 
     Raises:
-        ConfigError: If channels or test_size is impossible.
         DataError: At loading, if the folder is missing or empty, a file cannot be decoded, or the images differ in size
             without size and crop.
 
@@ -74,18 +75,15 @@ class ImageFolder(ImageDataModule):
     """
 
     path: str | Path
-    size: int | None = None
-    crop: int | None = None
+    size: PositiveInt | None = None
+    crop: PositiveInt | None = None
     channels: Literal[1, 3] | None = 3
     split_folders: bool | None = None
-    test_size: int | float = 1000
-    val_size: int | float = 1000
+    test_size: PositiveInt | Fraction = 1000
+    val_size: PositiveInt | Fraction = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("test_size", self.test_size)
-        if self.channels not in (1, 3, None):
-            raise ConfigError(f"data.channels is 1 (grey) or 3 (colour), or null (as the files), not {self.channels}.")
         self.path = Path(self.path).expanduser().absolute()
 
     @functools.cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from pydantic import PositiveInt
 
 from eblvm_lit.data.toy import SampledData
 
@@ -36,7 +37,7 @@ class StandardNormalData(SampledData):
     sizes = (16_000, 2_000, 2_000)
     sample_name = "standard_normal"
 
-    v_dim: int
+    v_dim: PositiveInt
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,10 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 from torchvision import datasets
 from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 from torchvision.datasets.utils import check_integrity
 
+from eblvm_lit.core.ranges import Fraction
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.images import ImageDataModule, Images, SmallImageDataModule, resample
 from eblvm_lit.data.prepared_files import decode_image, decode_once, fingerprint
@@ -223,11 +225,11 @@ class CelebA(ImageDataModule):
 
     subset_test_size = 1000
 
-    size: int
-    crop: int = 140
-    subset: int | None = None
+    size: PositiveInt
+    crop: PositiveInt = 140
+    subset: PositiveInt | None = None
     flip: bool = True
-    val_size: int | float = 19_867
+    val_size: PositiveInt | Fraction = 19_867
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -284,9 +286,9 @@ class Photographs(ImageDataModule):
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
     """
 
-    size: int = 32
-    n_max: int | None = None
-    val_size: int | float = 1
+    size: PositiveInt = 32
+    n_max: PositiveInt | None = None
+    val_size: PositiveInt | Fraction = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

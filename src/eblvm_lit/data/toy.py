@@ -1,7 +1,6 @@
 """The base classes of generated data sets, and the checkerboard."""
 
-from __future__ import annotations
-
+# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits, Window
 
@@ -41,7 +41,7 @@ class SampledData(ArrayDataModule):
     sizes: ClassVar[tuple[int, int, int]]
     sample_name: ClassVar[str]
 
-    sample_seed: int = 0
+    sample_seed: Seed = 0
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy
@@ -25,7 +26,7 @@ class Divergence(ABC):
 
     curved_as_information = False
 
-    def __init__(self, *, n_particles: int = 1) -> None:
+    def __init__(self, *, n_particles: PositiveInt = 1) -> None:
         self.n_particles = n_particles
 
     def check(self, posterior: Posterior) -> None:  # noqa: B027 - most fit every posterior

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.tensors import by_rows
 from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
-from eblvm_lit.errors import ConfigError
 
 __all__ = ["CoupledGRBM"]
 
@@ -36,9 +36,6 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         parametrisation: ``code`` or ``paper``; see :class:`~eblvm_lit.energies.grbm.GRBM`.
         learn_std: Whether log sigma is trained; it starts at 0.
 
-    Raises:
-        ConfigError: For an h_dim outside of its range, or an unknown parametrisation.
-
     Example:
         >>> model = CoupledGRBM(v_dim=2, h_dim=3)
         >>> model.free_energy(torch.zeros(5, 2)).shape, model.latent_log_probs(torch.zeros(5, 2)).shape
@@ -48,17 +45,12 @@ class CoupledGRBM(GaussianBernoulliEnergy):
     def __init__(
         self,
         *,
-        v_dim: int,
-        h_dim: int,
-        coupling_scale: float = 1.0,
+        v_dim: PositiveInt,
+        h_dim: Annotated[int, Field(ge=2, le=MAX_LATENTS)],
+        coupling_scale: NonNegativeFloat = 1.0,
         parametrisation: Literal["code", "paper"] = "code",
         learn_std: bool = True,
     ) -> None:
-        if not 2 <= h_dim <= MAX_LATENTS:
-            raise ConfigError(
-                f"The latents of a coupled GRBM are enumerated for each v: take h_dim from 2 to {MAX_LATENTS}, not "
-                f"{h_dim}."
-            )
         super().__init__(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation, learn_std=learn_std)
         # One number for each pair, so that L is symmetric with a zero diagonal whatever an optimizer does.
         self.pairs = nn.Parameter(coupling_scale * torch.randn(h_dim * (h_dim - 1) // 2))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from eblvm_lit.core.ranges import Sizes
 from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
@@ -47,7 +48,7 @@ class DeepEnergy(VisibleEnergy):
         reference_std: s, where the model tilts N(0, s^2 I): F has :math:`\|v\|^2 / (2 s^2)` beside the head.
 
     Raises:
-        ConfigError: For an unknown head, or a head_dim that is not used.
+        ConfigError: For a head_dim that is not used.
 
     Example:
         >>> import torch
@@ -62,12 +63,11 @@ class DeepEnergy(VisibleEnergy):
         *,
         network: FeatureNetwork,
         head: Literal["quadratic", "squared_norm"] = "quadratic",
-        head_dim: int | None = None,
-        reference_std: float | None = None,
+        head_dim: PositiveInt | None = None,
+        reference_std: PositiveFloat | None = None,
     ) -> None:
         super().__init__()
         self.reference_std = reference_std
-        one_of("model.head", head, ("quadratic", "squared_norm"))
         if head == "quadratic" and head_dim is not None:
             raise ConfigError(f"head=quadratic has no head_dim: use head=squared_norm, or leave out {head_dim}.")
         self.event_shape, self.network = tuple(network.event_shape), network
@@ -112,9 +112,6 @@ class DeepLatentEnergy(FeatureEnergy):
         reference_std: s; null, as published, for no such term.
         latent_reference_std: The same of h.
 
-    Raises:
-        ConfigError: For an unknown head.
-
     Example:
         >>> import torch
         >>> from eblvm_lit.networks.mlp import MLP
@@ -129,14 +126,13 @@ class DeepLatentEnergy(FeatureEnergy):
         self,
         *,
         network: FeatureNetwork,
-        h_dim: int,
-        head_dim: int | None = None,
+        h_dim: PositiveInt,
+        head_dim: PositiveInt | None = None,
         visible_head: Literal["none", "quadratic"] = "none",
-        reference_std: float | None = None,
-        latent_reference_std: float | None = None,
+        reference_std: PositiveFloat | None = None,
+        latent_reference_std: PositiveFloat | None = None,
     ) -> None:
         super().__init__()
-        one_of("model.visible_head", visible_head, ("none", "quadratic"))
         self.reference_std = reference_std
         self.latent_reference_std = latent_reference_std
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
@@ -194,6 +190,11 @@ class DeepVectorEnergy(DeepLatentEnergy):
     """
 
     def __init__(
-        self, *, v_dim: int, h_dim: int = 10, head_dim: int = 100, widths: Sequence[int] = (100, 100, 100)
+        self,
+        *,
+        v_dim: PositiveInt,
+        h_dim: PositiveInt = 10,
+        head_dim: PositiveInt = 100,
+        widths: Sizes = (100, 100, 100),
     ) -> None:
         super().__init__(network=ResidualMLP(sizes=[v_dim, *widths]), h_dim=h_dim, head_dim=head_dim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.energies.base import ConditionalEnergy
@@ -35,7 +36,7 @@ class GaussianLatentModel(ConditionalEnergy):
 
     continuous = True
 
-    def __init__(self, *, v_dim: int, h_dim: int, weight_scale: float = 0.5) -> None:
+    def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt, weight_scale: NonNegativeFloat = 0.5) -> None:
         super().__init__()
         self.event_shape, self.h_dim = (v_dim,), h_dim
         bound = weight_scale / (math.sqrt(v_dim) + math.sqrt(h_dim))

@@ -7,11 +7,12 @@ from abc import abstractmethod
 from typing import Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.energies.base import ConditionalEnergy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
@@ -32,13 +33,12 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
     def __init__(
         self,
         *,
-        v_dim: int,
-        h_dim: int,
+        v_dim: PositiveInt,
+        h_dim: PositiveInt,
         parametrisation: Literal["code", "paper"] = "code",
         learn_std: bool = True,
     ) -> None:
         super().__init__()
-        one_of("model.parametrisation", parametrisation, ("code", "paper"))
         self.event_shape, self.h_dim, self.parametrisation = (v_dim,), h_dim, parametrisation
         # The published initialisation: Kaiming-uniform of a d x m matrix, whose fan-in is taken to be m.
         bound = 1 / math.sqrt(h_dim)
@@ -143,9 +143,6 @@ class GRBM(GaussianBernoulliEnergy):
         h_dim: Number of latent units m.
         parametrisation: ``code`` or ``paper``.
         learn_std: Whether log sigma is trained; it starts at 0.
-
-    Raises:
-        ConfigError: For an unknown parametrisation.
 
     Example:
         >>> import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.tensors import at_least_float32, sum_event
@@ -44,7 +45,9 @@ class LatentPriorEnergy(Energy):
 
     continuous = True
 
-    def __init__(self, *, h_dim: int, generator: GeneratorNetwork, prior: nn.Module, std: float = 0.3) -> None:
+    def __init__(
+        self, *, h_dim: PositiveInt, generator: GeneratorNetwork, prior: nn.Module, std: PositiveFloat = 0.3
+    ) -> None:
         super().__init__()
         if generator.h_dim != h_dim:
             raise ConfigError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import Sizes
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.networks.layers import linear_layers
 
@@ -34,7 +34,7 @@ class MLPEnergy(VisibleEnergy):
     """
 
     def __init__(
-        self, *, v_dim: int, widths: Sequence[int] = (128, 128, 128, 128), base_std: float | None = None
+        self, *, v_dim: PositiveInt, widths: Sizes = (128, 128, 128, 128), base_std: PositiveFloat | None = None
     ) -> None:
         super().__init__()
         self.event_shape, self.base_std = (v_dim,), base_std

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.grbm import GRBM
 
@@ -29,7 +31,14 @@ class PerturbedGRBM(GRBM):
         tensor([[-1., -1.]], grad_fn=<AddBackward0>)
     """
 
-    def __init__(self, *, v_dim: int, h_dim: int, perturbation: float = 0.2, perturbation_seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        v_dim: PositiveInt,
+        h_dim: PositiveInt,
+        perturbation: NonNegativeFloat = 0.2,
+        perturbation_seed: Seed = 0,
+    ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim, learn_std=False)
         generator = keyed_generator(perturbation_seed, "perturbation")
         with torch.no_grad():

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from eblvm_lit.core.ranges import Sizes
 from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, VisibleEnergy
-from eblvm_lit.errors import one_of
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import linear_layers, normal_start, spectrally_normalised, xavier_start
 
@@ -47,9 +48,6 @@ class SpectralEnergy(VisibleEnergy):
         hidden: Whether c has a hidden layer, as wide as g's features, and starts as the convolutions do, from
             N(0, 0.02^2); else it is linear, and starts uniformly.
 
-    Raises:
-        ConfigError: For an unknown output.
-
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
         >>> energy = SpectralEnergy(network=SpectralConv(v_shape=[1, 8, 8], width=2))
@@ -59,7 +57,6 @@ class SpectralEnergy(VisibleEnergy):
 
     def __init__(self, *, network: FeatureNetwork, output: Output = "softplus", hidden: bool = True) -> None:
         super().__init__()
-        one_of("model.output", output, OUTPUTS)
         self.event_shape, self.network, self.output = tuple(network.event_shape), network, output
         n = network.out_dim
         head = normal_start(_layers([n, n, 1])) if hidden else xavier_start(nn.Linear(n, 1))
@@ -88,9 +85,6 @@ class JointSpectralEnergy(FeatureEnergy):
         h_widths: Width of each layer of g_h.
         output: a; see :class:`SpectralEnergy`.
 
-    Raises:
-        ConfigError: For an unknown output.
-
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
         >>> network = SpectralConv(v_shape=[1, 8, 8], width=2)
@@ -105,12 +99,11 @@ class JointSpectralEnergy(FeatureEnergy):
         self,
         *,
         network: FeatureNetwork,
-        h_dim: int = 100,
-        h_widths: Sequence[int] = (64, 64, 128, 128, 256, 256, 512, 512),
+        h_dim: PositiveInt = 100,
+        h_widths: Sizes = (64, 64, 128, 128, 256, 256, 512, 512),
         output: Output = "softplus",
     ) -> None:
         super().__init__()
-        one_of("model.output", output, OUTPUTS)
         self.event_shape, self.h_dim, self.output = tuple(network.event_shape), h_dim, output
         self.network = network
         n = network.out_dim + h_widths[-1]

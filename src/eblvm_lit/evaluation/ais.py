@@ -7,6 +7,7 @@ import math
 from typing import NamedTuple
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -107,7 +108,7 @@ class AIS:
         True
     """
 
-    def __init__(self, *, n_chains: int = 2000, n_betas: int = 2000) -> None:
+    def __init__(self, *, n_chains: PositiveInt = 2000, n_betas: PositiveInt = 2000) -> None:
         self.n_chains, self.n_betas = n_chains, n_betas
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
@@ -40,7 +41,7 @@ class FisherScore(
         ['fisher']
     """
 
-    def __init__(self, *, max_differentiated: int = 100) -> None:
+    def __init__(self, *, max_differentiated: PositiveInt = 100) -> None:
         self.max_differentiated = max_differentiated
 
     @torch.no_grad()

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import one_of
 from eblvm_lit.evaluation.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.samplers.hmc import HMC
@@ -54,13 +54,12 @@ class HamiltonianAIS:
     def __init__(
         self,
         *,
-        n_chains: int = 1000,
-        n_betas: int = 500,
+        n_chains: PositiveInt = 1000,
+        n_betas: PositiveInt = 500,
         hmc: HMC | None = None,
         base: Literal["fitted", "standard"] = "fitted",
-        n_adapting: int = 100,
+        n_adapting: NonNegativeInt = 100,
     ) -> None:
-        one_of("base", base, ("fitted", "standard"))
         self.n_chains, self.n_betas, self.n_adapting = n_chains, n_betas, n_adapting
         self.hmc, self.base = HMC() if hmc is None else hmc, base
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, grad, grad_and_value, params_of
@@ -80,14 +81,14 @@ class HypergradientBias(
     def __init__(
         self,
         *,
-        n_unrolls: Sequence[int] = (0, 1, 2, 5, 10, 20, 50),
-        n_lower_steps: Sequence[int] = (0, 5, 20, 100),
+        n_unrolls: Sequence[NonNegativeInt] = (0, 1, 2, 5, 10, 20, 50),
+        n_lower_steps: Sequence[NonNegativeInt] = (0, 5, 20, 100),
         start: Literal["live", "uniform"] = "live",
-        batch_size: int = 1400,
-        step_size: float = 1.0,
-        n_series: int = 500,
-        n_reference_steps: int = 300,
-        n_terms: int = 200,
+        batch_size: PositiveInt = 1400,
+        step_size: PositiveFloat = 1.0,
+        n_series: PositiveInt = 500,
+        n_reference_steps: NonNegativeInt = 300,
+        n_terms: PositiveInt = 200,
         whiten: bool = False,
     ) -> None:
         self.n_unrolls, self.n_lower_steps = sorted(set(n_unrolls)), sorted(set(n_lower_steps))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, grad
@@ -77,11 +78,11 @@ class HypergradientError(
     def __init__(
         self,
         *,
-        batch_size: int = 1000,
-        n_repeats: int = 16,
-        n_reference_steps: int = 0,
-        half_width: float = 8.0,
-        n_nodes: int = 121,
+        batch_size: PositiveInt = 1000,
+        n_repeats: PositiveInt = 16,
+        n_reference_steps: NonNegativeInt = 0,
+        half_width: PositiveFloat = 8.0,
+        n_nodes: PositiveInt = 121,
     ) -> None:
         self.batch_size, self.n_repeats, self.n_reference_steps = batch_size, n_repeats, n_reference_steps
         self.half_width, self.n_nodes = half_width, n_nodes

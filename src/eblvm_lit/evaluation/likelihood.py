@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -85,7 +86,9 @@ class LogLikelihood(
         {'log_likelihood': 'log Z by enumeration'}
     """
 
-    def __init__(self, *, max_enumerated: int = 20, n_chains: int = 2000, n_betas: int = 2000) -> None:
+    def __init__(
+        self, *, max_enumerated: NonNegativeInt = 20, n_chains: PositiveInt = 2000, n_betas: PositiveInt = 2000
+    ) -> None:
         self.max_enumerated = max_enumerated
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas)
 

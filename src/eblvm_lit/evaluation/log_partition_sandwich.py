@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -57,7 +58,7 @@ class LogPartitionSandwich(
         ['log_z_lower', 'log_z_upper']
     """
 
-    def __init__(self, *, ais: AIS | HamiltonianAIS, max_enumerated: int = 20) -> None:
+    def __init__(self, *, ais: AIS | HamiltonianAIS, max_enumerated: NonNegativeInt = 20) -> None:
         self.ais, self.max_enumerated = ais, max_enumerated
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

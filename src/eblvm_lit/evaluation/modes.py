@@ -7,8 +7,10 @@ from typing import cast
 
 import numpy as np
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Share
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.blobs import Blobs
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -103,11 +105,11 @@ class Modes(
     def __init__(
         self,
         *,
-        n_samples: int = 2500,
-        n_steps: int = 1000,
-        step_size: float = 1e-3,
+        n_samples: PositiveInt = 2500,
+        n_steps: NonNegativeInt = 1000,
+        step_size: PositiveFloat = 1e-3,
         sampler: ChainSamples | None = None,
-        min_share: float = 0.1,
+        min_share: Share = 0.1,
     ) -> None:
         self.n_samples, self.min_share = n_samples, min_share
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -104,7 +105,9 @@ class DataSet(OutlierSet):
         value_range: Scale of the data it is compared with.
     """
 
-    def __init__(self, *, data: ArrayDataModule, n_max: int | None = None, value_range: ValueRange = "unit") -> None:
+    def __init__(
+        self, *, data: ArrayDataModule, n_max: PositiveInt | None = None, value_range: ValueRange = "unit"
+    ) -> None:
         self.data, self.n_max, self.value_range = data, n_max, value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
@@ -185,7 +188,7 @@ class OutOfDistribution(
         ['auroc_noise', 'aupr_noise', 'fpr95_noise']
     """
 
-    def __init__(self, *, sets: Mapping[str, OutlierSet | None], n_particles: int = 10) -> None:
+    def __init__(self, *, sets: Mapping[str, OutlierSet | None], n_particles: PositiveInt = 10) -> None:
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.tensors import by_rows
@@ -110,7 +111,13 @@ class PlaneQuadrature(
     """
 
     def __init__(
-        self, *, n_cells: int = 210, scale: int = 3, tolerance: float = 1e-3, half_width: float = 8.0, n_nodes: int = 41
+        self,
+        *,
+        n_cells: PositiveInt = 210,
+        scale: PositiveInt = 3,
+        tolerance: PositiveFloat = 1e-3,
+        half_width: PositiveFloat = 8.0,
+        n_nodes: PositiveInt = 41,
     ) -> None:
         self.n_cells, self.scale, self.tolerance = n_cells, scale, tolerance
         self.half_width, self.n_nodes = half_width, n_nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.divergences.fisher import Fisher
@@ -46,7 +47,7 @@ class PosteriorDivergence(
         ['posterior_kl']
     """
 
-    def __init__(self, *, n_particles: int = 10) -> None:
+    def __init__(self, *, n_particles: PositiveInt = 10) -> None:
         self.n_particles = n_particles
 
     @torch.no_grad()

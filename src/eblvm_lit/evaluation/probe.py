@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -64,9 +65,9 @@ class LinearProbe(
     def __init__(
         self,
         *,
-        n_train: int | None = None,
+        n_train: PositiveInt | None = None,
         dual: bool | Literal["auto"] = "auto",
-        max_iter: int = 1000,
+        max_iter: PositiveInt = 1000,
         standardize: bool = False,
         pixels: bool = True,
     ) -> None:

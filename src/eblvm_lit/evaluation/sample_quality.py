@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
@@ -44,8 +45,8 @@ class SampleQuality(Metric):
         features: FeatureExtractor,
         reference: ReferenceImages,
         criteria: Mapping[str, SampleCriterion | None],
-        n_samples: int = 50_000,
-        n_samples_at_validation: int = 1000,
+        n_samples: PositiveInt = 50_000,
+        n_samples_at_validation: PositiveInt = 1000,
     ) -> None:
         self.criteria = {name: criterion for name, criterion in criteria.items() if criterion is not None}
         self.images, self.features, self.reference = images, features, reference

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -121,9 +122,9 @@ class ScoreBias(
     def __init__(
         self,
         *,
-        levels: Sequence[float] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
-        n_repeats: int = 20,
-        example: int = 0,
+        levels: Sequence[PositiveFloat] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
+        n_repeats: PositiveInt = 20,
+        example: NonNegativeInt = 0,
     ) -> None:
         self.levels, self.n_repeats, self.example = sorted(levels), n_repeats, example
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -43,7 +44,9 @@ class SteinDiscrepancy(
         ['ksd']
     """
 
-    def __init__(self, *, bandwidth: float | Literal["median"] = "median", max_points: int = 2000) -> None:
+    def __init__(
+        self, *, bandwidth: PositiveFloat | Literal["median"] = "median", max_points: PositiveInt = 2000
+    ) -> None:
         self.bandwidth: float | Literal["median"] = bandwidth
         self.max_points = max_points
 

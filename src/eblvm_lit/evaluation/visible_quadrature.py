@@ -7,6 +7,7 @@ import math
 from itertools import pairwise
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import MarginalEnergy
@@ -48,7 +49,7 @@ class VisibleQuadrature:
         True
     """
 
-    def __init__(self, *, n_nodes: int = 201, tolerance: float = 1e-6) -> None:
+    def __init__(self, *, n_nodes: PositiveInt = 201, tolerance: PositiveFloat = 1e-6) -> None:
         self.n_nodes, self.tolerance = n_nodes, tolerance
 
     @staticmethod

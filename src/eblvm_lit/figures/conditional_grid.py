@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import NonNegativeInt, PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
@@ -50,7 +51,9 @@ class Conditional(Picture):
 
     name = "conditional"
 
-    def __init__(self, *, sampler: ChainSamples, n: int = 25, labels: Sequence[int] = (0, 1, 4, 9)) -> None:
+    def __init__(
+        self, *, sampler: ChainSamples, n: PositiveInt = 25, labels: Sequence[NonNegativeInt] = (0, 1, 4, 9)
+    ) -> None:
         self.sampler, self.n, self.labels = sampler, n, labels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

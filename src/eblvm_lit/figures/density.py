@@ -6,6 +6,7 @@ import math
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule, Window
@@ -82,7 +83,7 @@ class Density(Picture):
 
     name = "density"
 
-    def __init__(self, *, n_cells: int = 300, n_bins: int = 60) -> None:
+    def __init__(self, *, n_cells: PositiveInt = 300, n_bins: PositiveInt = 60) -> None:
         self.n_cells, self.n_bins = n_cells, n_bins
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

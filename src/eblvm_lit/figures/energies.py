@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -49,7 +50,7 @@ class Energies(Picture):
 
     name = "energies"
 
-    def __init__(self, *, n: int = 2000, n_particles: int = 10) -> None:
+    def __init__(self, *, n: PositiveInt = 2000, n_particles: PositiveInt = 10) -> None:
         self.n, self.n_particles = n, n_particles
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

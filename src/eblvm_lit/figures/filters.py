@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
@@ -32,7 +33,7 @@ class Filters(Picture):
 
     name = "filters"
 
-    def __init__(self, *, n: int = 64) -> None:
+    def __init__(self, *, n: PositiveInt = 64) -> None:
         self.n = n
 
     @torch.no_grad()

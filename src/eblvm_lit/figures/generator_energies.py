@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -46,7 +47,7 @@ class GeneratedEnergies(Picture):
 
     name = "energies"
 
-    def __init__(self, *, images: ImageSource, n: int = 2000) -> None:
+    def __init__(self, *, images: ImageSource, n: PositiveInt = 2000) -> None:
         self.images, self.n = images, n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

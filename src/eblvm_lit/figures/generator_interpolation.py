@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.samples.reconstructions import decode, encode, reconstructs
@@ -46,7 +47,7 @@ class GeneratedInterpolation(Picture):
 
     name = "interpolation"
 
-    def __init__(self, *, n: int = 10, n_lines: int = 10) -> None:
+    def __init__(self, *, n: PositiveInt = 10, n_lines: PositiveInt = 10) -> None:
         self.n, self.n_lines = n, n_lines
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

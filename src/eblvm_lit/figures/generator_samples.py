@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.samples.image_source import ImageSource
@@ -37,7 +38,7 @@ class GeneratedSamples(Picture):
 
     name = "samples"
 
-    def __init__(self, *, images: ImageSource, n: int = 64) -> None:
+    def __init__(self, *, images: ImageSource, n: PositiveInt = 64) -> None:
         self.images, self.n = images, n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

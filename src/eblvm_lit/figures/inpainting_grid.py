@@ -6,10 +6,10 @@ from typing import Literal
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.errors import one_of
 from eblvm_lit.evaluation.samples.masks import Mask
 from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
@@ -39,9 +39,6 @@ class Inpainting(Picture):
         latents: ``drawn`` from the kept pixels alone; ``posterior``, fixed at the posterior mean of the whole image, or
             at what the encoder gives for it.
 
-    Raises:
-        ConfigError: For unknown latents.
-
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.data.digits import Digits
@@ -63,11 +60,10 @@ class Inpainting(Picture):
         *,
         sampler: ChainSamples,
         mask: Mask,
-        n: int = 10,
-        n_completions: int = 4,
+        n: PositiveInt = 10,
+        n_completions: PositiveInt = 4,
         latents: Literal["drawn", "posterior"] = "drawn",
     ) -> None:
-        one_of("inpainting.latents", latents, ("drawn", "posterior"))
         self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
         self.latents, self.name = latents, "inpainting" if latents == "drawn" else "inpainting_posterior"
 

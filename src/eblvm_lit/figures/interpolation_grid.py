@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
@@ -68,8 +69,8 @@ class Interpolation(Picture):
         self,
         *,
         sampler: ChainSamples,
-        n: int = 10,
-        n_lines: int = 10,
+        n: PositiveInt = 10,
+        n_lines: PositiveInt = 10,
         shared_noise: bool = False,
         rho: float | None = None,
     ) -> None:

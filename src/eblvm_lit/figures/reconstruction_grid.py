@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
@@ -38,7 +39,7 @@ class Reconstructions(Picture):
 
     name = "reconstructions"
 
-    def __init__(self, *, n: int = 40, columns: int = 5) -> None:
+    def __init__(self, *, n: PositiveInt = 40, columns: PositiveInt = 5) -> None:
         self.n, self.columns = n, columns
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from matplotlib.figure import Figure
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -59,10 +60,10 @@ class Samples(Picture):
     def __init__(
         self,
         *,
-        n: int = 64,
-        n_points: int = 2000,
-        n_steps: int = 1000,
-        step_size: float = 1e-3,
+        n: PositiveInt = 64,
+        n_points: PositiveInt = 2000,
+        n_steps: NonNegativeInt = 1000,
+        step_size: PositiveFloat = 1e-3,
         sampler: ChainSamples | None = None,
         deep_images: bool = False,
     ) -> None:

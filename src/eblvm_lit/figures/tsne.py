@@ -7,6 +7,7 @@ import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pydantic import PositiveInt
 from sklearn.manifold import TSNE
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -44,7 +45,7 @@ class PosteriorMap(Picture):
 
     name = "tsne"
 
-    def __init__(self, *, n: int = 2000) -> None:
+    def __init__(self, *, n: PositiveInt = 2000) -> None:
         self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad
@@ -58,7 +59,7 @@ class AdamAdjoint(AdjointHypergradient):
         "implicit hypergradient with Adam's diagonal"
     """
 
-    def __init__(self, *, scale: float = 1.0) -> None:
+    def __init__(self, *, scale: PositiveFloat = 1.0) -> None:
         self.scale = scale
 
     @property
@@ -106,7 +107,7 @@ class FiniteDifference(AdjointHypergradient):
         1.0
     """
 
-    def __init__(self, *, adjoint: AdjointHypergradient, radius: float = 1e-2) -> None:
+    def __init__(self, *, adjoint: AdjointHypergradient, radius: PositiveFloat = 1e-2) -> None:
         self.inner, self.radius = adjoint, radius
         self.n_draws = adjoint.n_draws
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, cast
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, detached, grad_and_value
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
 
@@ -45,9 +46,6 @@ class FixedPoint(Hypergradient):
         precision: Of a Gaussian q, ``fixed``, as phi has it, or ``stepped`` with the mean, by a step that keeps it
             positive: P (1 + x + x^2 / 2) where T has P (1 + x).
 
-    Raises:
-        ConfigError: For an unknown value or precision.
-
     Example:
         >>> import torch
         >>> from eblvm_lit.divergences.kl import KL
@@ -68,14 +66,12 @@ class FixedPoint(Hypergradient):
     def __init__(
         self,
         *,
-        n_steps: int = 1,
+        n_steps: PositiveInt = 1,
         value: Literal["step", "phi"] = "step",
-        step_size: float = 1.0,
-        n_particles: int = 0,
+        step_size: PositiveFloat = 1.0,
+        n_particles: NonNegativeInt = 0,
         precision: Literal["fixed", "stepped"] = "fixed",
     ) -> None:
-        one_of("hypergradient.value", value, ("step", "phi"))
-        one_of("hypergradient.precision", precision, ("fixed", "stepped"))
         self.n_steps, self.value, self.step_size = n_steps, value, step_size
         self.n_particles, self.precision = n_particles, precision
         self.n_latents = n_steps * n_particles

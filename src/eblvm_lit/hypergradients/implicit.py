@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.core.tensors import tree_map
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 
 __all__ = [
@@ -165,13 +166,9 @@ class CurvatureHypergradient(AdjointHypergradient):
         damping: lambda.
         curvature: ``hessian``; or ``fisher``, the Fisher information of q in its place, if the lower level is a KL
             divergence.
-
-    Raises:
-        ConfigError: For an unknown curvature.
     """
 
-    def __init__(self, *, damping: float, curvature: Literal["hessian", "fisher"]) -> None:
-        one_of("hypergradient.curvature", curvature, ("hessian", "fisher"))
+    def __init__(self, *, damping: NonNegativeFloat, curvature: Literal["hessian", "fisher"]) -> None:
         self.damping, self.curvature = damping, curvature
 
     def check(self, lower: LowerLevel) -> None:
@@ -218,7 +215,7 @@ class Implicit(CurvatureHypergradient):
         curvature: ``hessian``, or ``fisher`` if the lower level is a KL divergence.
 
     Raises:
-        ConfigError: For an unknown solver or curvature, or a step size missing for ``neumann`` or given for ``cg``.
+        ConfigError: For a step size missing for ``neumann`` or given for ``cg``.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -233,14 +230,13 @@ class Implicit(CurvatureHypergradient):
     def __init__(
         self,
         *,
-        n_terms: int = 10,
+        n_terms: NonNegativeInt = 10,
         solver: Literal["cg", "neumann"] = "cg",
-        damping: float = 0.0,
-        step_size: float | None = None,
+        damping: NonNegativeFloat = 0.0,
+        step_size: PositiveFloat | None = None,
         curvature: Literal["hessian", "fisher"] = "hessian",
     ) -> None:
         super().__init__(damping=damping, curvature=curvature)
-        one_of("hypergradient.solver", solver, ("cg", "neumann"))
         if (solver == "neumann") != (step_size is not None):
             raise ConfigError("step_size belongs to solver=neumann: set both, or neither.")
         self.n_terms, self.step_size = n_terms, step_size

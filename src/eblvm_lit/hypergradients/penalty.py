@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.core.tensors import flatten, tree_map, unflatten
-from eblvm_lit.errors import one_of
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from eblvm_lit.hypergradients.implicit import LinearMap
 from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
@@ -40,9 +40,6 @@ class Penalty(Hypergradient):
         step_size: alpha; the lower level's learning rate if not given.
         preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
 
-    Raises:
-        ConfigError: For an unknown preconditioner.
-
     Example:
         >>> import torch
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -58,14 +55,13 @@ class Penalty(Hypergradient):
     def __init__(
         self,
         *,
-        n_steps: int = 1,
-        multiplier: float = 1.0,
-        growth: float = 0.1,
-        max_multiplier: float | None = None,
-        step_size: float | None = None,
+        n_steps: NonNegativeInt = 1,
+        multiplier: PositiveFloat = 1.0,
+        growth: NonNegativeFloat = 0.1,
+        max_multiplier: PositiveFloat | None = None,
+        step_size: PositiveFloat | None = None,
         preconditioner: Literal["adam", "none"] = "adam",
     ) -> None:
-        one_of("hypergradient.preconditioner", preconditioner, ("adam", "none"))
         self.n_steps, self.step_size, self.preconditioner = n_steps, step_size, preconditioner
         self.multiplier, self.growth, self.max_multiplier = multiplier, growth, max_multiplier
         self.n_draws = n_steps + 1

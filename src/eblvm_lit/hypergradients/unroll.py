@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.optimizers.sgd import SGD
@@ -32,8 +33,7 @@ class Unroll(Hypergradient):
             before them, or of the ``next`` one, as in the released code. The two are equal where the rate is constant.
 
     Raises:
-        ConfigError: For a negative N, an unknown descent or lr, or a step size missing or not positive for plain
-            descent.
+        ConfigError: For a step size that is missing, or not positive, for plain descent.
 
     Example:
         >>> import torch
@@ -49,15 +49,11 @@ class Unroll(Hypergradient):
     def __init__(
         self,
         *,
-        n_unroll: int,
+        n_unroll: NonNegativeInt,
         descent: Literal["live", "plain"] = "live",
-        step_size: float | None = None,
+        step_size: PositiveFloat | None = None,
         lr: Literal["current", "next"] = "current",
     ) -> None:
-        if n_unroll < 0:
-            raise ConfigError(f"n_unroll (N) must be >= 0, not {n_unroll}.")
-        one_of("hypergradient.descent", descent, ("live", "plain"))
-        one_of("hypergradient.lr", lr, ("current", "next"))
         if (descent == "plain") != (step_size is not None):
             raise ConfigError("step_size belongs to plain descent: set both descent=plain and step_size, or neither.")
         self.n_draws, self.lr_ahead = n_unroll, int(lr == "next")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Literal, cast
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params
 from eblvm_lit.core.tensors import flatten, tree_map, unflatten
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
 from eblvm_lit.hypergradients.implicit import CurvatureHypergradient, LinearMap, conjugate_gradient
 from eblvm_lit.optimizers.adam import Adam
@@ -55,9 +56,6 @@ class Warm(CurvatureHypergradient):
         preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
         reset_every: Set w to zero every so many iterations; never if not given.
 
-    Raises:
-        ConfigError: For an unknown curvature or preconditioner.
-
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
         >>> problem = BilevelProblem(  # phi* = theta, J = phi^2 / 2: the hypergradient is theta
@@ -78,15 +76,14 @@ class Warm(CurvatureHypergradient):
     def __init__(
         self,
         *,
-        n_steps: int = 1,
-        step_size: float | None = None,
-        damping: float = 0.0,
+        n_steps: PositiveInt = 1,
+        step_size: PositiveFloat | None = None,
+        damping: NonNegativeFloat = 0.0,
         curvature: Literal["hessian", "fisher"] = "fisher",
         preconditioner: Literal["adam", "none"] = "adam",
-        reset_every: int | None = None,
+        reset_every: PositiveInt | None = None,
     ) -> None:
         super().__init__(damping=damping, curvature=curvature)
-        one_of("hypergradient.preconditioner", preconditioner, ("adam", "none"))
         self.n_steps, self.step_size = n_steps, step_size
         self.preconditioner, self.reset_every = preconditioner, reset_every
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind, grad, grad_and_value
+from eblvm_lit.core.ranges import Seed, Temperature
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import check_shared, row_axes
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -85,14 +87,14 @@ class AnnealedLikelihood(Method):
         posterior: Posterior | None = None,
         objective: DSM,
         optimizer: Optimizer,
-        n_chains: int,
-        n_moves: int = 1,
-        n_leapfrog: int = 8,
-        step_size: float,
-        temperature: float,
-        n_falling: int,
-        n_held: int,
-        seed: int = 0,
+        n_chains: PositiveInt,
+        n_moves: PositiveInt = 1,
+        n_leapfrog: PositiveInt = 8,
+        step_size: PositiveFloat,
+        temperature: Temperature,
+        n_falling: NonNegativeInt,
+        n_held: PositiveInt,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)

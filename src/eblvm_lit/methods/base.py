@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from eblvm_lit import __version__
 from eblvm_lit.core.functional import Params, grad_and_value, params_of, plain_autograd
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.core.seeding import derive_seed, keyed_generator
 from eblvm_lit.core.shards import minibatch_of
@@ -68,7 +69,7 @@ class Method(
     per_example: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
 
-    def __init__(self, *, seed: int = 0, compile: bool | Literal["auto"] = "auto") -> None:
+    def __init__(self, *, seed: Seed = 0, compile: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
         self.automatic_optimization = False
         self.seed = seed

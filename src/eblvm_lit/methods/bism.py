@@ -6,10 +6,12 @@ from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, detached, params_of
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -54,7 +56,7 @@ class BiSM(Method):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K or N, or parts that do not fit together.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -77,13 +79,13 @@ class BiSM(Method):
         objective: Objective,
         divergence: Divergence,
         optimizer: Optimizer,
-        n_lower_steps: int = 5,
-        n_unroll: int | None = None,
-        n_particles: int = 1,
+        n_lower_steps: NonNegativeInt = 5,
+        n_unroll: NonNegativeInt | None = None,
+        n_particles: PositiveInt = 1,
         hypergradient: Hypergradient | None = None,
         lower_optimizer: Optimizer | None = None,
         lower_noise: LowerNoise = "fresh",
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.minibatch import Minibatch
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.shards import check_shared, row_axes
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, TrainState
@@ -44,7 +45,7 @@ class ContrastiveDivergence(Method):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy the chain cannot sample, or fewer than one persistent chain.
+        ConfigError: For an energy that the chain cannot sample.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -62,17 +63,12 @@ class ContrastiveDivergence(Method):
         energy: Energy,
         chain: Chain,
         optimizer: Optimizer,
-        n_chains: int | None = None,
+        n_chains: PositiveInt | None = None,
         validation: Literal["mean", "draw"] = "mean",
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
-        if n_chains is not None and n_chains < 1:
-            raise ConfigError(
-                f"n_chains must be >= 1, or null for chains that start at each minibatch, not {n_chains}."
-            )
-        one_of("method.validation", validation, ("mean", "draw"))
         chain.check(energy)
         self.validation = validation
         self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind, grad
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
@@ -78,7 +80,7 @@ class Critic(LossMethod):
         critic: nn.Module,
         optimizer: Optimizer,
         residual: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
@@ -177,7 +179,7 @@ class FisherCritic(Critic):
         optimizer: Optimizer,
         score: ScoreEstimator | None = None,
         residual: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(
@@ -226,7 +228,7 @@ class VaGESFisher(LossWithPosterior, Critic):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K, or parts that do not fit together.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -249,10 +251,10 @@ class VaGESFisher(LossWithPosterior, Critic):
         divergence: Divergence,
         critic: nn.Module,
         optimizer: Optimizer,
-        n_lower_steps: int = 5,
-        n_particles: int = 1,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 1,
         residual: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

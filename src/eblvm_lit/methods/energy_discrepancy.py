@@ -6,9 +6,11 @@ import math
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import bind
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.state import TrainState
@@ -57,10 +59,10 @@ class EnergyDiscrepancy(LossMethod):
         *,
         energy: Energy,
         optimizer: Optimizer,
-        noise_std: float = 1.0,
-        n_negatives: int = 4,
-        w: float = 1.0,
-        seed: int = 0,
+        noise_std: PositiveFloat = 1.0,
+        n_negatives: PositiveInt = 4,
+        w: NonNegativeFloat = 1.0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)

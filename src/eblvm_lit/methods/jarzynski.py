@@ -6,10 +6,12 @@ import math
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 from torch.distributions import Normal
 
 from eblvm_lit.core.functional import Params, bind, grad_and_value
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import by_rows, sum_event
 from eblvm_lit.energies.base import Energy
@@ -101,9 +103,9 @@ class Jarzynski(ContrastiveDivergence):
         energy: Energy,
         chain: Chain,
         optimizer: Optimizer,
-        n_chains: int,
-        resample_below: float = 0.5,
-        seed: int = 0,
+        n_chains: PositiveInt,
+        resample_below: NonNegativeFloat = 0.5,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

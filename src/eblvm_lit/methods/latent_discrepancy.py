@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
@@ -48,7 +50,7 @@ class LatentEnergyDiscrepancy(LossWithPosterior, EnergyDiscrepancy):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K, or parts that do not fit together.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -71,13 +73,13 @@ class LatentEnergyDiscrepancy(LossWithPosterior, EnergyDiscrepancy):
         optimizer: Optimizer,
         posterior: Posterior | None = None,
         divergence: Divergence | None = None,
-        n_lower_steps: int = 5,
-        n_particles: int = 5,
-        noise_std: float = 1.0,
-        n_negatives: int = 4,
-        w: float = 1.0,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        noise_std: PositiveFloat = 1.0,
+        n_negatives: PositiveInt = 4,
+        w: NonNegativeFloat = 1.0,
         lower_optimizer: Optimizer | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         scales = {"noise_std": noise_std, "n_negatives": n_negatives, "w": w}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind, grad_and_value
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
@@ -70,7 +71,7 @@ class LEBM(Method):
         posterior_langevin: Langevin,
         optimizer: Optimizer,
         prior_optimizer: Optimizer | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -85,7 +86,7 @@ class LossMethod(Method):
         *,
         optimizer: Optimizer,
         energy: Energy | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)

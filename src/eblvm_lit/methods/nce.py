@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from eblvm_lit.core.functional import bind
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.methods.self_normalised import SelfNormalisedMethod
 from eblvm_lit.methods.state import TrainState
@@ -58,8 +60,8 @@ class NCE(SelfNormalisedMethod):
         energy: Energy,
         noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
-        nu: int = 1,
-        seed: int = 0,
+        nu: PositiveInt = 1,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

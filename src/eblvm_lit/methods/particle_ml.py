@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import Minibatch
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
@@ -61,9 +63,9 @@ class ParticleML(ContrastiveDivergence):
         energy: Energy,
         chain: Chain,
         optimizer: Optimizer,
-        n_chains: int,
+        n_chains: PositiveInt,
         validation: Literal["mean", "draw"] = "mean",
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

@@ -13,7 +13,7 @@ from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, TrainState
@@ -44,8 +44,7 @@ class PosteriorFit:
         lower_noise: ``fresh``, or ``shared``: all steps use the upper level's perturbed data; see :meth:`share`.
 
     Raises:
-        ConfigError: For a negative K, another lower_noise, or a posterior that fits neither the model nor the
-            divergence.
+        ConfigError: For a posterior that fits neither the model nor the divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of
@@ -70,9 +69,6 @@ class PosteriorFit:
         view: Callable[[Params], Energy] | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        if n_steps < 0:
-            raise ConfigError(f"n_lower_steps (K) must be >= 0, not {n_steps}.")
-        one_of("method.lower_noise", lower_noise, ("fresh", "shared"))
         if energy.h_dim == 0:
             raise ConfigError(
                 f"{type(energy).__name__} has no latents, so there is no posterior to fit: use method=mdsm, dsm or cd, "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import bind
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
 from eblvm_lit.methods.parts import MethodParts
@@ -50,7 +51,7 @@ class ScoreMatching(LossMethod):
         objective: Objective,
         optimizer: Optimizer,
         score: ScoreEstimator | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)

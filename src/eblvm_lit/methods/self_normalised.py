@@ -6,12 +6,13 @@ import math
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import TrainState
@@ -68,17 +69,12 @@ class SelfNormalisedMethod(LossMethod):
         energy: Energy,
         noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
-        n_proposals: int = 1,
-        seed: int = 0,
+        n_proposals: PositiveInt = 1,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(optimizer=optimizer, seed=seed, compile=compile)
         self.check_energy(energy)
-        if not isinstance(noise_distribution, NoiseDistribution):
-            raise ConfigError(
-                f"{type(noise_distribution).__name__} has no density, by which {type(self).__name__} weights samples: "
-                "choose a noise_distribution."
-            )
         self.model, self.noise_distribution, self.n_proposals = SelfNormalised(energy), noise_distribution, n_proposals
         noise_distribution.prepare(energy.event_shape)
 

@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, bind, detached, grad
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
@@ -48,7 +50,7 @@ class VaGES(LossWithPosterior):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an objective that differentiates the score, a negative K, or parts that do not fit together.
+        ConfigError: For an objective that differentiates the score, or parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -72,10 +74,10 @@ class VaGES(LossWithPosterior):
         optimizer: Optimizer,
         posterior: Posterior | None = None,
         divergence: Divergence | None = None,
-        n_lower_steps: int = 5,
+        n_lower_steps: NonNegativeInt = 5,
         lower_optimizer: Optimizer | None = None,
         lower_noise: LowerNoise = "fresh",
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import IWAE
 from eblvm_lit.energies.base import Energy
@@ -44,7 +46,7 @@ class VNCE(LossWithPosterior, NCE):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K, or parts that do not fit together.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal
@@ -68,11 +70,11 @@ class VNCE(LossWithPosterior, NCE):
         optimizer: Optimizer,
         posterior: Posterior | None = None,
         divergence: Divergence | None = None,
-        n_lower_steps: int = 5,
-        n_particles: int = 5,
-        nu: int = 1,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        nu: PositiveInt = 1,
         lower_optimizer: Optimizer | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy
@@ -43,7 +45,7 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For a negative K, or parts that do not fit together.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> import torch
@@ -66,11 +68,11 @@ class VSNL(SelfNormalisedLikelihood, VNCE):
         optimizer: Optimizer,
         posterior: Posterior | None = None,
         divergence: Divergence | None = None,
-        n_lower_steps: int = 5,
-        n_particles: int = 5,
-        n_proposals: int = 1,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        n_proposals: PositiveInt = 1,
         lower_optimizer: Optimizer | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(

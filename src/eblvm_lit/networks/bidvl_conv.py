@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import ImageShape
 from eblvm_lit.networks.layers import BatchNorm2d, normal_start, spectrally_normalised
 from eblvm_lit.networks.shapes import halvings
 
@@ -36,7 +36,7 @@ class SpectralConv(nn.Module):
         (8, torch.Size([5, 8]))
     """
 
-    def __init__(self, *, v_shape: Sequence[int], width: int = 64, negative_slope: float = 0.1) -> None:
+    def __init__(self, *, v_shape: ImageShape, width: PositiveInt = 64, negative_slope: NonNegativeFloat = 0.1) -> None:
         super().__init__()
         n = halvings(v_shape)
         self.event_shape, self.out_dim = tuple(v_shape), width * 2**n
@@ -81,7 +81,7 @@ class BatchNormEncoder(nn.Module):
         (128, torch.Size([5, 128]))
     """
 
-    def __init__(self, *, v_shape: Sequence[int], width: int = 48, negative_slope: float = 0.2) -> None:
+    def __init__(self, *, v_shape: ImageShape, width: PositiveInt = 48, negative_slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
         n = halvings(v_shape)
         self.event_shape, self.out_dim = tuple(v_shape), 16 * width * 2**n
@@ -122,7 +122,7 @@ class ConvGenerator(nn.Module):
         torch.Size([7, 3, 16, 16])
     """
 
-    def __init__(self, *, v_shape: Sequence[int], h_dim: int = 100, width: int = 48) -> None:
+    def __init__(self, *, v_shape: ImageShape, h_dim: PositiveInt = 100, width: PositiveInt = 48) -> None:
         super().__init__()
         n = halvings(v_shape)
         self.event_shape, self.h_dim = tuple(v_shape), h_dim

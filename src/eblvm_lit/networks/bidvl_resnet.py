@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, relu
 
+from eblvm_lit.core.ranges import ImageShape, Sizes
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, spectrally_normalised, xavier_start
 from eblvm_lit.networks.shapes import image_shape
@@ -78,9 +79,9 @@ class SpectralResNet(nn.Module):
     def __init__(
         self,
         *,
-        v_shape: Sequence[int],
-        widths: Sequence[int] = (128, 128, 128, 128),
-        n_down: int = 2,
+        v_shape: ImageShape,
+        widths: Sizes = (128, 128, 128, 128),
+        n_down: NonNegativeInt = 2,
         rectified_shortcut: bool = False,
     ) -> None:
         super().__init__()
@@ -139,9 +140,7 @@ class ResidualGenerator(nn.Module):
         torch.Size([7, 3, 16, 16])
     """
 
-    def __init__(
-        self, *, v_shape: Sequence[int], h_dim: int = 128, widths: Sequence[int] = (256, 256, 256, 256)
-    ) -> None:
+    def __init__(self, *, v_shape: ImageShape, h_dim: PositiveInt = 128, widths: Sizes = (256, 256, 256, 256)) -> None:
         super().__init__()
         side = 4 * 2 ** (len(widths) - 1)
         self.event_shape, self.h_dim, self.width = image_shape(v_shape, 1), h_dim, widths[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import ImageShape, Sizes
 from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ConvEncoder"]
@@ -38,10 +39,10 @@ class ConvEncoder(nn.Module):
     def __init__(
         self,
         *,
-        v_shape: Sequence[int],
-        widths: Sequence[int] = (64, 128, 256),
-        strides: Sequence[int] | None = None,
-        negative_slope: float = 0.2,
+        v_shape: ImageShape,
+        widths: Sizes = (64, 128, 256),
+        strides: Sizes | None = None,
+        negative_slope: NonNegativeFloat = 0.2,
     ) -> None:
         super().__init__()
         strides = [2] * len(widths) if strides is None else list(strides)

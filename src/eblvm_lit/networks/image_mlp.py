@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import ImageShape, Sizes
 from eblvm_lit.networks.layers import linear_layers
 from eblvm_lit.networks.shapes import image_shape
 
@@ -37,7 +37,7 @@ class ImageMLP(nn.Module):
         (16, torch.Size([5, 16]))
     """
 
-    def __init__(self, *, v_shape: Sequence[int], widths: Sequence[int] = (1024, 1024, 1024)) -> None:
+    def __init__(self, *, v_shape: ImageShape, widths: Sizes = (1024, 1024, 1024)) -> None:
         super().__init__()
         self.event_shape, self.out_dim = image_shape(v_shape, 1), widths[-1]
         self.layers = nn.Sequential(*linear_layers([math.prod(self.event_shape), *widths], nn.SiLU))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import Sizes
 from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["MLP"]
@@ -25,7 +26,7 @@ class MLP(nn.Module):
         torch.Size([5, 4])
     """
 
-    def __init__(self, *, sizes: Sequence[int], negative_slope: float = 0.2) -> None:
+    def __init__(self, *, sizes: Sizes, negative_slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
         self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
         self.layers = nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, negative_slope)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 from torch.nn.functional import elu, leaky_relu
+
+from eblvm_lit.core.ranges import Sizes
 
 __all__ = ["ResidualMLP"]
 
@@ -49,7 +51,7 @@ class ResidualMLP(nn.Module):
     """
 
     def __init__(
-        self, *, sizes: Sequence[int], negative_slope: float | None = None, activate_last: bool = False
+        self, *, sizes: Sizes, negative_slope: NonNegativeFloat | None = None, activate_last: bool = False
     ) -> None:
         super().__init__()
         self.event_shape, self.out_dim, self.activate_last = (sizes[0],), sizes[-1], activate_last

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, elu
 from torch.utils.checkpoint import checkpoint
 
 from eblvm_lit.core.functional import is_plain_first_order
+from eblvm_lit.core.ranges import ImageShape
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import image_shape
 
@@ -65,7 +65,13 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, *, v_shape: Sequence[int], n_blocks: int, channels: int, stem_stride: int = 1, checkpoint: bool = False
+        self,
+        *,
+        v_shape: ImageShape,
+        n_blocks: PositiveInt,
+        channels: PositiveInt,
+        stem_stride: PositiveInt = 1,
+        checkpoint: bool = False,
     ) -> None:
         super().__init__()
         self.event_shape, total = image_shape(v_shape, 8 * stem_stride), 8 * stem_stride

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from eblvm_lit.errors import ConfigError
 
@@ -17,7 +18,7 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
         factor: What a network divides the resolution by.
 
     Raises:
-        ConfigError: Unless there are three numbers, the first is positive, and ``factor`` divides the others.
+        ConfigError: For a size that is open, or unless ``factor`` divides height and width.
 
     Example:
         >>> image_shape([3, 28, 28], 8)
@@ -28,14 +29,12 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
     shape = tuple(v_shape)
     if None in shape:  # images of a folder that are not resized
         raise ConfigError(f"v_shape {list(shape)} leaves open how large an image is: set data.size.")
-    if len(shape) != 3:
-        raise ConfigError(f"v_shape is [channels, height, width] of an image, not {list(shape)}.")
     if shape[1] % factor or shape[2] % factor:
         raise ConfigError(
             f"v_shape {list(shape)} must have a height and a width that are multiples of {factor}: "
             "pad or resize the images, or take a network that fits them."
         )
-    return shape
+    return cast("tuple[int, int, int]", shape)
 
 
 def halvings(v_shape: Sequence[int], last: int = 4) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import Sizes
 from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["SmoothMLP"]
@@ -26,7 +25,7 @@ class SmoothMLP(nn.Module):
         (torch.Size([5, 2]), 3, (2,))
     """
 
-    def __init__(self, *, sizes: Sequence[int]) -> None:
+    def __init__(self, *, sizes: Sizes) -> None:
         super().__init__()
         self.h_dim, self.event_shape = sizes[0], (sizes[-1],)
         self.layers = nn.Sequential(*linear_layers(sizes, nn.GELU)[:-1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import ImageShape
 from eblvm_lit.networks.shapes import halvings
 
 __all__ = ["TransposedConv"]
@@ -40,7 +41,12 @@ class TransposedConv(nn.Module):
     """
 
     def __init__(
-        self, *, v_shape: Sequence[int], h_dim: int = 100, width: int = 64, negative_slope: float = 0.2
+        self,
+        *,
+        v_shape: ImageShape,
+        h_dim: PositiveInt = 100,
+        width: PositiveInt = 64,
+        negative_slope: NonNegativeFloat = 0.2,
     ) -> None:
         super().__init__()
         n = halvings(v_shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.networks.layers import linear_layers
@@ -24,7 +25,7 @@ class VectorField(nn.Module):
         torch.Size([5, 2])
     """
 
-    def __init__(self, *, v_dim: int, n_layers: int = 3) -> None:
+    def __init__(self, *, v_dim: PositiveInt, n_layers: PositiveInt = 3) -> None:
         super().__init__()
         self.layers = nn.Sequential(*linear_layers([v_dim] * (n_layers + 1), nn.ELU)[:-1])
 

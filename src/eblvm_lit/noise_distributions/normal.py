@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.tensors import sum_event
@@ -65,7 +66,7 @@ class FittedNormal(NoiseDistribution):
     std: Tensor
     fitted: Tensor
 
-    def __init__(self, *, min_std: float = 0.01) -> None:
+    def __init__(self, *, min_std: PositiveFloat = 0.01) -> None:
         super().__init__()
         self.min_std = min_std
 

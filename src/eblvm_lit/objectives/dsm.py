@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.tensors import sum_event
@@ -32,7 +33,7 @@ class DSM(Objective):
     pointwise = True
     perturbs = True
 
-    def __init__(self, *, noise_std: float) -> None:
+    def __init__(self, *, noise_std: PositiveFloat) -> None:
         self.noise_std = noise_std
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:

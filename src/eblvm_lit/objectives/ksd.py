@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["KSD", "median_distance", "stein_kernel"]
@@ -80,7 +81,7 @@ class KSD(Objective):
         pairs: ``halves``, ``all`` or ``one_sided``.
 
     Raises:
-        ConfigError: For an unknown option, or a minibatch that cannot be paired.
+        ConfigError: For a minibatch that cannot be paired.
 
     Example:
         >>> KSD(bandwidth=1.0).loss(lambda v: -v, torch.tensor([[1.0], [1.0]]), {}).tolist()  # u = s^2 + d / b^2
@@ -93,10 +94,9 @@ class KSD(Objective):
     def __init__(
         self,
         *,
-        bandwidth: float | Literal["median"] = 0.1,
+        bandwidth: PositiveFloat | Literal["median"] = 0.1,
         pairs: Literal["halves", "all", "one_sided"] = "halves",
     ) -> None:
-        one_of("objective.pairs", pairs, ("halves", "all", "one_sided"))
         self.bandwidth: float | Literal["median"] = bandwidth
         self.pairs: Literal["halves", "all", "one_sided"] = pairs
         self.minibatch = WHOLE

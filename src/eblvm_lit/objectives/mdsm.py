@@ -6,10 +6,10 @@ import math
 from typing import Literal
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.tensors import sum_event
-from eblvm_lit.errors import one_of
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["MDSM"]
@@ -32,9 +32,6 @@ class MDSM(Objective):
         ladder: ``linear`` or ``geometric`` spacing.
         lower_weighting: Whether the lower-level loss is divided by sigma_i.
 
-    Raises:
-        ConfigError: Unless 0 < sigma_min <= sigma_max and sigma0 > 0, or for an unknown ladder.
-
     Example:
         >>> MDSM(sigma_min=0.1, sigma_max=1.0, sigma0=0.1, ladder="geometric").levels(torch.zeros(3, 2))
         tensor([0.1000, 0.3162, 1.0000])
@@ -47,13 +44,12 @@ class MDSM(Objective):
     def __init__(
         self,
         *,
-        sigma_min: float,
-        sigma_max: float,
-        sigma0: float,
+        sigma_min: PositiveFloat,
+        sigma_max: PositiveFloat,
+        sigma0: PositiveFloat,
         ladder: Literal["linear", "geometric"] = "linear",
         lower_weighting: bool = True,
     ) -> None:
-        one_of("objective.ladder", ladder, ("linear", "geometric"))
         self.sigma_min, self.sigma_max, self.sigma0 = sigma_min, sigma_max, sigma0
         self.ladder, self.lower_weighting = ladder, lower_weighting
 

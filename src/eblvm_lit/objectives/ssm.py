@@ -9,7 +9,6 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.core.tensors import sum_event
-from eblvm_lit.errors import one_of
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
 __all__ = ["SSM"]
@@ -31,9 +30,6 @@ class SSM(Objective):
         projection: Distribution of u: ``rademacher`` (signs) or ``gaussian``.
         norm: ``exact``, the variance-reduced form of both released codes, or ``projected``, the plain form.
 
-    Raises:
-        ConfigError: For an unknown distribution or norm.
-
     Example:
         >>> SSM().loss(lambda v: -v, torch.ones(1, 2), {"u": torch.tensor([[1.0, -1.0]])}).tolist()
         [-1.0]
@@ -48,8 +44,6 @@ class SSM(Objective):
         projection: Literal["rademacher", "gaussian"] = "rademacher",
         norm: Literal["exact", "projected"] = "exact",
     ) -> None:
-        one_of("objective.norm", norm, ("exact", "projected"))
-        one_of("objective.projection", projection, ("rademacher", "gaussian"))
         self.projection, self.norm = projection, norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:

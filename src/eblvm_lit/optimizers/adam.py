@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
 from eblvm_lit.core.functional import Params
+from eblvm_lit.core.ranges import Decay
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.optimizers.schedules import Schedule
@@ -59,12 +62,12 @@ class Adam(Optimizer):
     def __init__(
         self,
         *,
-        lr: float,
-        betas: Sequence[float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        lr: PositiveFloat,
+        betas: Annotated[Sequence[Decay], Field(min_length=2, max_length=2)] = (0.9, 0.95),
+        eps: NonNegativeFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.0,
         schedule: Schedule | None = None,
-        clip_norm: float | None = None,
+        clip_norm: PositiveFloat | None = None,
     ) -> None:
         super().__init__(lr=lr, schedule=schedule, clip_norm=clip_norm)
         self.betas, self.eps, self.weight_decay = (betas[0], betas[1]), eps, weight_decay

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params
@@ -38,7 +39,9 @@ class Optimizer(ABC):
 
     slots: tuple[str, ...] = ()
 
-    def __init__(self, *, lr: float, schedule: Schedule | None = None, clip_norm: float | None = None) -> None:
+    def __init__(
+        self, *, lr: PositiveFloat, schedule: Schedule | None = None, clip_norm: PositiveFloat | None = None
+    ) -> None:
         if not lr > 0:
             raise ConfigError(f"An optimizer needs lr > 0, not {lr}.")
         if clip_norm is not None and not clip_norm > 0:

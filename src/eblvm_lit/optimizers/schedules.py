@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
 __all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step", "Warmup"]
 
 
@@ -43,7 +45,7 @@ class Cosine(Schedule):
         [1.0, 0.854, 0.5, 0.146, 0.0]
     """
 
-    def __init__(self, *, floor: float | None = 1e-6) -> None:
+    def __init__(self, *, floor: NonNegativeFloat | None = 1e-6) -> None:
         self.floor = floor
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -68,7 +70,7 @@ class Step(Schedule):
         [1.0, 1.0, 0.1, 0.1, 0.01]
     """
 
-    def __init__(self, *, factor: float = 0.1, n_stages: int = 6) -> None:
+    def __init__(self, *, factor: PositiveFloat = 0.1, n_stages: PositiveInt = 6) -> None:
         self.factor, self.n_stages = factor, n_stages
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -88,7 +90,7 @@ class Exponential(Schedule):
         [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
 
-    def __init__(self, *, factor: float, every: int = 1) -> None:
+    def __init__(self, *, factor: PositiveFloat, every: PositiveInt = 1) -> None:
         self.factor, self.every = factor, every
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -110,7 +112,7 @@ class Warmup(Schedule):
         [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     """
 
-    def __init__(self, *, n_iterations: int, schedule: Schedule) -> None:
+    def __init__(self, *, n_iterations: PositiveInt, schedule: Schedule) -> None:
         self.n_iterations, self.schedule = n_iterations, schedule
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:

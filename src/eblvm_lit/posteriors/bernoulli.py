@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.tensors import at_least_float32
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior, latent_gradient
 
 __all__ = ["BernoulliPosterior"]
@@ -28,9 +28,6 @@ class BernoulliPosterior(Posterior):
         h_dim: Number of latents.
         temperature: Relaxation temperature :math:`\tau`.
 
-    Raises:
-        ConfigError: For a negative temperature.
-
     Example:
         >>> q = BernoulliPosterior(v_dim=2, h_dim=3)
         >>> v = torch.zeros(5, 2)
@@ -42,10 +39,8 @@ class BernoulliPosterior(Posterior):
     continuous = False
     has_natural_params = True
 
-    def __init__(self, *, v_dim: int, h_dim: int, temperature: float = 0.1) -> None:
+    def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt, temperature: NonNegativeFloat = 0.1) -> None:
         super().__init__()
-        if temperature < 0:
-            raise ConfigError(f"The relaxation temperature must be >= 0, not {temperature}.")
         self.h_dim, self.temperature = h_dim, temperature
         self.linear = nn.Linear(v_dim, h_dim)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.core.functional import jacobian_diagonal
+from eblvm_lit.core.ranges import Pair
 from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.layers import normal_start, spectrally_normalised, xavier_start
@@ -108,7 +109,7 @@ class LinearGaussianPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, v_dim: int, h_dim: int) -> None:
+    def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt) -> None:
         super().__init__()
         self.h_dim = h_dim
         self.linear = nn.Linear(v_dim, h_dim)
@@ -143,7 +144,13 @@ class NetworkGaussianPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, network: FeatureNetwork, h_dim: int, std_range: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        network: FeatureNetwork,
+        h_dim: PositiveInt,
+        std_range: Pair | None = None,
+    ) -> None:
         super().__init__()
         self.h_dim, self.network, self.std_range = h_dim, network, std_range
         self.mean_head = nn.Linear(network.out_dim, h_dim)
@@ -178,7 +185,7 @@ class EncoderPosterior(GaussianPosterior):
         torch.Size([5, 3])
     """
 
-    def __init__(self, *, network: FeatureNetwork, h_dim: int = 100) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: PositiveInt = 100) -> None:
         super().__init__()
         self.h_dim, self.network = h_dim, network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
@@ -210,7 +217,7 @@ class SpectralEncoderPosterior(EncoderPosterior):
         True
     """
 
-    def __init__(self, *, network: FeatureNetwork, h_dim: int = 128, bias: bool = True) -> None:
+    def __init__(self, *, network: FeatureNetwork, h_dim: PositiveInt = 128, bias: bool = True) -> None:
         super().__init__(network=network, h_dim=h_dim)
         self.mean_head, self.log_variance_head = (
             spectrally_normalised(xavier_start(nn.Linear(network.out_dim, h_dim, bias=bias))) for _ in range(2)

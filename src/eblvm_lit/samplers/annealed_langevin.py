@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Temperature
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
 from eblvm_lit.samplers.energy_grad import energy_grad
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
@@ -55,14 +57,14 @@ class AnnealedLangevin(Dynamics):
     def __init__(
         self,
         *,
-        step_size: float = 0.02,
-        temperature: float = 100.0,
-        n_hot: int = 500,
-        n_falling: int = 2000,
-        n_held: int = 0,
-        n_cold: int = 200,
-        denoise_std: float = 0.1,
-        n_leapfrog: int = 0,
+        step_size: PositiveFloat = 0.02,
+        temperature: Temperature = 100.0,
+        n_hot: NonNegativeInt = 500,
+        n_falling: NonNegativeInt = 2000,
+        n_held: NonNegativeInt = 0,
+        n_cold: NonNegativeInt = 200,
+        denoise_std: NonNegativeFloat = 0.1,
+        n_leapfrog: NonNegativeInt = 0,
     ) -> None:
         self.step_size, self.denoise_std, self.n_leapfrog = step_size, denoise_std, n_leapfrog
         self.kinds = Dynamics.kinds if n_leapfrog else (*Dynamics.kinds, "score")

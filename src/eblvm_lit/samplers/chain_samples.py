@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.base import Sampler
 from eblvm_lit.samplers.chain_trace import ChainTrace
@@ -22,7 +23,6 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 __all__ = ["ChainSamples", "with_latents"]
 
 Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs"]
-KINDS = ("marginal", "posterior", "joint", "mean", "score", "gibbs")
 
 
 class ChainSamples(Sampler):
@@ -55,9 +55,6 @@ class ChainSamples(Sampler):
     Attributes:
         record: Of the chains drawn last: see :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
 
-    Raises:
-        ConfigError: For an unknown kind.
-
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
@@ -72,12 +69,11 @@ class ChainSamples(Sampler):
         *,
         dynamics: Dynamics,
         kind: Kind = "auto",
-        batch_size: int = 100,
+        batch_size: PositiveInt = 100,
         deep_images_only: bool = False,
         denoise_latents: bool = False,
         bfloat16: bool = False,
     ) -> None:
-        one_of("sampler.kind", kind, ("auto", *KINDS))
         self.dynamics, self.kind, self.batch_size = dynamics, kind, batch_size
         self.deep_images_only, self.denoise_latents, self.bfloat16 = deep_images_only, denoise_latents, bfloat16
         self.record: dict[str, float] = {}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
@@ -49,13 +50,13 @@ class DiffusiveGibbs(Dynamics):
     def __init__(
         self,
         *,
-        n_sweeps: int = 100,
-        noise_max: float = 1.0,
-        noise_min: float = 0.1,
-        n_levels: int = 5,
-        n_moves: int = 2,
-        step_size: float = 0.1,
-        denoise_std: float = 0.0,
+        n_sweeps: PositiveInt = 100,
+        noise_max: PositiveFloat = 1.0,
+        noise_min: PositiveFloat = 0.1,
+        n_levels: PositiveInt = 5,
+        n_moves: PositiveInt = 2,
+        step_size: PositiveFloat = 0.1,
+        denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
         self.n_sweeps, self.n_levels, self.n_moves, self.step_size = n_sweeps, n_levels, n_moves, step_size
         self.noise_max, self.noise_min, self.denoise_std = noise_max, noise_min, denoise_std

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
@@ -34,7 +35,7 @@ class Gibbs(Sampler):
         torch.Size([5, 2])
     """
 
-    def __init__(self, *, n_steps: int = 1000) -> None:
+    def __init__(self, *, n_steps: PositiveInt = 1000) -> None:
         self.n_steps = n_steps
 
     @staticmethod

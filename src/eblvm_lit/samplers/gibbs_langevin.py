@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
@@ -39,7 +40,12 @@ class GibbsLangevin(Dynamics):
     kinds = ("gibbs",)
 
     def __init__(
-        self, *, n_steps: int = 1000, n_moves: int = 1, step_size: float = 0.1, denoise_std: float = 0.0
+        self,
+        *,
+        n_steps: PositiveInt = 1000,
+        n_moves: PositiveInt = 1,
+        step_size: PositiveFloat = 0.1,
+        denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
         self.n_steps, self.n_moves, self.step_size, self.denoise_std = n_steps, n_moves, step_size, denoise_std
 

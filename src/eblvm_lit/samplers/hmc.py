@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad, plain_autograd
+from eblvm_lit.core.ranges import Fraction
 from eblvm_lit.samplers.energy_grad import unrounded
 
 __all__ = ["HMC", "Move", "MoveNoise"]
@@ -60,7 +62,9 @@ class HMC:
         (tensor(True), tensor(True))
     """
 
-    def __init__(self, *, n_leapfrog: int = 3, step_size: float = 0.3, target_acceptance: float = 0.65) -> None:
+    def __init__(
+        self, *, n_leapfrog: PositiveInt = 3, step_size: PositiveFloat = 0.3, target_acceptance: Fraction = 0.65
+    ) -> None:
         self.n_leapfrog, self.step_size, self.target_acceptance = n_leapfrog, step_size, target_acceptance
 
     def noise(self, x: Tensor, generator: torch.Generator) -> MoveNoise:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
@@ -53,7 +54,9 @@ class Langevin(Sampler):
         (tensor(True), tensor(True))
     """
 
-    def __init__(self, *, n_steps: int, step_size: float, noise_std: float | None = None) -> None:
+    def __init__(
+        self, *, n_steps: NonNegativeInt, step_size: PositiveFloat, noise_std: NonNegativeFloat | None = None
+    ) -> None:
         self.n_steps, self.step_size = n_steps, step_size
         self.noise_std = math.sqrt(step_size) if noise_std is None else noise_std
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Temperature
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from eblvm_lit.samplers.sample_noise import SampleNoise
@@ -47,12 +49,12 @@ class ParallelTempering(Dynamics):
     def __init__(
         self,
         *,
-        n_steps: int = 1000,
-        step_size: float = 0.1,
-        temperature: float = 30.0,
-        n_temperatures: int = 6,
-        n_leapfrog: int = 1,
-        denoise_std: float = 0.0,
+        n_steps: PositiveInt = 1000,
+        step_size: PositiveFloat = 0.1,
+        temperature: Temperature = 30.0,
+        n_temperatures: PositiveInt = 6,
+        n_leapfrog: PositiveInt = 1,
+        denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
         self.n_steps, self.step_size, self.denoise_std = n_steps, step_size, denoise_std
         self.temperature, self.n_temperatures, self.n_leapfrog = temperature, n_temperatures, n_leapfrog

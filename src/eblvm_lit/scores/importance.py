@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.functional import grad
@@ -64,7 +65,7 @@ class Importance(ScoreEstimator):
 
     words = "score by importance sampling"
 
-    def __init__(self, *, n_particles: int = 5) -> None:
+    def __init__(self, *, n_particles: PositiveInt = 5) -> None:
         self.n_particles = n_particles
 
     def check(self, energy: Energy) -> None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
@@ -91,7 +92,9 @@ class RefinedParticles(Particles):
         ConfigError: For binary latents.
     """
 
-    def __init__(self, *, n_refine_steps: int, step_size: float, noise_std: float) -> None:
+    def __init__(
+        self, *, n_refine_steps: NonNegativeInt, step_size: PositiveFloat, noise_std: NonNegativeFloat
+    ) -> None:
         self.langevin = Langevin(n_steps=n_refine_steps, step_size=step_size, noise_std=noise_std)
         self.follow_posterior = n_refine_steps == 0
 

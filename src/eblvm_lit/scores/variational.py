@@ -16,10 +16,11 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, EnergyAt
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.particles import Particles, PosteriorParticles
@@ -254,7 +255,7 @@ class VariationalScore(ScoreEstimator):
     def __init__(
         self,
         *,
-        n_particles: int = 2,
+        n_particles: PositiveInt = 2,
         particles: Particles | None = None,
         estimate: Estimate | None = None,
         covariance: Covariance | None = None,
@@ -269,7 +270,6 @@ class VariationalScore(ScoreEstimator):
                 f"n_particles (L) >= {self.covariance.min_particles}, not {n_particles}: "
                 "raise score.n_particles, or use covariance=none."
             )
-        one_of("score.sets", sets, SETS)
         if self.estimate.needs_posterior and not self.particles.follow_posterior:
             raise ConfigError(
                 f"{type(self.estimate).__name__} is for latents that are distributed as q, and those of "

@@ -37,14 +37,12 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
         max_steps: The iterations of the run; a resumed run has the same, and makes the same choice.
 
     Raises:
-        ConfigError: For another mode, and where it is true and nothing can compile.
+        ConfigError: Where it is true and nothing can compile.
 
     Example:
         >>> choose(False, torch.device("cpu"), 20_000)
         (False, 'compile=false: running eagerly.')
     """
-    if mode not in (True, False, "auto"):
-        raise ConfigError(f"method.compile is auto, true or false, not {mode!r}.")
     if mode is False:
         return False, "compile=false: running eagerly."
     missing = missing_compiler(device)

@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 
+from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.methods.bidvl import base
-from eblvm_lit.methods.bidvl.losses import Adversarial
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan
 from helpers.iterating import start
@@ -80,14 +80,18 @@ def test_running_statistics_are_those_of_torchs_own_passes(float64):
     torch.testing.assert_close(buffers, wanted)
 
 
+def built(name, **options):
+    return instantiate({"_target_": f"eblvm_lit.methods.bidvl.{name}", **options}, "method")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: bidvl(n_lower_steps=0), "n_lower_steps"),
+        (lambda: built("method.BiDVL", n_lower_steps=0), "n_lower_steps .BiDVL. must be greater than 0, not 0"),
         (lambda: bidvl(loss=bidvl_networks.LOSSES["joint"]), "joint energy"),
         (lambda: bidvl(generator=generator(h_dim=5)), "h_dim"),
         (lambda: sngan(generator=generator(v_shape=[3, 8, 8])), "v_shape"),
-        (lambda: Adversarial(critic_loss="wasserstein"), "hinge"),
+        (lambda: built("losses.Adversarial", critic_loss="wasserstein"), "'hinge'.*, not 'wasserstein'"),
         (lambda: bidvl().check_batch_size(1), "no single example over"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import cast
 
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.evaluation.features.base import Titles
@@ -50,7 +51,7 @@ class RowCriterion(SampleCriterion):
 
     needs_rows = True
 
-    def __init__(self, *, n_max: int | None = None) -> None:
+    def __init__(self, *, n_max: PositiveInt | None = None) -> None:
         self.n_max = n_max
 
     def rows(self, samples: FeatureSet, reference: FeatureSet) -> tuple[Tensor, Tensor]:

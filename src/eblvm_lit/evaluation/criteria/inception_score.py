@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -39,7 +42,7 @@ class InceptionScore(
 
     needs_logits = True
 
-    def __init__(self, *, n_splits: int = 10, seed: int = 2020) -> None:
+    def __init__(self, *, n_splits: PositiveInt = 10, seed: Seed = 2020) -> None:
         self.n_splits, self.seed, self.fewest = n_splits, seed, n_splits
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from pydantic import PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -44,7 +46,7 @@ class KernelDistance(
 
     needs_rows = True
 
-    def __init__(self, *, n_subsets: int = 100, subset_size: int = 1000, seed: int = 2020) -> None:
+    def __init__(self, *, n_subsets: PositiveInt = 100, subset_size: PositiveInt = 1000, seed: Seed = 2020) -> None:
         self.n_subsets, self.subset_size, self.seed = n_subsets, subset_size, seed
         self.fewest = subset_size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.evaluation.criteria.base import RowCriterion
@@ -44,7 +45,9 @@ class MeanDiscrepancy(
         {'mmd': 2.0}
     """
 
-    def __init__(self, *, bandwidth: float | Literal["median"] = "median", n_max: int | None = None) -> None:
+    def __init__(
+        self, *, bandwidth: PositiveFloat | Literal["median"] = "median", n_max: PositiveInt | None = None
+    ) -> None:
         super().__init__(n_max=n_max)
         self.bandwidth: float | Literal["median"] = bandwidth
 

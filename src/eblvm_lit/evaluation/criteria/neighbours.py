@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.evaluation.criteria.base import RowCriterion
@@ -23,7 +24,7 @@ class NeighbourCriterion(RowCriterion):
         n_max: Largest number of examples; None for all.
     """
 
-    def __init__(self, *, k: int, n_max: int | None = None) -> None:
+    def __init__(self, *, k: PositiveInt, n_max: PositiveInt | None = None) -> None:
         super().__init__(n_max=n_max)
         self.k, self.fewest = k, k + 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from eblvm_lit.evaluation.criteria.neighbours import NeighbourCriterion, counts, squared_radii
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
@@ -40,7 +42,7 @@ class PrecisionRecall(
         {'precision': 0.75, 'recall': 1.0}
     """
 
-    def __init__(self, *, k: int = 3, n_max: int | None = None) -> None:
+    def __init__(self, *, k: PositiveInt = 3, n_max: PositiveInt | None = None) -> None:
         super().__init__(k=k, n_max=n_max)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.ranks import first_rank_first
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits, image_shape_of
@@ -55,12 +57,12 @@ class ClassifierFeatures(FeatureExtractor):
         self,
         *,
         cache_dir: str,
-        width: int = 32,
-        dim: int = 128,
-        n_steps: int = 1000,
-        lr: float = 3e-3,
-        batch_size: int = 100,
-        seed: int = 0,
+        width: PositiveInt = 32,
+        dim: PositiveInt = 128,
+        n_steps: NonNegativeInt = 1000,
+        lr: PositiveFloat = 3e-3,
+        batch_size: PositiveInt = 100,
+        seed: Seed = 0,
     ) -> None:
         self.cache_dir, self.width, self.dim = cache_dir, width, dim
         self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.ranks import first_rank_first
@@ -44,7 +45,12 @@ class LocalNetwork(FeatureExtractor):
     network: nn.Module
 
     def __init__(
-        self, *, cache_dir: str, weights: str | None = None, sha256: str | None = "published", batch_size: int = 50
+        self,
+        *,
+        cache_dir: str,
+        weights: str | None = None,
+        sha256: str | None = "published",
+        batch_size: PositiveInt = 50,
     ) -> None:
         self.cache_dir, self.weights, self.batch_size = cache_dir, weights, batch_size
         self.sha256 = self.published if sha256 == "published" else sha256

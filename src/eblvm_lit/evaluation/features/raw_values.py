@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
@@ -30,7 +31,7 @@ class RawValues(FeatureExtractor):
     resize = "none"
     classifies, fingerprint = False, "raw"  # there are no weights
 
-    def __init__(self, *, batch_size: int = 1000) -> None:
+    def __init__(self, *, batch_size: PositiveInt = 1000) -> None:
         self.batch_size = batch_size
 
     def prepare(self, data: ArrayDataModule) -> None:

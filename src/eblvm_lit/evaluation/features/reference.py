@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 
 from eblvm_lit.core.ranks import rank_and_size, sum_over_ranks
 from eblvm_lit.core.seeding import keyed_generator
@@ -34,7 +35,7 @@ class ReferenceImages:
     """
 
     def __init__(
-        self, *, cache_dir: str, split: Literal["train", "val", "test"] = "train", n_max: int | None = 50_000
+        self, *, cache_dir: str, split: Literal["train", "val", "test"] = "train", n_max: PositiveInt | None = 50_000
     ) -> None:
         self.cache_dir, self.split, self.n_max = cache_dir, split, n_max
 

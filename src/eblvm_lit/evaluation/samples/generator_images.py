@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, plain_autograd
@@ -45,7 +46,7 @@ class GeneratedImages(ImageSource):
     """
 
     def __init__(
-        self, *, batch_statistics: bool = False, batch_size: int = 100, langevin: Langevin | None = None
+        self, *, batch_statistics: bool = False, batch_size: PositiveInt = 100, langevin: Langevin | None = None
     ) -> None:
         self.batch_statistics, self.batch_size, self.langevin = batch_statistics, batch_size, langevin
 

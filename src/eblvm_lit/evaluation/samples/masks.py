@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from eblvm_lit.core.ranges import Share
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -42,7 +43,7 @@ class LeftHalf(Mask):
         [[[[0.0, 0.0, 1.0, 1.0]]], [[[0.0, 0.0, 1.0, 1.0]]]]
     """
 
-    def __init__(self, *, inverted: float = 0.0) -> None:
+    def __init__(self, *, inverted: Share = 0.0) -> None:
         self.inverted = inverted
 
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
@@ -69,7 +70,7 @@ class DrawnMask(Mask):
         (torch.Size([2, 3, 16, 16]), [0.0, 1.0])
     """
 
-    def __init__(self, *, data: ArrayDataModule, threshold: float = 0.5, inverted: float = 0.0) -> None:
+    def __init__(self, *, data: ArrayDataModule, threshold: float = 0.5, inverted: Share = 0.0) -> None:
         self.data, self.threshold, self.inverted = data, threshold, inverted
 
     def prepare(self) -> None:

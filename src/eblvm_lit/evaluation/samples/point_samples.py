@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.seeding import keyed_generator
@@ -40,7 +41,9 @@ class PointSamples(ImageSource):
         torch.Size([7, 2])
     """
 
-    def __init__(self, *, n_steps: int = 1000, step_size: float = 1e-3, sampler: ChainSamples | None = None) -> None:
+    def __init__(
+        self, *, n_steps: NonNegativeInt = 1000, step_size: PositiveFloat = 1e-3, sampler: ChainSamples | None = None
+    ) -> None:
         self.gibbs, self.langevin = Gibbs(n_steps=n_steps), Langevin(n_steps=n_steps, step_size=step_size)
         self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
 

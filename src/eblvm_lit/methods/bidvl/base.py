@@ -13,6 +13,7 @@ from torch.optim.swa_utils import update_bn
 
 from eblvm_lit.core.functional import Params, bind, buffers_of, clone_buffers, grad_and_value, vjp
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
@@ -120,7 +121,7 @@ class GeneratorMethod(Method):
         generator: nn.Module,
         energy: Energy | None = None,
         posterior: GaussianPosterior | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)

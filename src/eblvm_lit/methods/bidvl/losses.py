@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from eblvm_lit.core.tensors import at_least_float32, sum_event
-from eblvm_lit.errors import one_of
 from eblvm_lit.methods.bidvl.base import Networks, Noise, Terms
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
 from eblvm_lit.posteriors.base import DistributionParams
@@ -111,9 +111,6 @@ class BiDVLLoss:
         critic_loss: What the energy descends: ``difference`` (term D), ``hinge`` (Eq. 23) or ``softplus`` (GAN).
         latent_weight: c of term C; null: 1 / dim h, as published in convolutional networks (1e-4 in residual ones).
 
-    Raises:
-        ConfigError: For an unknown critic_loss.
-
     Attributes:
         joint: Whether the energy is E(v, h).
         regularises_encoder: Whether the upper level has a loss for the encoder.
@@ -127,9 +124,8 @@ class BiDVLLoss:
         *,
         ratio: ConstantRatio,
         critic_loss: CriticLoss = "difference",
-        latent_weight: float | None = None,
+        latent_weight: NonNegativeFloat | None = None,
     ) -> None:
-        one_of("critic_loss", critic_loss, CRITIC_LOSSES)
         self.ratio, self.critic_loss, self.latent_weight = ratio, critic_loss, latent_weight
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
@@ -237,9 +233,6 @@ class Adversarial(BiDVLLoss):
 
     Args:
         critic_loss: What the critic descends: ``hinge``, ``softplus`` or ``difference``.
-
-    Raises:
-        ConfigError: For an unknown critic_loss.
 
     Example:
         >>> Adversarial(critic_loss="hinge").latent_weight

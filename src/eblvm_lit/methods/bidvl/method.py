@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, grad
 from eblvm_lit.core.minibatch import WHOLE
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError, one_of
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, Samples, TermFunction, Terms
@@ -53,7 +54,7 @@ class BiDVL(GeneratorMethod):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For parts that do not fit together, or no lower step.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -79,17 +80,14 @@ class BiDVL(GeneratorMethod):
         optimizer: Optimizer,
         lower_optimizer: Optimizer | None = None,
         encoder_optimizer: Literal["own", "shared"] = "shared",
-        n_lower_steps: int = 1,
-        n_unroll: int = 0,
+        n_lower_steps: PositiveInt = 1,
+        n_unroll: NonNegativeInt = 0,
         upper_first: bool = True,
         share_latents: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
-        if n_lower_steps < 1:
-            raise ConfigError(f"n_lower_steps must be >= 1, or the generator never learns, not {n_lower_steps}.")
-        one_of("method.encoder_optimizer", encoder_optimizer, ("own", "shared"))
         check_fit(energy, posterior, generator, loss)
         self.loss, self.n_lower_steps = loss, n_lower_steps
         self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE
@@ -29,7 +30,7 @@ class ConstantRatio:
         tensor([0.0500, 0.0500])
     """
 
-    def __init__(self, *, scale: float = 0.05) -> None:
+    def __init__(self, *, scale: PositiveFloat = 0.05) -> None:
         self.scale = scale
 
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
@@ -87,7 +88,7 @@ class ClampedExponentialRatio(_BiasedRatio):
         tensor([0.8000, 1.0000, 1.2000])
     """
 
-    def __init__(self, *, scale: float = 0.05, low: float = 0.8, high: float = 1.2) -> None:
+    def __init__(self, *, scale: PositiveFloat = 0.05, low: PositiveFloat = 0.8, high: PositiveFloat = 1.2) -> None:
         super().__init__(scale=scale)
         self.low, self.high = low, high
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
@@ -38,7 +40,7 @@ class SNGAN(GeneratorMethod):
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For parts that do not fit together, or no step of the critic.
+        ConfigError: For parts that do not fit together.
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy
@@ -60,14 +62,12 @@ class SNGAN(GeneratorMethod):
         generator: nn.Module,
         loss: Adversarial,
         optimizer: Optimizer,
-        n_upper_steps: int = 5,
+        n_upper_steps: PositiveInt = 5,
         fresh_minibatches: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, generator=generator, seed=seed, compile=compile)
-        if n_upper_steps < 1:
-            raise ConfigError(f"n_upper_steps must be >= 1, or the critic never learns, not {n_upper_steps}.")
         check_sizes(generator, energy=energy)
         self.loss, self.optimizer = loss, optimizer
         self.n_upper_steps, self.fresh_minibatches = n_upper_steps, fresh_minibatches

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.ranges import Seed
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction, Terms
 from eblvm_lit.methods.bidvl.losses import prior_divergence, reconstruction_error
 from eblvm_lit.methods.bidvl.sizes import check_sizes
@@ -53,7 +54,7 @@ class VAE(GeneratorMethod):
         posterior: GaussianPosterior,
         generator: nn.Module,
         optimizer: Optimizer,
-        seed: int = 0,
+        seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(posterior=posterior, generator=generator, seed=seed, compile=compile)

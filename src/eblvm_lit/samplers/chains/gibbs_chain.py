@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
@@ -36,7 +37,7 @@ class GibbsChain(Chain):
     keeps_latents = False
     keeps_visible = False
 
-    def __init__(self, *, n_steps: int = 1) -> None:
+    def __init__(self, *, n_steps: PositiveInt = 1) -> None:
         self.n_steps = n_steps
 
     def check(self, energy: Energy) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import Pair
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chains.base import Chain, State, energy_of
@@ -46,11 +48,11 @@ class LangevinChain(Chain):
     def __init__(
         self,
         *,
-        n_steps: int,
-        step_size: float,
-        noise_std: float | None = None,
-        n_latent_steps: int = 20,
-        uniform_start: Sequence[float] | None = None,
+        n_steps: PositiveInt,
+        step_size: PositiveFloat,
+        noise_std: NonNegativeFloat | None = None,
+        n_latent_steps: NonNegativeInt = 20,
+        uniform_start: Pair | None = None,
     ) -> None:
         self.n_steps, self.uniform_start = n_steps, uniform_start
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)

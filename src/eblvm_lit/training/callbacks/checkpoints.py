@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
+from pydantic import NonNegativeInt, PositiveInt
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
@@ -48,8 +49,8 @@ class Checkpoints(pl.Callback):
         save_dir: str,
         monitor: str = "val/loss",
         mode: Literal["min", "max"] | None = None,
-        every: int | None = None,
-        keep: int | None = 0,
+        every: PositiveInt | None = None,
+        keep: NonNegativeInt | None = 0,
     ) -> None:
         self.sign = {"min": -1, "max": 1}.get(mode)
         self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep

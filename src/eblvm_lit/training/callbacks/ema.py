@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from eblvm_lit.errors import ConfigError
+from eblvm_lit.core.ranges import Decay
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import AVERAGES
 
@@ -41,9 +42,6 @@ class ExponentialAverage(pl.Callback):
         every: Average every so many iterations, with the product of their decays; iterations_per_batch is at
             most this, so that none is skipped.
 
-    Raises:
-        ConfigError: For a decay outside of [0, 1).
-
     Example:
         >>> import torch
         >>> average = ExponentialAverage(decay=0.999, every=1)
@@ -53,9 +51,7 @@ class ExponentialAverage(pl.Callback):
         {'w': tensor([18.7500])}
     """
 
-    def __init__(self, *, decay: float = 0.999, every: int) -> None:
-        if not 0 <= decay < 1:
-            raise ConfigError(f"callbacks.ema.decay must be in [0, 1), not {decay}.")
+    def __init__(self, *, decay: Decay = 0.999, every: PositiveInt) -> None:
         self.every, self.decay = every, decay
         self.averages: dict[str, Tensor] = {}
         self.iteration = 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytorch_lightning as pl
 import torch
+from pydantic import PositiveInt
 
 from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
@@ -39,7 +40,7 @@ class Evaluation(pl.Callback):
         *,
         metrics: Mapping[str, Metric | None],
         at_validation: Sequence[str] = (),
-        intervals: Mapping[str, int] | None = None,
+        intervals: Mapping[str, PositiveInt] | None = None,
     ) -> None:
         self.metrics = {name: metric for name, metric in metrics.items() if metric is not None}
         self.at_validation = [name for name in at_validation if name in self.metrics]
@@ -88,7 +89,7 @@ class Evaluation(pl.Callback):
         """Let every metric check that it has what it needs, so that the run does not fail at its end."""
         between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         for name, interval in self.intervals.items():
-            if interval < 1 or interval % between:
+            if interval % between:
                 raise ConfigError(
                     f"callbacks.evaluation.intervals.{name} is {interval}, and validations are {between} iterations "
                     "apart: it must be a multiple of that."

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytorch_lightning as pl
+from pydantic import Field
 
 from eblvm_lit.core.ranks import barrier, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
@@ -20,7 +22,7 @@ from eblvm_lit.utils.io import copy_whole
 
 __all__ = ["Figures"]
 
-FORMATS = ("png", "pdf", "svg")
+Format = Literal["png", "pdf", "svg"]
 
 
 class Figures(pl.Callback):
@@ -33,7 +35,7 @@ class Figures(pl.Callback):
         formats: The files of each figure: ``png``, ``pdf``, ``svg``.
 
     Raises:
-        ConfigError: If a figure's name could be a path to another folder, or for an unknown format.
+        ConfigError: If a figure's name could be a path to another folder.
     """
 
     def __init__(
@@ -42,10 +44,8 @@ class Figures(pl.Callback):
         figures: Mapping[str, Picture | None],
         save_dir: str,
         at_validation: bool = False,
-        formats: Sequence[str] = ("png",),
+        formats: Annotated[Sequence[Format], Field(min_length=1)] = ("png",),
     ) -> None:
-        if isinstance(formats, str) or not formats or not {*formats} <= {*FORMATS}:
-            raise ConfigError(f"callbacks.figures.formats is a list of {', '.join(FORMATS)}, not {formats!r}.")
         for name in figures:
             if not re.fullmatch(r"\w[\w.-]*", str(name)):
                 raise ConfigError(f"A figure is named by letters, digits, '_', '-' and '.', not {name!r}.")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytorch_lightning as pl
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.errors import NonFiniteError
@@ -31,7 +32,7 @@ class StopOnNonFinite(pl.Callback):
         NonFiniteError: Names level, quantity and iteration.
     """
 
-    def __init__(self, *, every: int = 1) -> None:
+    def __init__(self, *, every: PositiveInt = 1) -> None:
         self.every = every
 
     def check(self, method: Method) -> None:

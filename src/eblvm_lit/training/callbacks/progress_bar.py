@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytorch_lightning as pl
+from pydantic import NonNegativeFloat
 from pytorch_lightning.callbacks import RichProgressBar
 from rich import get_console
 
@@ -24,7 +25,7 @@ class IterationBar(RichProgressBar):
         interval: Seconds between two updates, each of which waits for the device.
     """
 
-    def __init__(self, *, interval: float = 0.25) -> None:
+    def __init__(self, *, interval: NonNegativeFloat = 0.25) -> None:
         super().__init__(refresh_rate=4, leave=True)
         self.interval, self._last = interval, 0.0
         self._prints, self._printed = False, (0.0, 0)  # whether lines are printed; time and iteration of the last one

@@ -1,0 +1,22 @@
+"""Types with ranges, for the arguments of constructors: a configuration's values are checked against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import Field, PositiveInt
+
+__all__ = ["Decay", "Fraction", "ImageShape", "Pair", "Seed", "Share", "Sizes", "Temperature"]
+
+Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Temperature: TypeAlias = Annotated[float, Field(ge=1)]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
+Pair: TypeAlias = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
+Sizes: TypeAlias = Annotated[Sequence[PositiveInt], Field(min_length=1)]
+Side = int if TYPE_CHECKING else PositiveInt | None
+# Channels, height and width; None for images of a folder that are not resized. Arguments of this type tell which
+# networks are of images.
+ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]
