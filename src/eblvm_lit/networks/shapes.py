@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from eblvm_lit.errors import ConfigError
 
@@ -33,7 +34,7 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
             f"v_shape {list(shape)} must have a height and a width that are multiples of {factor}: "
             "pad or resize the images, or take a network that fits them."
         )
-    return shape
+    return cast("tuple[int, int, int]", shape)
 
 
 def halvings(v_shape: Sequence[int], last: int = 4) -> int:
