@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.cli.sharing import save_pretrained
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.errors import ConfigError, one_of
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood import ESTIMATED, LogLikelihood
 from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
@@ -121,7 +121,8 @@ class TrainedRun:
 
     def examples(self, split: str = "test") -> Tensor:
         """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
-        one_of("split", split, ("train", "val", "test"))
+        if split not in Splits._fields:
+            raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
         v = self.data.as_float(getattr(self.data.splits, split))
         return v.to(self._like)
 

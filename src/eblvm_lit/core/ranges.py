@@ -16,7 +16,10 @@ Temperature: TypeAlias = Annotated[float, Field(ge=1)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
 Pair: TypeAlias = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 Sizes: TypeAlias = Annotated[Sequence[PositiveInt], Field(min_length=1)]
-Side = int if TYPE_CHECKING else PositiveInt | None
+if TYPE_CHECKING:
+    Side: TypeAlias = int
+else:
+    Side = PositiveInt | None
 # Channels, height and width; None for images of a folder that are not resized. Arguments of this type tell which
 # networks are of images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]
