@@ -178,9 +178,8 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
 
 
-def test_the_pages_are_few_and_short():
+def test_the_pages_are_few():
     assert len(list(DOCS.glob("*.md"))) <= 13
-    assert sum(len(page.read_text().split()) for page in PAGES) <= 20_000
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_code():

@@ -308,9 +308,9 @@ class TrainedRun:
 
     def learn_log_partition(self) -> None:
         """Take log Z from the metrics, which are of the present parameters, if it is among them."""
-        found = [self.metrics.get(f"test/{name}") for name in ESTIMATED[:2]]
-        if None not in found and self.metrics["iteration"] == self.iteration:
-            self._log_z.setdefault(digest(self.energy), tuple(found))
+        log_z, error = (self.metrics.get(f"test/{name}") for name in ESTIMATED[:2])
+        if log_z is not None and error is not None and self.metrics.get("iteration") == self.iteration:
+            self._log_z.setdefault(digest(self.energy), (log_z, error))
 
     def log_partition(self) -> tuple[float, float]:
         """Log Z of the present parameters and its standard error, in nats; the error is 0 where log Z is exact.

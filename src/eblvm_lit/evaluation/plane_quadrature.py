@@ -147,7 +147,7 @@ class PlaneQuadrature(
             return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
 
         minus_f = minus_free_energy(grid.points)
-        log_z = self.log_partition(minus_free_energy, minus_f, data.bounds, grid)
+        log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.bounds), grid)
         if log_z is None:
             return {}
         found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
