@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ def for_minutes(train: Callable[[int], tuple[Any, float]], minutes: float) -> tu
 
 def train_run(overrides: tuple[str, ...], folder: Path, n: int | None = None) -> tuple[Any, float]:
     """A run of the package without metrics and figures, and iterations per second."""
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier measurement: a folder holds one run
     length = [] if n is None else [f"trainer.max_steps={n}"]
     run = eblvm_lit.train([*RUN, *overrides, *length, f"hydra.run.dir={folder}"])
     return run, run.metrics.get("train/iterations_per_second", math.nan)

@@ -97,6 +97,7 @@ PRIVATE = {
     "training/loggers/mlflow.py": {"_run_id"},
     "training/loggers/wandb.py": {"_id", "_wandb_init"},
     "utils/orphans.py": {"_exit"},  # of os, which documents it: no handler is to run in a process without a parent
+    "cli/annotations.py": {"_get_root"},  # where an interpolation of a node has its source
     "cli/instantiate.py": {"_get_parent"},  # whether a node is the root, which decides what its missing keys are called
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public, in spite of the underscore

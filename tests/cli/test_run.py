@@ -154,7 +154,8 @@ REFUSED = {
     ("trainer.max_steps=6", "ckpt=last"): "beyond trainer.max_steps=6",
     ("+trainer.nonsense=1", "ckpt=last"): "no key 'nonsense'",
     ("trainer.precision=16-mixed", "ckpt=last"): "16-mixed",
-    ("trainer.devices=1000", "trainer.accelerator=gpu", "ckpt=last"): "trainer: ",
+    ("trainer.devices=1000", "trainer.accelerator=gpu", "ckpt=last"): "trainer.devices must be less",
+    ("trainer.accelerator=tpu", "ckpt=last"): "trainer: ",
     ("logger=wandb", "+logger.wandb.nonsense=1", "ckpt=last"): "no key 'nonsense'",
     ("ckpt=elsewhere.ckpt",): "no checkpoint at elsewhere.ckpt",
 }
