@@ -105,8 +105,8 @@ def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, dist
     """Classifiers that several machines have trained differ by 10 % (7.44 to 8.15 of the same images)."""
     (metric, data), (n, expected), run = distance, DISTANCES[name], eblvm_lit.load(name)
     v = run.sample(n)
-    low, high = (0, 1) if v.min() > -0.5 else (-1, 1)
-    images = ((v - low) / (high - low) * 255).round().clamp(0, 255).byte().reshape(n, *data.image_shape)
+    low = -1 if run.config.data.value_range == "symmetric" else 0
+    images = ((v - low) / (1 - low) * 255).round().clamp(0, 255).byte().reshape(n, *data.image_shape)
     metric.images, metric.n_samples = Given(images), {"test": n}
     found = metric.evaluate(run.method, data, "test", torch.Generator())["fd_classifier"]
     print(name, n, found)
