@@ -27,7 +27,7 @@ __all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
 
 
 # What Lightning raises for values that it cannot use.
-IMPOSSIBLE = (MisconfigurationException, TypeError, ValueError, RuntimeError)
+IMPOSSIBLE = (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)
 
 
 class Parts(NamedTuple):
