@@ -10,12 +10,12 @@ from pathlib import Path
 # Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# In the background of nohup SIGHUP is ignored, and a run that is started there ignores it, too: tests of it could not pass.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
 import pytest
 import torch
 from omegaconf import OmegaConf
+
+# In the background of nohup SIGHUP is ignored, and a run that is started there ignores it, too: tests of it could not pass.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 PEAKS = {}  # GB, by worker
 
