@@ -73,8 +73,9 @@ def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package()
         assert not [name for name in load_file(folder / WEIGHTS) if name.startswith("chain_")]
 
 
-# Classifier distances of samples by the public call, of as many samples as docs/reproduction.md has them for.
-DISTANCES = {"bidvl_mnist": (10_000, 8.3), "bimdsm_mnist": (500, 15.9), "vages_mnist": (500, 14.5)}
+# Classifier distances of samples by the public call: of as many as the card has them for, or of 500 where 10,000 take an
+# hour. Docs/reproduction.md has both.
+DISTANCES = {"bidvl_mnist": (10_000, 8.3), "bimdsm_mnist": (500, 19.5), "vages_mnist": (500, 15.3)}
 
 
 class Given(ImageSource):
