@@ -73,7 +73,8 @@ class Samples(NamedTuple):
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-# The latents of which the statistics of samples are: 20 batches of 100 serve as well as 100 (distances of 9.7 and 9.8).
+# How many latents of the prior the statistics for samples are computed from. With 20 batches the classifier distance of
+# 1,000 samples of bidvl_mnist is 9.7, with 100 batches 9.8.
 STATISTICS_BATCHES = 20
 STATISTICS_BATCH_SIZE = 100
 # Networks, data and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
@@ -165,7 +166,7 @@ class GeneratorMethod(Method):
             h = torch.randn(shape, generator=random, dtype=torch.float32)
             update_bn(h.to(next(generator.parameters())), generator)
             norms = {name: part for name, part in generator.named_modules() if isinstance(part, BATCH_NORMS)}
-            found = {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.named_buffers()}
+            found = {f"{name}.{own}": value for name, norm in norms.items() for own, value in norm.named_buffers()}
             self._prior_statistics = key, found
         return {name: value.to(self.device) for name, value in self._prior_statistics[1].items()}
 
